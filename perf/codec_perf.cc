@@ -10,16 +10,11 @@
 //   fused_speedup  (EfCompressMultiPass only) its time / time of EfCompress/fp32/block4096
 // With --device cuda they are the kernels of a CUDA device (codec_perf_cuda.cc).
 #include <benchmark/benchmark.h>
-#include <time.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
-#include <functional>
-#include <limits>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -30,6 +25,8 @@
 #include "perf/codec_perf_ceiling.h"
 #include "perf/codec_perf_cuda.h"
 #include "perf/codec_perf_cuda_session.h"
+#include "perf/codec_perf_low_bit.h"
+#include "perf/codec_perf_measure.h"
 #include "perf/codec_perf_multipass.h"
 #include "perf/common/device_choice.h"
 #include "perf/common/flag_kinds.h"
@@ -47,54 +44,6 @@ constexpr size_t kBlock = 4096;
 constexpr int kMostMegabytes = 4096;  // so that a count of tiles fits 32 bits
 // Tells CTest to count a test as skipped if there is no CUDA.
 constexpr int kExitSkipped = 77;
-
-// Processor time of this thread. Time spent waiting while other programs run does not count.
-double Now() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
-
-double SecondsOf(const std::function<void()>& work) {
-  const double begin = Now();
-  work();
-  return Now() - begin;
-}
-
-double MedianOf(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
-
-std::vector<double> Quotients(const std::vector<double>& a, const std::vector<double>& b) {
-  std::vector<double> quotients;
-  for (size_t i = 0; i < a.size(); ++i) quotients.push_back(a[i] / b[i]);
-  return quotients;
-}
-
-// Times `kernel` over all elements against the ceiling of `shape`.
-void Measure(benchmark::State& state, size_t logical_bytes, Shape shape,
-             const TrafficBuffers& traffic, const std::function<void()>& kernel) {
-  const CeilingPasses ceilings = CeilingPassesOf(shape);
-  const size_t groups = Buffers::kElements / Traffic::kGroupElements;
-  std::vector<double> kernel_seconds;
-  std::array<std::vector<double>, std::tuple_size_v<CeilingPasses>> ceiling_seconds;
-  for (auto _ : state) {
-    kernel_seconds.push_back(SecondsOf(kernel));
-    state.PauseTiming();
-    for (size_t i = 0; i < ceilings.size(); ++i) {
-      ceiling_seconds[i].push_back(SecondsOf([&] { ceilings[i](traffic, groups); }));
-    }
-    state.ResumeTiming();
-  }
-  double share = std::numeric_limits<double>::infinity();
-  for (const std::vector<double>& seconds : ceiling_seconds) {
-    share = std::min(share, MedianOf(Quotients(seconds, kernel_seconds)));
-  }
-  state.counters["gbps"] = static_cast<double>(logical_bytes) / MedianOf(kernel_seconds) / 1e9;
-  state.counters["ceiling_share"] = share;
-}
 
 constexpr size_t BytesOfElements(DataType type) {
   return Buffers::kElements * kernels::BytesOf(type);
@@ -248,6 +197,7 @@ void RegisterAll() {
   add("Decode/bf16", Decode, DataType::kBf16);
   add("DenseReduce/ranks4", DenseReduce);
   add("Checksum", Checksum);
+  RegisterLowBitBenchmarks();
 }
 
 int Run(int argc, char** argv) {

@@ -15,6 +15,8 @@ add_executable(codec_perf
   ${dir}/codec_perf_ceiling.cc
   ${dir}/codec_perf_cuda.cc
   ${dir}/codec_perf_cuda_session.cc
+  ${dir}/codec_perf_low_bit.cc
+  ${dir}/codec_perf_measure.cc
   ${dir}/codec_perf_multipass.cc)
 onebit_configure_target(codec_perf)
 if(CMAKE_BUILD_TYPE STREQUAL "Release")

@@ -19,6 +19,9 @@ namespace {
 constexpr size_t kF32 = 32;  // lines per group
 constexpr size_t kHalf = 16;
 constexpr size_t kBits = 1;
+constexpr size_t kCodes2 = 2;
+constexpr size_t kCodes4 = 4;
+constexpr size_t kCodes8 = 8;
 
 constexpr Traffic TrafficOf(Shape shape) {
   switch (shape) {
@@ -40,6 +43,44 @@ constexpr Traffic TrafficOf(Shape shape) {
       return {4, {kF32, kF32, kF32, kF32}, 1, {kF32}};
     case Shape::kRead:
       return {1, {kF32}, 0, {}};
+    case Shape::kCompress4:
+      return {1, {kF32}, 1, {kCodes4}};
+    case Shape::kCompress8:
+      return {1, {kF32}, 1, {kCodes8}};
+    case Shape::kEfCompress4:
+      return {2, {kF32, kF32}, 2, {kF32, kCodes4}};
+    case Shape::kEfCompress2:
+      return {2, {kF32, kF32}, 2, {kF32, kCodes2}};
+    case Shape::kDecode4:
+      return {1, {kCodes4}, 1, {kF32}};
+    case Shape::kDecode8:
+      return {1, {kCodes8}, 1, {kF32}};
+    case Shape::kDecode2:
+      return {1, {kCodes2}, 1, {kF32}};
+    case Shape::kAverage8Of4:
+      return {
+          8, {kCodes4, kCodes4, kCodes4, kCodes4, kCodes4, kCodes4, kCodes4, kCodes4}, 1, {kF32}};
+    case Shape::kAverage8Of8:
+      return {
+          8, {kCodes8, kCodes8, kCodes8, kCodes8, kCodes8, kCodes8, kCodes8, kCodes8}, 1, {kF32}};
+    case Shape::kAverage8Of2:
+      return {
+          8, {kCodes2, kCodes2, kCodes2, kCodes2, kCodes2, kCodes2, kCodes2, kCodes2}, 1, {kF32}};
+    case Shape::kReduce8Of4:
+      return {8,
+              {kCodes4, kCodes4, kCodes4, kCodes4, kCodes4, kCodes4, kCodes4, kCodes4},
+              1,
+              {kCodes4}};
+    case Shape::kReduce8Of8:
+      return {8,
+              {kCodes8, kCodes8, kCodes8, kCodes8, kCodes8, kCodes8, kCodes8, kCodes8},
+              1,
+              {kCodes8}};
+    case Shape::kEfReduce8Of2:
+      return {9,
+              {kCodes2, kCodes2, kCodes2, kCodes2, kCodes2, kCodes2, kCodes2, kCodes2, kF32},
+              2,
+              {kF32, kCodes2}};
   }
   return {};
 }
@@ -183,6 +224,32 @@ CeilingPasses PassesOf(Shape shape) {
       return PassesOf<Shape::kDense4>();
     case Shape::kRead:
       return PassesOf<Shape::kRead>();
+    case Shape::kCompress4:
+      return PassesOf<Shape::kCompress4>();
+    case Shape::kCompress8:
+      return PassesOf<Shape::kCompress8>();
+    case Shape::kEfCompress4:
+      return PassesOf<Shape::kEfCompress4>();
+    case Shape::kEfCompress2:
+      return PassesOf<Shape::kEfCompress2>();
+    case Shape::kDecode4:
+      return PassesOf<Shape::kDecode4>();
+    case Shape::kDecode8:
+      return PassesOf<Shape::kDecode8>();
+    case Shape::kDecode2:
+      return PassesOf<Shape::kDecode2>();
+    case Shape::kAverage8Of4:
+      return PassesOf<Shape::kAverage8Of4>();
+    case Shape::kAverage8Of8:
+      return PassesOf<Shape::kAverage8Of8>();
+    case Shape::kAverage8Of2:
+      return PassesOf<Shape::kAverage8Of2>();
+    case Shape::kReduce8Of4:
+      return PassesOf<Shape::kReduce8Of4>();
+    case Shape::kReduce8Of8:
+      return PassesOf<Shape::kReduce8Of8>();
+    case Shape::kEfReduce8Of2:
+      return PassesOf<Shape::kEfReduce8Of2>();
   }
   return {};
 }

@@ -40,6 +40,20 @@ enum class Shape {
   kServer8,       // 8 bits, s -> s', bits
   kDense4,        // 4 fp32 -> fp32
   kRead,          // fp32
+  // Packed codes of 2, 4 or 8 bits.
+  kCompress4,  // x -> codes
+  kCompress8,
+  kEfCompress4,  // x, e -> e', codes
+  kEfCompress2,
+  kDecode4,  // codes -> fp32
+  kDecode8,
+  kDecode2,
+  kAverage8Of4,  // 8 codes -> fp32
+  kAverage8Of8,
+  kAverage8Of2,
+  kReduce8Of4,  // 8 codes -> codes
+  kReduce8Of8,
+  kEfReduce8Of2,  // 8 codes, s -> s', codes
 };
 
 // The passes of a shape for this processor: with plain stores, with non-temporal stores, and with

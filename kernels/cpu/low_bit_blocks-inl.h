@@ -7,10 +7,10 @@
 //   ValueType()             the type that decoded values are rounded to
 //   ChunkAt(begin, count)   TileInput of a part of the piece that is in one block, without mask
 //
-// The codes of a block can be computed only when its scale is known. A block that fits a tile is
-// encoded, chunk by chunk, while the next one is read into its place: memory is busy all the time,
-// and the arithmetic of a scale overlaps with other work. Longer blocks are read twice. Per-target
-// header.
+// The codes of a block can be computed only when its scale is known. A block that fits a tile waits
+// in one of a few slots, and is encoded, chunk by chunk, while a later one is read into its place:
+// memory is busy all the time, and other blocks are worked on until a scale is known, which takes
+// as long as 128 elements. Longer blocks are read twice. Per-target header.
 #if defined(ONEBIT_KERNELS_CPU_LOW_BIT_BLOCKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_LOW_BIT_BLOCKS_INL_H_
 #undef ONEBIT_KERNELS_CPU_LOW_BIT_BLOCKS_INL_H_
@@ -40,7 +40,7 @@ namespace onebit::kernels::cpu::HWY_NAMESPACE {
 template <class Source>
 class LowBitEncoder {
  public:
-  LowBitEncoder(const Source& source, LowBitFormat format, const Draws& draws, LowBitPacket out)
+  LowBitEncoder(Source& source, LowBitFormat format, const Draws& draws, LowBitPacket out)
       : source_(source),
         format_(format),
         draws_(draws),
@@ -58,11 +58,7 @@ class LowBitEncoder {
     if (format_.block > kTile) {
       for (size_t begin = 0; begin < source_.in.count; begin += format_.block) EncodeLong(begin);
     } else {
-      Block before;
-      for (size_t begin = 0; begin < source_.in.count; begin += format_.block) {
-        before = Swap(before, begin, std::min(format_.block, source_.in.count - begin));
-      }
-      Swap(before, source_.in.count, 0);
+      EncodeShort();
     }
     if (is_residual_streamed_ || are_codes_streamed_) hwy::FlushStream();
     return result_;
@@ -73,22 +69,40 @@ class LowBitEncoder {
   struct Block {
     size_t begin = 0;
     size_t count = 0;
-    LowBitScale scale;
     const uint8_t* mask = nullptr;
+    BlockScale scale;
   };
 
-  // Encodes a block while the next one, which may be empty, takes its place.
-  HWY_INLINE Block Swap(const Block& before, size_t begin, size_t count) {
-    const uint8_t* mask = TakeMask(begin, count);
+  void EncodeShort() {
+    constexpr size_t kSlots = 8;
+    Block blocks[kSlots];
+    const size_t stride = (format_.block + kLanes - 1) / kLanes * kLanes;
+    const size_t slots = std::min(kSlots, kTile / stride);
+    size_t slot = 0;
+    for (size_t begin = 0; begin < source_.in.count; begin += format_.block) {
+      const size_t count = std::min(format_.block, source_.in.count - begin);
+      blocks[slot] = Swap(blocks[slot], begin, count, z_ + slot * stride, slots + 1);
+      slot = slot + 1 == slots ? 0 : slot + 1;
+    }
+    for (size_t k = 0; k < slots; ++k) {
+      Swap(blocks[slot], source_.in.count, 0, z_ + slot * stride, slots + 1);
+      slot = slot + 1 == slots ? 0 : slot + 1;
+    }
+  }
+
+  // Encodes a block while another one, which may be empty, takes its place.
+  HWY_INLINE Block Swap(const Block& before, size_t begin, size_t count, float* z,
+                        size_t mask_count) {
+    const uint8_t* mask = TakeMask(begin, count, mask_count);
     lanes_.Clear(statistic_);
     const size_t longer = std::max(before.count, count);
     for (size_t offset = 0; offset < longer; offset += kChunk) {
       if (offset < before.count) {
         Emit(before.scale, before.mask, before.begin, offset,
-             std::min(kChunk, before.count - offset), z_ + offset);
+             std::min(kChunk, before.count - offset), z + offset);
       }
       if (offset < count) {
-        Read(readers_.read, mask, begin, offset, std::min(kChunk, count - offset), z_ + offset);
+        Read(readers_.read, mask, begin, offset, std::min(kChunk, count - offset), z + offset);
       }
     }
     if (count == 0) return {};
@@ -98,11 +112,11 @@ class LowBitEncoder {
       block.sum_of_squares = narrow;
       if (HWY_UNLIKELY(!IsSafeSum(narrow))) {
         WideSum wide;
-        wide.Add(z_, count, ScaleRule::kL2);
+        wide.Add(z, count, ScaleRule::kL2);
         TakeWide(narrow, wide, block);
       }
     }
-    return {begin, count, Send(begin, count, block), mask};
+    return {begin, count, mask, Send(begin, count, block)};
   }
 
   // Encodes a block that is longer than a tile.
@@ -113,7 +127,7 @@ class LowBitEncoder {
     const auto read_all = [&](ReadChunk read, const auto& then) HWY_ATTR {
       for (size_t tile = begin; tile < begin + count; tile += kTile) {
         const size_t tile_count = std::min(kTile, begin + count - tile);
-        const uint8_t* mask = TakeMask(tile, tile_count);
+        const uint8_t* mask = TakeMask(tile, tile_count, 2);
         for (size_t offset = 0; offset < tile_count; offset += kChunk) {
           const size_t chunk_count = std::min(kChunk, tile_count - offset);
           Read(read, mask, tile, offset, chunk_count, z_);
@@ -135,18 +149,19 @@ class LowBitEncoder {
         TakeWide(narrow, wide, block);
       }
     }
-    const LowBitScale scale = Send(begin, count, block);
+    const BlockScale scale = Send(begin, count, block);
     if (!scale.is_finite) return;
     read_all(readers_.load, [&](const uint8_t* mask, size_t tile, size_t offset, size_t chunk_count)
                                 HWY_ATTR { Emit(scale, mask, tile, offset, chunk_count, z_); });
   }
 
-  // Returns a padded copy that is valid until the next but one.
-  HWY_INLINE const uint8_t* TakeMask(size_t begin, size_t count) {
+  // Returns a padded copy, which is valid until this has been called `mask_count` times more.
+  HWY_INLINE const uint8_t* TakeMask(size_t begin, size_t count, size_t mask_count) {
     if (source_.in.mask == nullptr) return nullptr;
-    parity_ ^= 1;
-    CopyMask(source_.in.mask, begin, count, mask_bits_[parity_].bytes);
-    return mask_bits_[parity_].bytes;
+    const size_t bytes = BitBytes(std::min(format_.block, kTile)) + kBitPadding;
+    mask_ = mask_ + 1 >= mask_count ? 0 : mask_ + 1;
+    CopyMask(source_.in.mask, begin, count, masks_ + mask_ * bytes);
+    return masks_ + mask_ * bytes;
   }
 
   static HWY_INLINE size_t Participants(const uint8_t* mask, size_t count) {
@@ -167,7 +182,7 @@ class LowBitEncoder {
     read(chunk, z, lanes_);
   }
 
-  HWY_INLINE void Emit(const LowBitScale& scale, const uint8_t* mask, size_t begin, size_t offset,
+  HWY_INLINE void Emit(const BlockScale& scale, const uint8_t* mask, size_t begin, size_t offset,
                        size_t count, const float* z) {
     if (HWY_UNLIKELY(!scale.is_finite)) return;
     ChunkDraws draws;
@@ -192,7 +207,7 @@ class LowBitEncoder {
   }
 
   // Writes the scale. A block that is not finite is finished with it.
-  HWY_INLINE LowBitScale Send(size_t begin, size_t count, const LowBitStatistics& block) {
+  HWY_INLINE BlockScale Send(size_t begin, size_t count, const LowBitStatistics& block) {
     const LowBitScale scale = reference::ScaleOfBlock(format_.codec, block);
     const size_t index = begin / format_.block;
     out_.scales[index] = scale.scale_bits;
@@ -202,10 +217,10 @@ class LowBitEncoder {
       ++result_.nonfinite_blocks;
       result_.is_finite = false;
     }
-    return scale;
+    return {scale.scale, scale.minimum, scale.inverse, scale.is_finite};
   }
 
-  const Source& source_;
+  Source& source_;
   const LowBitFormat format_;
   const Draws& draws_;
   const LowBitPacket out_;
@@ -217,12 +232,12 @@ class LowBitEncoder {
   LowBitResult result_;
   alignas(64) float z_[kTile];
   StatisticLanes lanes_;
-  TileBits mask_bits_[2];
-  size_t parity_ = 0;
+  uint8_t masks_[2 * (kTile / 8 + kBitPadding)];  // two of a tile, or more of shorter blocks
+  size_t mask_ = 0;
 };
 
 template <class Source>
-LowBitResult EncodeLowBitBlocks(const Source& source, LowBitFormat format, const Draws& draws,
+LowBitResult EncodeLowBitBlocks(Source& source, LowBitFormat format, const Draws& draws,
                                 LowBitPacket out) {
   LowBitEncoder<Source> encoder(source, format, draws, out);
   return encoder.Run();

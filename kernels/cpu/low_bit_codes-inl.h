@@ -22,13 +22,37 @@
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
-// Adding this rounds a number below 2^22 to the nearest integer, ties to even, and leaves it in the
-// lowest bits in two's complement. Subtracting it again gives the integer as fp32, without -0.
-inline constexpr float kRoundingBias = 0x1.8p23f;
-
+// The code of 8 bits is all of the lane, as a signed number.
 struct Coded {
-  VU32 code;  // the lowest CodeBits bits of each lane; others may be set if CodeBits is 8
+  VU32 code;
   VF value;
+};
+
+// Rounds numbers below 2^22 to the nearest integer, ties to even, and has it as fp32 without -0.
+struct Rounded {
+  VU32 integer;
+  VF number;
+};
+HWY_INLINE Rounded RoundToInteger(VF t) {
+#if HWY_TARGET == HWY_AVX3
+  // Highway's function handles numbers out of range as well.
+  const __m512i integer = _mm512_cvtps_epi32(t.raw);
+  return {VU32{integer}, VF{_mm512_cvtepi32_ps(integer)}};
+#else
+  // The sum has the integer in its lowest bits.
+  const VF bias = hn::Set(kF32, 0x1.8p23f);
+  const VF sum = hn::Add(t, bias);
+  return {hn::Sub(hn::BitCast(kU32, sum), hn::BitCast(kU32, bias)), hn::Sub(sum, bias)};
+#endif
+}
+
+// What encoding needs of a block's scale. Members are written and read one by one: a processor
+// waits where it has to read several at once that were written one by one.
+struct BlockScale {
+  float scale = 0;
+  float minimum = 0;
+  float inverse = 0;
+  bool is_finite = false;
 };
 
 template <LowBitCodec kCodec>
@@ -61,7 +85,7 @@ inline constexpr Fp4Table kFp4Table{};
 template <>
 class BlockCoder<LowBitCodec::kFp4> {
  public:
-  HWY_INLINE explicit BlockCoder(const reference::LowBitScale& block)
+  HWY_INLINE explicit BlockCoder(const BlockScale& block)
       : inverse_(hn::Set(kF32, block.inverse)),
         low_(hn::Load(kU32, kFp4Table.index)),
         high_(hn::Load(kU32, kFp4Table.index + kLanes)) {
@@ -93,7 +117,7 @@ class BlockCoder<LowBitCodec::kFp4> {
 template <>
 class BlockCoder<LowBitCodec::kFp4> {
  public:
-  HWY_INLINE explicit BlockCoder(const reference::LowBitScale& block)
+  HWY_INLINE explicit BlockCoder(const BlockScale& block)
       : inverse_(hn::Set(kF32, block.inverse)), scale_(hn::Set(kF32, block.scale)) {}
 
   HWY_INLINE Coded Encode(VF z) const {
@@ -136,13 +160,12 @@ class BlockCoder<LowBitCodec::kFp4> {
 template <>
 class BlockCoder<LowBitCodec::kInt8> {
  public:
-  HWY_INLINE explicit BlockCoder(const reference::LowBitScale& block)
+  HWY_INLINE explicit BlockCoder(const BlockScale& block)
       : inverse_(hn::Set(kF32, block.inverse)), scale_(hn::Set(kF32, block.scale)) {}
 
   HWY_INLINE Coded Encode(VF z) const {
-    const VF bias = hn::Set(kF32, kRoundingBias);
-    const VF biased = hn::Add(hn::Mul(z, inverse_), bias);
-    return {hn::BitCast(kU32, biased), hn::Mul(hn::Sub(biased, bias), scale_)};
+    const Rounded q = RoundToInteger(hn::Mul(z, inverse_));
+    return {q.integer, hn::Mul(q.number, scale_)};
   }
 
  private:
@@ -153,18 +176,16 @@ class BlockCoder<LowBitCodec::kInt8> {
 template <>
 class BlockCoder<LowBitCodec::kUint8> {
  public:
-  HWY_INLINE explicit BlockCoder(const reference::LowBitScale& block)
+  HWY_INLINE explicit BlockCoder(const BlockScale& block)
       : inverse_(hn::Set(kF32, block.inverse)),
         scale_(hn::Set(kF32, block.scale)),
         minimum_(hn::Set(kF32, block.minimum)) {}
 
   HWY_INLINE Coded Encode(VF z) const {
-    const VF bias = hn::Set(kF32, kRoundingBias);
     VF t = hn::Mul(hn::Sub(z, minimum_), inverse_);
     t = hn::Min(hn::Max(t, hn::Zero(kF32)), hn::Set(kF32, 255.0f));
-    const VF biased = hn::Add(t, bias);
-    const VF units = hn::Sub(biased, bias);
-    return {hn::BitCast(kU32, biased), hn::Add(hn::Mul(units, scale_), minimum_)};
+    const Rounded q = RoundToInteger(t);
+    return {q.integer, hn::Add(hn::Mul(q.number, scale_), minimum_)};
   }
 
  private:
@@ -176,14 +197,13 @@ class BlockCoder<LowBitCodec::kUint8> {
 template <>
 class BlockCoder<LowBitCodec::kInt2> {
  public:
-  HWY_INLINE explicit BlockCoder(const reference::LowBitScale& block)
+  HWY_INLINE explicit BlockCoder(const BlockScale& block)
       : inverse_(hn::Set(kF32, block.inverse)), scale_(hn::Set(kF32, block.scale)) {}
 
   HWY_INLINE Coded Encode(VF z) const {
     VF q = hn::Floor(hn::Mul(z, inverse_));
     q = hn::Min(hn::Max(q, hn::Set(kF32, -2.0f)), hn::Set(kF32, 1.0f));
-    const VF biased = hn::Add(q, hn::Set(kF32, kRoundingBias));
-    const VU32 code = hn::And(hn::BitCast(kU32, biased), hn::Set(kU32, 3));
+    const VU32 code = hn::And(RoundToInteger(q).integer, hn::Set(kU32, 3));
     return {code, hn::Mul(hn::Add(q, hn::Set(kF32, 0.5f)), scale_)};
   }
 
@@ -195,7 +215,7 @@ class BlockCoder<LowBitCodec::kInt2> {
 template <>
 class BlockCoder<LowBitCodec::kInt8Stochastic> {
  public:
-  HWY_INLINE explicit BlockCoder(const reference::LowBitScale& block)
+  HWY_INLINE explicit BlockCoder(const BlockScale& block)
       : inverse_(hn::Set(kF32, block.inverse)) {}
 
   HWY_INLINE VU32 Encode(VF z, VU32 random) const {
@@ -205,7 +225,7 @@ class BlockCoder<LowBitCodec::kInt8Stochastic> {
     const MF is_up = hn::Lt(hn::Mul(unit, hn::Set(kF32, 0x1p-24f)), hn::Sub(t, floor));
     VF q = hn::Add(floor, hn::IfThenElseZero(is_up, hn::Set(kF32, 1.0f)));
     q = hn::Min(hn::Max(q, hn::Set(kF32, -127.0f)), hn::Set(kF32, 127.0f));
-    return hn::BitCast(kU32, hn::Add(q, hn::Set(kF32, kRoundingBias)));
+    return RoundToInteger(q).integer;
   }
 
  private:

@@ -10,7 +10,6 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/fp_env.h"
@@ -30,38 +29,33 @@ struct alignas(64) SumScratch {
   TileBits mask;
 };
 
-// The largest magnitude of a code in units of the scale.
-constexpr float LargestUnits(LowBitCodec codec) {
-  switch (codec) {
-    case LowBitCodec::kFp4:
-      return 6;
-    case LowBitCodec::kInt8:
-    case LowBitCodec::kInt8Stochastic:
-      return 128;
-    case LowBitCodec::kUint8:
-      return 255;
-    case LowBitCodec::kInt2:
-      return 1.5f;
-  }
-  return 0;
-}
-
-// What the scales of a block tell about its values.
+// What the scales of blocks [begin, end) tell about their values.
 struct BlockBounds {
-  bool is_finite = true;   // no scale is infinite or NaN
-  bool is_bounded = true;  // no intermediate rounding can move a sum out of range
+  size_t nonfinite = 0;    // blocks with a scale that is infinite or NaN
+  bool is_bounded = true;  // no sum of fewer than 2^16 values can overflow
 };
 
-HWY_INLINE BlockBounds BoundsOf(const LowBitPackets& in, LowBitCodec codec, size_t block) {
-  BlockBounds bounds;
-  float sum = 0;
+HWY_INLINE BlockBounds BoundsOf(const LowBitPackets& in, LowBitCodec codec, size_t begin,
+                                size_t end) {
+  // Bits of magnitudes order like numbers, with NaN above infinity.
+  unsigned largest = 0;
   for (size_t rank = 0; rank < in.ranks; ++rank) {
-    const uint16_t scale = in.packets[rank].scales[block];
-    bounds.is_finite = bounds.is_finite && !reference::IsNonfiniteScale(scale);
-    sum += std::fabs(FloatOfBits(scale)) * LargestUnits(codec);
-    if (HasMinimum(codec)) sum += std::fabs(FloatOfBits(in.packets[rank].minimums[block]));
+    const LowBitPacketView& packet = in.packets[rank];
+    for (size_t k = begin; k < end; ++k) {
+      largest = std::max(largest, packet.scales[k] & 0x7FFFu);
+      if (HasMinimum(codec)) largest = std::max(largest, packet.minimums[k] & 0x7FFFu);
+    }
   }
-  bounds.is_bounded = sum < 0x1p126f;  // false for NaN
+  constexpr unsigned k2To100 = (127 + 100) << 7;
+  BlockBounds bounds = {.is_bounded = largest < k2To100 && in.ranks < 65536};
+  if (HWY_LIKELY(bounds.is_bounded)) return bounds;
+  for (size_t k = begin; k < end; ++k) {
+    bool is_finite = true;
+    for (size_t rank = 0; rank < in.ranks; ++rank) {
+      is_finite = is_finite && !reference::IsNonfiniteScale(in.packets[rank].scales[k]);
+    }
+    bounds.nonfinite += is_finite ? 0 : 1;
+  }
   return bounds;
 }
 
@@ -101,21 +95,22 @@ HWY_NOINLINE void StoreOutput(const float* from, const uint8_t* mask, size_t cou
   largest_in_memory = largest;
 }
 
-// Calls `decode` with (begin, count, mask, is_bounded) for parts of blocks, in order. `mask` is
-// padded, or null. Returns how many blocks are not finite.
+// Calls `decode` with (begin, count, mask, is_bounded) for all parts of a piece, in order. `mask`
+// is padded, or null. Returns how many blocks are not finite.
 template <class DecodePart>
 HWY_INLINE size_t ForEachPart(const LowBitPackets& in, LowBitCodec codec, const uint8_t* mask,
                               TileBits& mask_bits, const DecodePart& decode) {
   size_t nonfinite = 0;
-  for (size_t block = 0, begin = 0; begin < in.count; ++block) {
-    const BlockBounds bounds = BoundsOf(in, codec, block);
-    nonfinite += bounds.is_finite ? 0 : 1;
-    const size_t end = std::min(in.count, begin + in.block);
-    for (size_t count; begin < end; begin += count) {
-      count = std::min(kMaxSumCount, end - begin);
-      if (mask != nullptr) CopyMask(mask, begin, count, mask_bits.bytes);
-      decode(begin, count, mask == nullptr ? nullptr : mask_bits.bytes, bounds.is_bounded);
-    }
+  size_t count;
+  for (size_t begin = 0; begin < in.count; begin += count) {
+    count = CountOfPart(in, begin);
+    const size_t first_block = begin / in.block;
+    const BlockBounds bounds =
+        BoundsOf(in, codec, first_block, BlockCount(begin + count, in.block));
+    // A block counts with its first part.
+    if (begin == first_block * in.block) nonfinite += bounds.nonfinite;
+    if (mask != nullptr) CopyMask(mask, begin, count, mask_bits.bytes);
+    decode(begin, count, mask == nullptr ? nullptr : mask_bits.bytes, bounds.is_bounded);
   }
   return nonfinite;
 }
@@ -123,7 +118,7 @@ HWY_INLINE size_t ForEachPart(const LowBitPackets& in, LowBitCodec codec, const 
 template <DataType kType>
 LowBitResult AverageAs(const LowBitReduceInput& in, LowBitFormat format, ElementOf<kType>* output) {
   const LowBitPackets packets(in, format);
-  const SumPacketsOfBlock sum = ChooseSum(format.codec);
+  const SumPart sum = ChooseSum(format.codec);
   const bool is_streamed =
       ShouldStream(output, in.count * sizeof(output[0])) && format.block % kLanes == 0;
   SumScratch scratch;
@@ -169,7 +164,7 @@ LowBitResult AddDeltaAs(const LowBitDeltaInput& in, LowBitFormat format, Element
   const LowBitReduceInput one = {
       .packets = &in.packet, .ranks = 1, .count = in.count, .is_sum = true};
   const LowBitPackets packets(one, format);
-  const SumPacketsOfBlock decode = ChooseSum(format.codec);
+  const SumPart decode = ChooseSum(format.codec);
   SumScratch scratch;
   LargestMagnitude<kType> largest;
   const size_t nonfinite =

@@ -26,7 +26,7 @@ namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
 // The destination of a chunk, and what its elements need besides z.
 struct ChunkOutput {
-  LowBitScale block;
+  BlockScale block;
   const uint8_t* mask;    // padded, or null
   const uint32_t* draws;  // of kInt8Stochastic
   size_t count;           // at most kChunk
@@ -61,54 +61,99 @@ HWY_INLINE VF RoundVectorTo(DataType type, VF value) {
   return value;
 }
 
+// Codes and residuals of one chunk.
 template <LowBitCodec kCodec, Residual kResidual, bool kStream>
-HWY_NOINLINE bool EmitChunkAs(const ChunkOutput& chunk_in_memory, const float* z) {
-  constexpr DataType kStored = kResidualType<kResidual>;
-  const ChunkOutput chunk = chunk_in_memory;  // stays in registers across stores
-  const BlockCoder<kCodec> coder(chunk.block);
-  alignas(64) uint8_t bytes[kChunk];
-  // Only values that overflow fp16 make residuals infinite: z and its value are below 2^127 (1 +
-  // 2^-7) and of the same sign, or close to 0.
-  LargestMagnitude<kStored> largest;
-  const auto emit = [&](size_t i, void* residual, size_t residual_i, bool is_last) HWY_ATTR {
-    const VF number = hn::Load(kF32, z + i);
-    if constexpr (kCodec == LowBitCodec::kInt8Stochastic) {
-      StoreBytes(coder.Encode(number, hn::LoadU(kU32, chunk.draws + i)), bytes + i);
-      return;
+class ChunkEmitter {
+ public:
+  HWY_INLINE ChunkEmitter(const ChunkOutput& chunk, const float* z)
+      : chunk_(chunk), coder_(chunk.block), z_(z) {}
+
+  HWY_INLINE bool Run() {
+    size_t i = 0;
+#if HWY_TARGET == HWY_AVX3
+    const size_t grouped = chunk_.count / kPackGroup * kPackGroup;
+    if (chunk_.are_codes_streamed && reinterpret_cast<uintptr_t>(chunk_.codes) % 64 == 0) {
+      for (; i < grouped; i += kPackGroup) EmitGroup<true>(i);
     } else {
-      const Coded coded = coder.Encode(number);
-      VU32 code = coded.code;
-      if (kCodec == LowBitCodec::kUint8 && chunk.mask != nullptr) {
-        code = hn::IfThenElseZero(MaskOfBits(kU32, chunk.mask, i), code);
-      }
-      StoreBytes(code, bytes + i);
+      for (; i < grouped; i += kPackGroup) EmitGroup<false>(i);
+    }
+#endif
+    if (i != chunk_.count) EmitRest(i);
+    return largest_.IsFinite();
+  }
+
+ private:
+  static constexpr DataType kStored = kResidualType<kResidual>;
+
+#if HWY_TARGET == HWY_AVX3
+  template <bool kStreamCodes>
+  HWY_INLINE void EmitGroup(size_t i) {
+    const VU32 a = EmitVector<kStream>(i, chunk_.residual, i);
+    const VU32 b = EmitVector<kStream>(i + kLanes, chunk_.residual, i + kLanes);
+    const VU32 c = EmitVector<kStream>(i + 2 * kLanes, chunk_.residual, i + 2 * kLanes);
+    const VU32 d = EmitVector<kStream>(i + 3 * kLanes, chunk_.residual, i + 3 * kLanes);
+    PackVectors<kCodec, kStreamCodes>(a, b, c, d, chunk_.codes + i * CodeBits(kCodec) / 8);
+  }
+#endif
+
+  HWY_INLINE void EmitRest(size_t begin) {
+    alignas(64) uint8_t bytes[kChunk];
+    const size_t whole = chunk_.count / kLanes * kLanes;
+    size_t i = begin;
+    for (; i < whole; i += kLanes) {
+      StoreBytes(EmitVector<kStream>(i, chunk_.residual, i), bytes + (i - begin));
+    }
+    if (whole != chunk_.count) {
+      alignas(64) ElementOf<kStored> last[kLanes];
+      StoreBytes(EmitVector<false>(i, last, 0), bytes + (i - begin));
       if constexpr (kResidual != Residual::kNone) {
-        VF value = coded.value;
-        if (chunk.value_type != DataType::kF32) value = RoundVectorTo(chunk.value_type, value);
-        VF lost = hn::Sub(number, value);
-        if (chunk.mask != nullptr) lost = hn::IfThenElseZero(MaskOfBits(chunk.mask, i), lost);
-        if (is_last) {
-          StoreF32As<kStored>(lost, residual, residual_i);
-          lost = hn::IfThenElseZero(hn::FirstN(kF32, chunk.count - i), lost);
-        } else {
-          StoreF32As<kStored, kStream>(lost, residual, residual_i);
-        }
-        if (chunk.value_type == DataType::kF16) largest.Add(lost);
+        memcpy(static_cast<ElementOf<kStored>*>(chunk_.residual) + whole, last,
+               (chunk_.count - whole) * sizeof(last[0]));
       }
     }
-  };
-  const size_t whole = chunk.count / kLanes * kLanes;
-  for (size_t i = 0; i < whole; i += kLanes) emit(i, chunk.residual, i, false);
-  if (whole != chunk.count) {
-    alignas(64) ElementOf<kStored> last[kLanes];
-    emit(whole, last, 0, true);
-    if constexpr (kResidual != Residual::kNone) {
-      memcpy(static_cast<ElementOf<kStored>*>(chunk.residual) + whole, last,
-             (chunk.count - whole) * sizeof(last[0]));
+    PackCodes<kCodec>(bytes, chunk_.count - begin, chunk_.codes + begin * CodeBits(kCodec) / 8);
+  }
+
+  // Returns the codes of elements i, i + 1, ..., and writes their residuals.
+  template <bool kStreamResidual>
+  HWY_INLINE VU32 EmitVector(size_t i, void* residual, size_t residual_i) {
+    const VF z = hn::Load(kF32, z_ + i);
+    if constexpr (kCodec == LowBitCodec::kInt8Stochastic) {
+      return coder_.Encode(z, hn::LoadU(kU32, chunk_.draws + i));
+    } else {
+      Coded coded = coder_.Encode(z);
+      if (kCodec == LowBitCodec::kUint8 && chunk_.mask != nullptr) {
+        coded.code = hn::IfThenElseZero(MaskOfBits(kU32, chunk_.mask, i), coded.code);
+      }
+      if constexpr (kResidual != Residual::kNone) {
+        if (HWY_UNLIKELY(chunk_.value_type != DataType::kF32)) {
+          coded.value = RoundVectorTo(chunk_.value_type, coded.value);
+        }
+        VF lost = hn::Sub(z, coded.value);
+        if (chunk_.mask != nullptr) lost = hn::IfThenElseZero(MaskOfBits(chunk_.mask, i), lost);
+        StoreF32As<kStored, kStreamResidual>(lost, residual, residual_i);
+        if (chunk_.value_type == DataType::kF16) {
+          if (i + kLanes > chunk_.count) {
+            lost = hn::IfThenElseZero(hn::FirstN(kF32, chunk_.count - i), lost);
+          }
+          largest_.Add(lost);
+        }
+      }
+      return coded.code;
     }
   }
-  PackCodes<kCodec>(bytes, chunk.count, chunk.codes, chunk.are_codes_streamed);
-  return largest.IsFinite();
+
+  const ChunkOutput chunk_;  // a copy, which stays in registers across stores
+  const BlockCoder<kCodec> coder_;
+  const float* const z_;
+  // Only values that overflow fp16 make residuals infinite: z and its value are below 2^127 (1 +
+  // 2^-7) and of the same sign, or close to 0.
+  LargestMagnitude<kStored> largest_;
+};
+
+template <LowBitCodec kCodec, Residual kResidual, bool kStream>
+HWY_NOINLINE bool EmitChunkAs(const ChunkOutput& chunk, const float* z) {
+  return ChunkEmitter<kCodec, kResidual, kStream>(chunk, z).Run();
 }
 
 // ---- Choice of the instance, once per call

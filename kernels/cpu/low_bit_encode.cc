@@ -33,34 +33,48 @@ struct ArraySource {
   }
 };
 
-struct SumSource {
+// Sums more than a chunk at once if blocks are short. Chunks are asked for in ascending order, by
+// each reading of the piece or of a block.
+class SumSource {
+ public:
   const LowBitReduceInput& in;
-  LowBitPackets packets;
-  SumPacketsOfBlock sum;
-  float* space;  // kChunk elements, aligned
+
+  SumSource(const LowBitReduceInput& input, LowBitFormat format)
+      : in(input), packets_(input, format), sum_(ChooseSum(format.codec)) {}
 
   DataType InputType() const { return DataType::kF32; }
   DataType ValueType() const { return in.output_type; }
-  TileInput ChunkAt(size_t begin, size_t count) const {
-    sum(packets, begin, count, space, false);
-    return {.input = space,
+  TileInput ChunkAt(size_t begin, size_t count) {
+    if (begin < begin_ || begin + count > end_) {
+      begin_ = begin;
+      end_ = begin + CountOfPart(packets_, begin);
+      sum_(packets_, begin, end_ - begin, sums_, false);
+    }
+    return {.input = sums_ + (begin - begin_),
             .residual = At(in.residual_in, in.residual_type, begin),
             .mask = nullptr,
             .count = count};
   }
+
+ private:
+  const LowBitPackets packets_;
+  const SumPart sum_;
+  size_t begin_ = 0;
+  size_t end_ = 0;
+  alignas(64) float sums_[kMaxSumCount];
 };
 
 }  // namespace
 
 LowBitResult LowBitCompress(const CompressInput& in, LowBitFormat format, const Draws& draws,
                             LowBitPacket out) {
-  return EncodeLowBitBlocks(ArraySource{in}, format, draws, out);
+  ArraySource source = {in};
+  return EncodeLowBitBlocks(source, format, draws, out);
 }
 
 LowBitResult LowBitReduce(const LowBitReduceInput& in, LowBitFormat format, const Draws& draws,
                           LowBitPacket out) {
-  alignas(64) float space[kChunk];
-  const SumSource source = {in, LowBitPackets(in, format), ChooseSum(format.codec), space};
+  SumSource source(in, format);
   return EncodeLowBitBlocks(source, format, draws, out);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Codes in one byte each to packed codes. Per-target header.
+// Packs codes: from one byte each, or from vectors. Per-target header.
 #if defined(ONEBIT_KERNELS_CPU_LOW_BIT_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_LOW_BIT_PACK_INL_H_
 #undef ONEBIT_KERNELS_CPU_LOW_BIT_PACK_INL_H_
@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "kernels/cpu/vectors-inl.h"
@@ -24,39 +23,7 @@ namespace onebit::kernels::cpu::HWY_NAMESPACE {
 // Elements whose codes are packed at once.
 inline constexpr size_t kPackGroup = 64;
 
-// Packs a group. kStream bypasses the caches and needs an address aligned to 64 bytes, and groups
-// that follow each other up to a multiple of 64 bytes.
-#if HWY_TARGET == HWY_AVX3
-template <size_t kBits, bool kStream>
-HWY_INLINE void PackGroup(const uint8_t* bytes, uint8_t* packed) {
-  const __m512i codes = _mm512_loadu_si512(bytes);
-  if constexpr (kBits == 8) {
-    if constexpr (kStream) {
-      _mm512_stream_si512(reinterpret_cast<__m512i*>(packed), codes);
-    } else {
-      _mm512_storeu_si512(packed, codes);
-    }
-  } else if constexpr (kBits == 4) {
-    const __m512i pairs = _mm512_maddubs_epi16(codes, _mm512_set1_epi16(0x1001));
-    const __m256i narrow = _mm512_cvtepi16_epi8(pairs);
-    if constexpr (kStream) {
-      _mm256_stream_si256(reinterpret_cast<__m256i*>(packed), narrow);
-    } else {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(packed), narrow);
-    }
-  } else {
-    const __m512i pairs = _mm512_maddubs_epi16(codes, _mm512_set1_epi16(0x0401));
-    const __m512i fours = _mm512_madd_epi16(pairs, _mm512_set1_epi32(0x00100001));
-    const __m128i narrow = _mm512_cvtepi32_epi8(fours);
-    if constexpr (kStream) {
-      _mm_stream_si128(reinterpret_cast<__m128i*>(packed), narrow);
-    } else {
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(packed), narrow);
-    }
-  }
-}
-#else
-template <size_t kBits, bool kStream>
+template <size_t kBits>
 HWY_INLINE void PackGroup(const uint8_t* bytes, uint8_t* packed) {
   if constexpr (kBits == 8) {
     memcpy(packed, bytes, kPackGroup);
@@ -72,33 +39,68 @@ HWY_INLINE void PackGroup(const uint8_t* bytes, uint8_t* packed) {
     memcpy(packed + i * kBits / 8, &word, kBits);
   }
 }
-#endif
-
-template <size_t kBits, bool kStream>
-HWY_INLINE void PackGroups(const uint8_t* bytes, size_t count, uint8_t* packed) {
-  for (size_t i = 0; i < count; i += kPackGroup) {
-    PackGroup<kBits, kStream>(bytes + i, packed + i * kBits / 8);
-  }
-}
-
-// Packs `count` codes; `bytes` is readable up to a whole group. The unused bits of the last byte
-// become 0.
+// Packs `count` codes; `bytes` has room for a whole group. The unused bits of the last byte become
+// 0.
 template <LowBitCodec kCodec>
-HWY_INLINE void PackCodes(uint8_t* bytes, size_t count, uint8_t* packed, bool is_streamed) {
+HWY_INLINE void PackCodes(uint8_t* bytes, size_t count, uint8_t* packed) {
   constexpr size_t kBits = CodeBits(kCodec);
   const size_t whole = count / kPackGroup * kPackGroup;
-  const bool is_aligned = reinterpret_cast<uintptr_t>(packed) % 64 == 0;
-  if (is_streamed && is_aligned && whole == count && count * kBits / 8 % 64 == 0) {
-    PackGroups<kBits, true>(bytes, whole, packed);
-    return;
+  for (size_t i = 0; i < whole; i += kPackGroup) {
+    PackGroup<kBits>(bytes + i, packed + i * kBits / 8);
   }
-  PackGroups<kBits, false>(bytes, whole, packed);
   if (whole == count) return;
   if constexpr (kBits < 8) memset(bytes + count, 0, 8 / kBits - 1);
   uint8_t last[kPackGroup];
-  PackGroup<kBits, false>(bytes + whole, last);
+  PackGroup<kBits>(bytes + whole, last);
   memcpy(packed + whole * kBits / 8, last, CodeBytes(kCodec, count - whole));
 }
+
+#if HWY_TARGET == HWY_AVX3
+// Narrows four vectors of codes to bytes, which leaves every four elements together but not in
+// order: these come from vectors and their quarters 00 10 20 30 01 11 ...
+template <LowBitCodec kCodec>
+HWY_INLINE __m512i NarrowCodes(VU32 a, VU32 b, VU32 c, VU32 d) {
+  const __m512i ab = _mm512_packs_epi32(a.raw, b.raw);
+  const __m512i cd = _mm512_packs_epi32(c.raw, d.raw);
+  return kCodec == LowBitCodec::kUint8 ? _mm512_packus_epi16(ab, cd) : _mm512_packs_epi16(ab, cd);
+}
+
+// Packs four vectors of codes. kStream bypasses the caches and needs an address that is aligned to
+// what is written.
+template <LowBitCodec kCodec, bool kStream>
+HWY_INLINE void PackVectors(VU32 a, VU32 b, VU32 c, VU32 d, uint8_t* packed) {
+  constexpr size_t kBits = CodeBits(kCodec);
+  const __m512i bytes = NarrowCodes<kCodec>(a, b, c, d);
+  if constexpr (kBits == 8) {
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i codes = _mm512_permutexvar_epi32(order, bytes);
+    if constexpr (kStream) {
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(packed), codes);
+    } else {
+      _mm512_storeu_si512(packed, codes);
+    }
+  } else if constexpr (kBits == 4) {
+    const __m512i pairs = _mm512_maddubs_epi16(bytes, _mm512_set1_epi16(0x1001));
+    const __m256i order = _mm256_setr_epi16(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m256i codes = _mm256_permutexvar_epi16(order, _mm512_cvtepi16_epi8(pairs));
+    if constexpr (kStream) {
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(packed), codes);
+    } else {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(packed), codes);
+    }
+  } else {
+    const __m512i pairs = _mm512_maddubs_epi16(bytes, _mm512_set1_epi16(0x0401));
+    const __m512i fours = _mm512_madd_epi16(pairs, _mm512_set1_epi32(0x00100001));
+    const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m128i codes = _mm_shuffle_epi8(_mm512_cvtepi32_epi8(fours), order);
+    if constexpr (kStream) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(packed), codes);
+    } else {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(packed), codes);
+    }
+  }
+}
+#endif
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace onebit::kernels::cpu::HWY_NAMESPACE

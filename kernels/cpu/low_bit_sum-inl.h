@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Sums of low-bit packets, for elements of one block at a time. Per-target header.
+// Sums of low-bit packets. Per-target header.
 #if defined(ONEBIT_KERNELS_CPU_LOW_BIT_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_LOW_BIT_SUM_INL_H_
 #undef ONEBIT_KERNELS_CPU_LOW_BIT_SUM_INL_H_
@@ -26,17 +26,18 @@
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
-// Elements of one block that are summed at once.
+// Elements that are summed at once.
 inline constexpr size_t kMaxSumCount = 1024;
 // Ranks whose scales stay in registers; partial sums of other ranks stay in the first-level cache.
 inline constexpr size_t kMaxRanksAtOnce = 8;
 // Vectors of codes may reach beyond the last code by this much.
 inline constexpr size_t kCodePadding = 16;
 
+// Codes and scales from the first element on, which begins a block or continues the only one.
 struct RanksAtOnce {
-  const uint8_t* codes[kMaxRanksAtOnce];
-  float scale[kMaxRanksAtOnce];
-  float minimum[kMaxRanksAtOnce];
+  LowBitPacketView packet[kMaxRanksAtOnce];
+  size_t count;
+  size_t block;  // elements from the first scale to the next
 };
 
 // The last step of a sum, and where it goes.
@@ -47,6 +48,10 @@ struct SumEnd {
   bool is_streamed = false;
 };
 
+HWY_INLINE float FloatOfBits(uint16_t bf16) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16);
+}
+
 inline constexpr size_t kCodesAheadBytes = 1024;
 
 HWY_INLINE void FetchCodesAhead(const uint8_t* codes, size_t bytes) {
@@ -56,48 +61,59 @@ HWY_INLINE void FetchCodesAhead(const uint8_t* codes, size_t bytes) {
   }
 }
 
-// Adds up to a whole vector beyond `count`. Partial sums are in the decoder's order.
+// Adds whole vectors, the last of which may reach beyond the elements. Partial sums are in the
+// decoder's order.
 template <LowBitCodec kCodec, size_t kRanks, bool kIsFirst>
-HWY_NOINLINE void AddLowBitRanks(const RanksAtOnce& ranks, size_t count, const float* partial,
-                                 float* to, SumEnd end_in_memory) {
+HWY_NOINLINE void AddLowBitRanks(const RanksAtOnce& ranks, const float* partial, float* to,
+                                 SumEnd end_in_memory) {
   using RankDecoder = Decoder<kCodec>;
   const SumEnd end = end_in_memory;
-  RankDecoder decoder[kRanks];
-  const uint8_t* codes[kRanks];
+  const size_t count = ranks.count, block = ranks.block;
+  LowBitPacketView packet[kRanks];
   HWY_UNROLL(8)
   for (size_t k = 0; k < kRanks; ++k) {
-    decoder[k] = RankDecoder(ranks.scale[k], ranks.minimum[k]);
-    codes[k] = ranks.codes[k];
-    FetchCodesAhead(codes[k], count * CodeBits(kCodec) / 8);
+    packet[k] = ranks.packet[k];
+    FetchCodesAhead(packet[k].codes, count * CodeBits(kCodec) / 8);
   }
   const VF factor = hn::Set(kF32, end.factor);
-  for (size_t i = 0; i < count; i += kLanes) {
-    VF sum = decoder[0].At(codes[0], i);
-    if constexpr (!kIsFirst) sum = hn::Add(hn::Load(kF32, partial + i), sum);
+  for (size_t begin = 0, index = 0; begin < count; begin += block, ++index) {
+    const size_t block_count = HWY_MIN(block, count - begin);
+    RankDecoder decoder[kRanks];
+    const uint8_t* codes[kRanks];
     HWY_UNROLL(8)
-    for (size_t k = 1; k < kRanks; ++k) sum = hn::Add(sum, decoder[k].At(codes[k], i));
-    if (end.step == SumEnd::kPartial) {
-      hn::Store(sum, kF32, to + i);
-      continue;
+    for (size_t k = 0; k < kRanks; ++k) {
+      const float minimum = HasMinimum(kCodec) ? FloatOfBits(packet[k].minimums[index]) : 0;
+      decoder[k] = RankDecoder(FloatOfBits(packet[k].scales[index]), minimum);
+      codes[k] = packet[k].codes + begin * CodeBits(kCodec) / 8;
     }
-    sum = RankDecoder::Restore(sum);
-    if (end.step == SumEnd::kMultiply) sum = hn::Mul(sum, factor);
-    if (end.step == SumEnd::kDivide) sum = hn::Div(sum, factor);
-    if (end.is_streamed) {
-      StoreF32As<DataType::kF32, true>(sum, to, i);
-    } else {
-      hn::StoreU(sum, kF32, to + i);
+    for (size_t i = 0; i < block_count; i += kLanes) {
+      VF sum = decoder[0].At(codes[0], i);
+      if constexpr (!kIsFirst) sum = hn::Add(hn::LoadU(kF32, partial + begin + i), sum);
+      HWY_UNROLL(8)
+      for (size_t k = 1; k < kRanks; ++k) sum = hn::Add(sum, decoder[k].At(codes[k], i));
+      if (end.step == SumEnd::kPartial) {
+        hn::StoreU(sum, kF32, to + begin + i);
+        continue;
+      }
+      sum = RankDecoder::Restore(sum);
+      if (end.step == SumEnd::kMultiply) sum = hn::Mul(sum, factor);
+      if (end.step == SumEnd::kDivide) sum = hn::Div(sum, factor);
+      if (end.is_streamed) {
+        StoreF32As<DataType::kF32, true>(sum, to, begin + i);
+      } else {
+        hn::StoreU(sum, kF32, to + begin + i);
+      }
     }
   }
 }
 
 template <LowBitCodec kCodec, size_t kRanks>
-HWY_INLINE void AddLowBitRanksOf(const RanksAtOnce& ranks, bool is_first, size_t count,
-                                 const float* partial, float* to, SumEnd end) {
+HWY_INLINE void AddLowBitRanksOf(const RanksAtOnce& ranks, bool is_first, const float* partial,
+                                 float* to, SumEnd end) {
   if (is_first) {
-    AddLowBitRanks<kCodec, kRanks, true>(ranks, count, partial, to, end);
+    AddLowBitRanks<kCodec, kRanks, true>(ranks, partial, to, end);
   } else {
-    AddLowBitRanks<kCodec, kRanks, false>(ranks, count, partial, to, end);
+    AddLowBitRanks<kCodec, kRanks, false>(ranks, partial, to, end);
   }
 }
 
@@ -119,13 +135,18 @@ struct LowBitPackets {
   }
 };
 
-HWY_INLINE float FloatOfBits(uint16_t bf16) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16);
+// The elements from `begin` on that SumLowBitPackets takes at once: a part of a block, or, if its
+// vectors reach into no other block, several whole ones.
+HWY_INLINE size_t CountOfPart(const LowBitPackets& in, size_t begin) {
+  const size_t end = HWY_MIN(in.count, (begin / in.block + 1) * in.block);
+  if (in.block > kMaxSumCount / 2 || in.block % kLanes != 0) {
+    return HWY_MIN(kMaxSumCount, end - begin);
+  }
+  return HWY_MIN(kMaxSumCount / in.block * in.block, in.count - begin);
 }
 
-// Computes y without its residual for elements [begin, begin + count) of a piece, which are in one
-// block and begin at a multiple of kLanes, or of 8 if that is more, in it. `to` is written in whole
-// vectors.
+// Computes y without its residual for elements [begin, begin + count) of a piece, a part as above.
+// `to` is written in whole vectors.
 template <LowBitCodec kCodec>
 HWY_NOINLINE void SumLowBitPackets(const LowBitPackets& in, size_t begin, size_t count, float* to,
                                    bool is_streamed) {
@@ -136,22 +157,26 @@ HWY_NOINLINE void SumLowBitPackets(const LowBitPackets& in, size_t begin, size_t
   alignas(64) float partial[kMaxSumCount];
   const size_t bytes = CodeBytes(kCodec, count);
   const size_t first_byte = begin * CodeBits(kCodec) / 8;
-  const size_t block = begin / in.block;
-  const bool is_padded = first_byte + bytes + kCodePadding <= CodeBytes(kCodec, in.count);
+  const size_t first_block = begin / in.block;
+  const bool is_copied =
+      count % kLanes != 0 && first_byte + bytes + kCodePadding > CodeBytes(kCodec, in.count);
+  RanksAtOnce ranks;
+  ranks.count = count;
+  ranks.block = in.block;
   for (size_t first = 0; first < in.ranks;) {
     const size_t left = in.ranks - first;
     const size_t rank_count = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-    RanksAtOnce ranks;
     for (size_t k = 0; k < rank_count; ++k) {
       const LowBitPacketView& packet = in.packets[first + k];
-      ranks.codes[k] = packet.codes + first_byte;
-      if (!is_padded && count % kLanes != 0) {
-        memcpy(copies[k].bytes, ranks.codes[k], bytes);
+      const uint8_t* codes = packet.codes + first_byte;
+      if (is_copied) {
+        memcpy(copies[k].bytes, codes, bytes);
         memset(copies[k].bytes + bytes, 0, kCodePadding);
-        ranks.codes[k] = copies[k].bytes;
+        codes = copies[k].bytes;
       }
-      ranks.scale[k] = FloatOfBits(packet.scales[block]);
-      ranks.minimum[k] = HasMinimum(kCodec) ? FloatOfBits(packet.minimums[block]) : 0;
+      ranks.packet[k] = {.scales = packet.scales + first_block,
+                         .minimums = HasMinimum(kCodec) ? packet.minimums + first_block : nullptr,
+                         .codes = codes};
     }
     const bool is_first = first == 0;
     first += rank_count;
@@ -161,24 +186,24 @@ HWY_NOINLINE void SumLowBitPackets(const LowBitPackets& in, size_t begin, size_t
     float* target = is_last ? to : partial;
     switch (rank_count) {
       case 8:
-        AddLowBitRanksOf<kCodec, 8>(ranks, is_first, count, partial, target, end);
+        AddLowBitRanksOf<kCodec, 8>(ranks, is_first, partial, target, end);
         break;
       case 4:
-        AddLowBitRanksOf<kCodec, 4>(ranks, is_first, count, partial, target, end);
+        AddLowBitRanksOf<kCodec, 4>(ranks, is_first, partial, target, end);
         break;
       case 2:
-        AddLowBitRanksOf<kCodec, 2>(ranks, is_first, count, partial, target, end);
+        AddLowBitRanksOf<kCodec, 2>(ranks, is_first, partial, target, end);
         break;
       default:
-        AddLowBitRanksOf<kCodec, 1>(ranks, is_first, count, partial, target, end);
+        AddLowBitRanksOf<kCodec, 1>(ranks, is_first, partial, target, end);
     }
   }
 }
 
-using SumPacketsOfBlock = void (*)(const LowBitPackets& in, size_t begin, size_t count, float* to,
-                                   bool is_streamed);
+using SumPart = void (*)(const LowBitPackets& in, size_t begin, size_t count, float* to,
+                         bool is_streamed);
 
-inline SumPacketsOfBlock ChooseSum(LowBitCodec codec) {
+inline SumPart ChooseSum(LowBitCodec codec) {
   switch (codec) {
     case LowBitCodec::kFp4:
       return &SumLowBitPackets<LowBitCodec::kFp4>;

@@ -8,10 +8,12 @@
 
 #include "kernels/kernels.h"
 #include "kernels/lamb.h"
+#include "kernels/low_bit.h"
 #include "kernels/optimizer.h"
 #include "kernels/zero_one.h"
 #include "tests/kernels/compress_case.h"
 #include "tests/kernels/each_target.h"
+#include "tests/kernels/low_bit_case.h"
 #include "tests/kernels/packet_case.h"
 #include "tests/kernels/test_data.h"
 
@@ -254,6 +256,40 @@ TEST_P(FpEnvironmentTest, ZeroOneIsUnaffected) {
         refresh(v.data(), g.data(), DataType::kF32, 0.3f, 0.99f, 0.01f, 100, out.data());
         return out;
       });
+    }
+  }
+}
+
+TEST_P(FpEnvironmentTest, LowBitIsUnaffected) {
+  LowBitRunner runner(3);
+  for (const LowBitCodec codec : kAllLowBitCodecs) {
+    const LowBitFormat format = {codec, 64};
+    for (const Numbers numbers : {Numbers::kDenormal, Numbers::kTiny, Numbers::kOrdinary}) {
+      const Bytes input = RandomElements(DataType::kF32, numbers, 300, random_);
+      std::optional<Bytes> residual;
+      if (HasResidual(codec)) {
+        residual = RandomElements(DataType::kF32, numbers, 300, random_);
+      }
+      const LowBitPacketCase packets = RandomLowBitPackets(format, 3, 300, numbers, random_);
+      for (const LowBitKernels& kernels : {kCpuLowBit, kReferenceLowBit}) {
+        ExpectNoEffect([&] {
+          return runner.Compress(kernels, {.count = 300}, format, {}, input, std::nullopt, residual,
+                                 false, Edge::kHigh);
+        });
+        ExpectNoEffect([&] {
+          return runner.Reduce(kernels, {}, packets, {}, std::nullopt, residual, false,
+                               Edge::kHigh);
+        });
+        ExpectNoEffect(
+            [&] { return runner.Average(kernels, {}, packets, std::nullopt, Edge::kHigh); });
+        ExpectNoEffect([&] {
+          return runner.DecodeOne(kernels, packets, DataType::kF16, std::nullopt, Edge::kHigh);
+        });
+        ExpectNoEffect([&] {
+          return runner.AddDelta(kernels, packets, DataType::kF32, std::nullopt, input, false,
+                                 Edge::kHigh);
+        });
+      }
     }
   }
 }
