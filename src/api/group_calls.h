@@ -72,7 +72,6 @@ class Group {
   Part& PartOf(onebitComm_t comm);
   void NoteMembers();
   Status Run();
-  // An error takes all communicators out of use.
   Status Enqueue();
   Status EnqueueOnDevice();
   // Holds what the queued calls need until they have ended. Holds nothing after an error.
