@@ -33,7 +33,7 @@ onebitResult_t CreateStream(Process& process, onebitStream_t* stream) {
   const RelaxedCapture relaxed(driver);
   CUstream created = nullptr;
   // CUDA clamps this to the highest priority. Such streams do not share a hardware queue with those
-  // of the application, one of which may be waiting for this stream through the host.
+  // of the application, one of which may be waiting for another rank.
   constexpr int kHighest = -1000;
   ONEBIT_CUDA_TRY(
       Check(driver, driver.cuStreamCreateWithPriority(&created, CU_STREAM_NON_BLOCKING, kHighest),

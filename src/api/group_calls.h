@@ -75,7 +75,6 @@ class Group {
   static Status ArrangePairs(Part* part);
   void NoteMembers();
   Status Run();
-  // An error takes all communicators out of use.
   Status Enqueue();
   Status EnqueueOnDevice();
   // Holds what the queued calls need until they have ended. Holds nothing after an error.

@@ -307,7 +307,7 @@ DeviceCompute::DeviceCompute(const Devices& devices)
 
 DeviceCompute::~DeviceCompute() = default;
 
-// Whatever an error has left behind is forgotten.
+// Forgets what an error has left behind.
 void DeviceCompute::Begin(onebitStream_t stream, kernels::cuda::TileSum* tile_sums) {
   stream_ = stream;
   tile_sums_ = tile_sums;

@@ -25,6 +25,11 @@ constexpr size_t kWorthSharing = 16'384;
 // Computes this long before it looks at messages again.
 constexpr auto kPollInterval = std::chrono::microseconds(20);
 
+// Looks again and again for the end of a phase on the stream for this long, then in intervals. A
+// timer may add as much to a pause.
+constexpr auto kStreamPollTime = std::chrono::microseconds(100);
+constexpr auto kLongestPause = std::chrono::microseconds(200);
+
 // Steps whose end lets the stream go on with the phase behind their exchange. Sends are among them,
 // because that phase may overwrite what they send.
 bool IsArrival(const Step& step) {
@@ -151,10 +156,20 @@ Status HostExecutor::MakeProgress(bool* has_moved) {
   } else if (IsStreamsTurn()) {
     // The end of a phase is not an event either. A hung device must not count as progress.
     ONEBIT_TRY(Deadline());
-    std::this_thread::yield();
+    PauseForStream();
     *has_moved = true;
   }
   return OkStatus();
+}
+
+// Long phases leave the core to others, and take little longer for it.
+void HostExecutor::PauseForStream() const {
+  const Clock::duration idle = Clock::now() - last_progress_;
+  if (idle < kStreamPollTime) {
+    std::this_thread::yield();
+  } else {
+    std::this_thread::sleep_for(std::min<Clock::duration>(idle / 8, kLongestPause));
+  }
 }
 
 Status HostExecutor::Wait(uint64_t timeout_ms) {

@@ -130,6 +130,7 @@ class HostExecutor {
   bool IsOnStream(uint32_t step) const;
   // True if the stream computes a phase whose results the host needs.
   bool IsStreamsTurn() const;
+  void PauseForStream() const;
   bool ComputeSome();
   StepQueue* MostUrgent();
   size_t ReadySteps() const;

@@ -202,7 +202,8 @@ void HostProxy::AddParts(Job* job) {
   }
 }
 
-// Memory is not freed when it grows, because calls in flight may use it.
+// Memory that grows is not freed, because calls in flight may use it. That of checksums has one
+// size.
 Status HostProxy::ReserveFor(Job* job) {
   size_t packets = 0;
   size_t sums = 0;

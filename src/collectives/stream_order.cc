@@ -44,7 +44,7 @@ void StreamOrder::Arrange(const Plan& plan) {
   for (size_t next = 0; next < ready_.size(); ++next) {
     const uint32_t index = ready_[next];
     const Step& step = plan.steps[index];
-    // Whatever waits for a message waits for its whole exchange.
+    // A step that waits for a message waits for its whole exchange.
     if (IsMessage(step)) phase_[index] = step.exchange;
     if (step.kind == StepKind::kReceive) {
       receives_[step.exchange - 1u].push_back(index);

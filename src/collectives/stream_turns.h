@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How a CUDA stream and a thread of the host take turns at a batch: the stream computes a phase,
-// the host moves the messages of the next exchange, and so on. Each tells the other through a word
-// in pinned memory, so the host makes no CUDA call.
+// A CUDA stream and a thread of the host take turns at a batch: the stream computes a phase, the
+// host moves the messages of the next exchange, and so on. Each tells the other through a word in
+// pinned memory, so the host makes no CUDA call.
 #pragma once
 
 #include <atomic>

@@ -120,7 +120,7 @@ TEST(DeviceEstimatesTest, GroupsInARowHaveTheResultsOfTheHost) {
   }
 }
 
-// What ranks send and receive in calls of which all but a few are finite.
+// Messages and results of calls of which all but a few are finite.
 struct Outcomes {
   std::vector<uint64_t> sent;  // by rank 0 in each call, if it is on the host
   std::vector<Bytes> outputs[kRanks];

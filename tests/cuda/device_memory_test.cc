@@ -104,6 +104,54 @@ TEST_P(DeviceMemoryTest, ARebindTakesWhatTheNextCallNeeds) {
 INSTANTIATE_TEST_SUITE_P(Transports, DeviceMemoryTest, ::testing::Values(Over::kLocal, Over::kNccl),
                          [](const auto& info) { return NameOf(info.param); });
 
+// Over a host transport, as memory.h says.
+TEST(PinnedMemoryTest, OfDenseCallsHasALimit) {
+  constexpr size_t kMiB = 1 << 20;
+  constexpr size_t kSharedBytes = 64 << 10;
+  constexpr int kCallsInGroup = 8;  // of a quarter of what travels together, so two of them
+  std::barrier all(2);
+  RunDeviceRanks(Over::kLocal, 2, [&](onebitComm_t comm, int) {
+    const CudaStream stream;
+    const CudaBuffer from(40 * kMiB);
+    const CudaBuffer to(40 * kMiB);
+    size_t limit = kSharedBytes;  // of each rank
+    const auto expect_at_most = [&](size_t more, const char* what) {
+      limit += more;
+      stream.Synchronize();
+      all.arrive_and_wait();
+      EXPECT_LE(onebitTestCudaAllocatedBytes(-1), 2 * limit) << what;
+      all.arrive_and_wait();
+    };
+    ASSERT_EQ(onebitAllReduce(from.data(), to.data(), 10 * kMiB, onebitFloat32, onebitSum, nullptr,
+                              comm, stream.handle()),
+              onebitSuccess)
+        << LastError();
+    ASSERT_EQ(onebitAllToAll(from.data(), to.data(), 5 * kMiB, onebitFloat32, nullptr, comm,
+                             stream.handle()),
+              onebitSuccess)
+        << LastError();
+    expect_at_most(16 * kMiB, "single calls");
+    ASSERT_EQ(onebitGroupStart(), onebitSuccess);
+    for (int call = 0; call < kCallsInGroup; ++call) {
+      ASSERT_EQ(onebitAllReduce(from.data(), to.data(), kMiB, onebitFloat32, onebitSum, nullptr,
+                                comm, stream.handle()),
+                onebitSuccess)
+          << LastError();
+    }
+    ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << LastError();
+    expect_at_most(16 * kMiB, "a group of allreduces");
+    ASSERT_EQ(onebitGroupStart(), onebitSuccess);
+    for (int call = 0; call < kCallsInGroup; ++call) {
+      ASSERT_EQ(onebitAllToAll(from.data(), to.data(), kMiB / 2, onebitFloat32, nullptr, comm,
+                               stream.handle()),
+                onebitSuccess)
+          << LastError();
+    }
+    ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << LastError();
+    expect_at_most(32 * kMiB, "a group of all-to-alls");
+  });
+}
+
 // A host stream makes the call later, over nccl as well.
 TEST(HostStreamTest, ListsOfAnAllToAllvAreTheCallersAgain) {
   RunDeviceRanks(Over::kNccl, 2, [&](onebitComm_t comm, int rank) {

@@ -299,8 +299,8 @@ uint32_t atomicCAS(uint32_t* word, uint32_t expected, uint32_t desired) {
 
 }  // namespace onebit::kernels::cuda
 
-// What the compiler calls for each access of a file with instrumentation, which it was made for
-// ThreadSanitizer to define.
+// The compiler calls these for each access of a file with instrumentation. It expects
+// ThreadSanitizer to define them.
 extern "C" {
 
 #define ONEBIT_ACCESS(size)                                              \
