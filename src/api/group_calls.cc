@@ -3,7 +3,6 @@
 #include "api/group_calls.h"
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 
 #include "api/call.h"
@@ -46,36 +45,34 @@ Status Group::End() {
 }
 
 Status Group::ArrangePairs(Part* part) {
-  std::vector<CallRequest>& requests = part->requests;
-  const auto is_pair = [](const CallRequest& request) {
-    return request.collective == Collective::kSendRecv;
-  };
-  if (std::ranges::none_of(requests, is_pair)) return OkStatus();
-  const auto pairs = std::ranges::stable_partition(requests, std::not_fn(is_pair));
   const auto rank = static_cast<uint32_t>(part->comm->comm->rank());
-  const auto to_itself = [&](bool is_receive) {
-    std::vector<CallRequest*> found;
-    for (CallRequest& request : pairs) {
-      if (request.root == rank && request.is_receive == is_receive) found.push_back(&request);
+  std::vector<CallRequest>& pairs = part->pairs;
+  // The next call of this rank with itself, from `index` on.
+  const auto next = [&](size_t index, bool is_receive) {
+    while (index < pairs.size() &&
+           (pairs[index].root != rank || pairs[index].is_receive != is_receive)) {
+      ++index;
     }
-    return found;
+    return index;
   };
-  const std::vector<CallRequest*> sends = to_itself(false);
-  const std::vector<CallRequest*> receives = to_itself(true);
-  if (sends.size() != receives.size()) {
-    return Error(Code::kInvalidUsage,
-                 "the group has {} sends of rank {} to itself, but {} receives: each needs one",
-                 sends.size(), rank, receives.size());
-  }
-  for (size_t i = 0; i < sends.size(); ++i) {
-    if (sends[i]->count != receives[i]->count || sends[i]->type != receives[i]->type) {
-      return Error(Code::kInvalidArgument,
-                   "send number {} of rank {} to itself has {} {}, the receive {} {}", i, rank,
-                   sends[i]->count, NameOf(sends[i]->type), receives[i]->count,
-                   NameOf(receives[i]->type));
+  size_t send = next(0, false);
+  size_t receive = next(0, true);
+  for (; send < pairs.size() && receive < pairs.size();
+       send = next(send + 1, false), receive = next(receive + 1, true)) {
+    const CallRequest& sent = pairs[send];
+    if (sent.count != pairs[receive].count || sent.type != pairs[receive].type) {
+      return Error(
+          Code::kInvalidArgument, "rank {} sends itself {} {}, but receives {} {} with that call",
+          rank, sent.count, NameOf(sent.type), pairs[receive].count, NameOf(pairs[receive].type));
     }
-    receives[i]->sendbuff = sends[i]->sendbuff;
+    pairs[receive].sendbuff = sent.sendbuff;
   }
+  if (send < pairs.size() || receive < pairs.size()) {
+    return Error(Code::kInvalidUsage, "the group has a {} of rank {} with itself without a {}",
+                 send < pairs.size() ? "send" : "receive", rank,
+                 send < pairs.size() ? "receive" : "send");
+  }
+  part->requests.insert(part->requests.end(), pairs.begin(), pairs.end());
   return OkStatus();
 }
 
@@ -151,6 +148,7 @@ void Group::Clear() {
   for (size_t i = 0; i < used_parts_; ++i) {
     parts_[i].comm = nullptr;
     parts_[i].requests.clear();
+    parts_[i].pairs.clear();
     parts_[i].uses.clear();
     parts_[i].compressors.clear();
     parts_[i].lists.clear();
@@ -200,7 +198,8 @@ Status Group::Add(const ApiCall& call, std::optional<CompressorUse> use) {
     part.uses.push_back(*std::move(use));
     part.compressors.push_back(call.compressor);
   }
-  part.requests.push_back(call.request);
+  const bool is_pair = call.request.collective == Collective::kSendRecv;
+  (is_pair ? part.pairs : part.requests).push_back(call.request);
   part.stream = call.request.stream;
   part.location = call.request.location;
   return OkStatus();
@@ -228,14 +227,12 @@ bool Group::Has(onebitComm_t comm) const {
 Status Group::CheckNotUsed(onebitCompressor_t compressor) const {
   if (!compressor->is_in_use.load(std::memory_order_acquire)) return OkStatus();
   for (size_t i = 0; i < used_parts_; ++i) {
-    for (const CallRequest& request : parts_[i].requests) {
-      if (request.compressor != &compressor->planned) continue;
-      return Error(
-          Code::kInvalidUsage,
-          "the compressor of tensor {} has a call in this group already: each tensor needs "
-          "a compressor of its own",
-          compressor->planned.compressor.config().tensor_id);
-    }
+    const std::vector<onebitCompressor_t>& used = parts_[i].compressors;
+    if (std::ranges::find(used, compressor) == used.end()) continue;
+    return Error(Code::kInvalidUsage,
+                 "the compressor of tensor {} has a call in this group already: each tensor needs "
+                 "a compressor of its own",
+                 compressor->planned.compressor.config().tensor_id);
   }
   return OkStatus();
 }

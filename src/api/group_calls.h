@@ -57,6 +57,7 @@ class Group {
     onebitStream_t stream = nullptr;  // the same for all calls
     MemoryLocation location = {};     // of all buffers
     std::vector<CallRequest> requests;
+    std::vector<CallRequest> pairs;  // sends and receives, which follow the requests at the end
     std::vector<CompressorUse> uses;
     std::vector<onebitCompressor_t> compressors;    // held by `uses`
     std::vector<std::unique_ptr<PairLists>> lists;  // referred to by requests
@@ -70,8 +71,8 @@ class Group {
   // A call holds its compressor until the end of the group, so a second one would never begin.
   Status CheckNotUsed(onebitCompressor_t compressor) const;
   Part& PartOf(onebitComm_t comm);
-  // Puts sends and receives behind the other calls of the part, and gives those of a rank to itself
-  // what they copy.
+  // Puts sends and receives behind the other calls of the part, and tells receives of a rank from
+  // itself what they copy.
   static Status ArrangePairs(Part* part);
   void NoteMembers();
   Status Run();

@@ -104,6 +104,80 @@ INSTANTIATE_TEST_SUITE_P(
                    onebitCollectiveAllToAll}),
     [](const auto& info) { return info.param.name; });
 
+class SteadyCodecTest : public ::testing::TestWithParam<onebitMode_t> {};
+
+TEST_P(SteadyCodecTest, LowBitCallsAllocateNothingAndTakeNoLock) {
+  CommGroup group(3);
+  group.Run([&](int rank) {
+    const onebitComm_t comm = group.comm(rank);
+    std::vector<UniqueCompressor> compressors;
+    for (const onebitCodec_t codec :
+         {onebitCodecFp4, onebitCodecInt8, onebitCodecUint8mm, onebitCodecInt2}) {
+      onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+      config.codec = codec;
+      config.mode = GetParam();
+      compressors.push_back(NewCompressor(comm, 20'000, onebitFloat32, config));
+    }
+    std::vector<float> values(20'000, 0.5f);
+    uint64_t allocations = 0, locks = 0;
+    for (int step = 1; step <= 10; ++step) {
+      if (step == 3) {
+        allocations = AllocationsOfThisThread();
+        locks = LocksOfThisThread();
+      }
+      for (const UniqueCompressor& compressor : compressors) {
+        onebitAllReduce(values.data(), values.data(), 20'000, onebitFloat32, onebitAvg,
+                        compressor.get(), comm, nullptr);
+      }
+    }
+    EXPECT_EQ(AllocationsOfThisThread(), allocations);
+    EXPECT_EQ(LocksOfThisThread(), locks);
+    EXPECT_EQ(StatsOf(comm).compressed_calls, 40u);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, SteadyCodecTest, ::testing::Values(onebitModePlain, onebitModeEf),
+                         [](const auto& info) {
+                           return info.param == onebitModeEf ? "Ef" : "Plain";
+                         });
+
+// A ring in a group, and single calls.
+TEST(SteadyPairsTest, SendsAndReceivesAllocateNothingAndTakeNoLock) {
+  constexpr int kRanks = 3;
+  CommGroup group(kRanks);
+  group.Run([&](int rank) {
+    const onebitComm_t comm = group.comm(rank);
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.collective = onebitCollectiveSendRecv;
+    config.mode = onebitModePlain;
+    config.codec = onebitCodecInt8;
+    config.tensorId = 8;
+    const UniqueCompressor compressor = NewCompressor(comm, 5000, onebitFloat32, config);
+    std::vector<float> sent(5000, 0.5f), received(5000), own(5000);
+    uint64_t allocations = 0, locks = 0;
+    for (int step = 1; step <= 10; ++step) {
+      if (step == 3) {
+        allocations = AllocationsOfThisThread();
+        locks = LocksOfThisThread();
+      }
+      onebitGroupStart();
+      onebitSend(sent.data(), 5000, onebitFloat32, (rank + 1) % kRanks, nullptr, comm, nullptr);
+      onebitRecv(received.data(), 5000, onebitFloat32, (rank + 2) % kRanks, nullptr, comm, nullptr);
+      onebitSend(sent.data(), 5000, onebitFloat32, rank, nullptr, comm, nullptr);
+      onebitRecv(own.data(), 5000, onebitFloat32, rank, nullptr, comm, nullptr);
+      onebitGroupEnd();
+      if (rank == 0) {
+        onebitSend(sent.data(), 5000, onebitFloat32, 1, compressor.get(), comm, nullptr);
+      } else if (rank == 1) {
+        onebitRecv(received.data(), 5000, onebitFloat32, 0, compressor.get(), comm, nullptr);
+      }
+    }
+    EXPECT_EQ(AllocationsOfThisThread(), allocations);
+    EXPECT_EQ(LocksOfThisThread(), locks);
+    EXPECT_EQ(StatsOf(comm).failed_calls, 0u);
+  });
+}
+
 // Every call has other counts, none larger than in the first.
 TEST(SteadyPairsTest, AllToAllvTakesOnItsCountsWithoutAllocating) {
   constexpr size_t kRanks = 4;
