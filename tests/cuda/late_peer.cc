@@ -23,6 +23,7 @@
 
 #include "onebit/onebit.hpp"
 #include "tests/cuda/cuda_test_memory.h"
+#include "tests/support/deadlines.h"
 
 namespace onebit::testing {
 namespace {
@@ -169,11 +170,18 @@ void CallAndWait(Rank& rank, const std::string& during) {
   std::printf("late_peer: %s took %.3f s\n", during.c_str(), seconds.count());
 }
 
+// Rank 1 comes a second late, and nothing else may hold the calls up.
 void RunLate(Rank& rank, const std::string& during) {
+  const std::chrono::milliseconds limit(PacedMs(10'000));
+  const auto begin = std::chrono::steady_clock::now();
   if (rank.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
   CallAndWait(rank, during);
   rank.Synchronize();
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   rank.CheckResults();
+  if (taken <= limit) return;
+  throw std::runtime_error("the calls ended after " + std::to_string(taken.count()) +
+                           " s, though rank 1 was late by 1 s");
 }
 
 void RunDead(Rank& rank, const std::string& during) {

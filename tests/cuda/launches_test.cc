@@ -150,12 +150,14 @@ INSTANTIATE_TEST_SUITE_P(Calls, GroupTest,
                                   std::to_string(std::get<2>(info.param)) + "Calls";
                          });
 
-// A scale for the whole tensor takes three launches to compress and three to reduce.
+// A scale for the whole tensor takes three launches to compress and three to reduce. Over NCCL
+// writing and checking headers takes four more.
 TEST(UniformGroupTest, WithScalesOfTensorsSharesLaunches) {
   onebitCompressorConfig_t config = kConfig;
   config.block = ONEBIT_BLOCK_TENSOR;
   for (const Over over : {Over::kLocal, Over::kNccl}) {
     const uint64_t of_one = LaunchesOf(over, 4, 5000, {config});
+    EXPECT_LE(of_one, over == Over::kNccl ? 14u : 10u) << NameOf(over);
     EXPECT_EQ(LaunchesOf(over, 4, 5000, std::vector(10, config)), of_one) << NameOf(over);
   }
 }
