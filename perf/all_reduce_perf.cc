@@ -19,7 +19,7 @@ class AllReduce : public AllReduceCollective {
     WireShape shape;
     shape.count = row.count;
     shape.ranks = static_cast<size_t>(row.ranks);
-    shape.block = static_cast<size_t>(options.block);
+    shape.packet = options.packet();
     shape.exchanges = facts.exchanges;
     shape.segments = facts.segments;
     return options.is_compressed() ? MaxCompressedWireBytes(shape)

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "perf/common/codec_choice.h"
 #include "perf/common/comm_handles.h"
 #include "perf/common/comm_stats.h"
 #include "perf/common/cuda_device.h"
@@ -51,8 +52,7 @@ std::optional<GroupOptions> ParseOptions(int argc, const char* const* argv) {
   AddCount(app, "--repetitions", "timed, each of both in turns", 1, 100'000, &options.repetitions);
   AddCount(app, "--warmup", "not timed", 0, 100'000, &options.warmup);
   AddCount(app, "--seed", "what sizes depend on", 0, INT32_MAX, &options.shapes.seed);
-  app.add_flag("--dense", options.shapes.is_dense,
-               "full precision, not one bit with error feedback");
+  AddCodecFlags(app, &options.shapes.compression);
   if (!ParseCommandLine(app, argc, argv)) return std::nullopt;
   if (options.ranks.procs == 0 && !options.ranks.is_one_rank()) {
     throw UsageError("the ranks are processes: start some with --procs N");
@@ -60,6 +60,7 @@ std::optional<GroupOptions> ParseOptions(int argc, const char* const* argv) {
   if (options.shapes.least_elements > options.shapes.most_elements) {
     throw UsageError("--min-elements is larger than --max-elements");
   }
+  CompleteCodec(app, onebitCollectiveAllReduce, &options.shapes.compression);
   options.ranks.has_cuda = options.device.is_cuda;
   options.transport = CheckedTransportOf(options.ranks);
   return options;
@@ -96,6 +97,12 @@ std::string LineOf(const char* name, const Measured& measured) {
                      measured.sent.messages, measured.sent.bytes);
 }
 
+std::string TextOf(const CodecChoice& choice) {
+  if (!choice.is_compressed()) return std::string(choice.mode_name());
+  return fmt::format("{} codec {} block {}", choice.mode_name(), choice.codec_name(),
+                     choice.block_text());
+}
+
 int Run(const GroupOptions& options) {
   // A transport of devices joins with the device that is current.
   if (options.device.is_cuda) {
@@ -123,7 +130,7 @@ int Run(const GroupOptions& options) {
     fmt::print(
         "# {} tensors of {} to {} fp32 elements, {} in all, {}; {} ranks, device {}; rank 0 sent\n",
         options.shapes.tensors, options.shapes.least_elements, options.shapes.most_elements,
-        alone.elements(), options.shapes.is_dense ? "dense" : "ef", CountOf(joined),
+        alone.elements(), TextOf(options.shapes.compression), CountOf(joined),
         options.device.name());
     fmt::print("{}{}ratio        {:>10.2f}\n", LineOf("one by one", one_by_one),
                LineOf("group", grouped), one_by_one.Median() / grouped.Median());

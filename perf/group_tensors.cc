@@ -15,7 +15,7 @@
 namespace onebit::perf {
 
 Tensors::Tensors(const TensorShapes& shapes, onebitComm_t comm, bool has_cuda)
-    : comm_(comm), is_dense_(shapes.is_dense) {
+    : comm_(comm), compression_(shapes.compression) {
   if (has_cuda) stream_.emplace();
   std::mt19937 random(static_cast<uint32_t>(shapes.seed));
   std::uniform_real_distribution<double> exponent(std::log2(shapes.least_elements + 1.0),
@@ -44,8 +44,9 @@ Tensors::Tensor Tensors::MakeTensor(size_t count) const {
     tensor.device_input = CudaBuffer(bytes);
     tensor.device_output = CudaBuffer(bytes);
   }
-  if (is_dense_) return tensor;
+  if (!compression_.is_compressed()) return tensor;
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  compression_.Configure(&config);
   if (stream_) config.memory = onebitMemoryDevice;
   onebitCompressor_t compressor = nullptr;
   Check(onebitCompressorCreate(&compressor, comm_, count, onebitFloat32, &config),

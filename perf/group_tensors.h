@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "onebit/onebit.h"
+#include "perf/common/codec_choice.h"
 #include "perf/common/comm_handles.h"
 #include "perf/common/cuda_device.h"
 
@@ -18,7 +19,7 @@ struct TensorShapes {
   int least_elements = 1024;
   int most_elements = 102'400;
   int seed = 1;  // what sizes depend on
-  bool is_dense = false;
+  CodecChoice compression = {.mode = Mode::kEf};
 };
 
 // Draws sizes evenly over their logarithm, as a model has them. Tensors are in host memory, or on
@@ -51,7 +52,7 @@ class Tensors {
   std::vector<float> ResultOf(const Tensor& tensor) const;
 
   onebitComm_t comm_;
-  bool is_dense_;
+  CodecChoice compression_;
   std::optional<CudaStream> stream_;  // none on the host
   std::vector<Tensor> tensors_;
   size_t elements_ = 0;

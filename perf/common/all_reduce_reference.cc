@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "perf/common/allreduce_model.h"
+#include "perf/common/low_bit_config.h"
 #include "perf/common/seeded_elements.h"
 
 namespace onebit::perf {
@@ -27,36 +28,6 @@ class DenseReference : public AllReduceReference {
   }
 };
 
-class SignReference : public AllReduceReference {
- public:
-  SignReference(const Case& row, const Options& options)
-      : AllReduceReference(row), model_(ConfigOf(row, options)) {}
-
- protected:
-  reference::AllReduceModel& model() { return model_; }
-
- private:
-  static reference::AllReduceConfig ConfigOf(const Case& row, const Options& options) {
-    reference::AllReduceConfig config;
-    config.ranks = static_cast<size_t>(row.ranks);
-    config.count = row.count;
-    config.type = KernelType(row.type);
-    config.is_sum = row.op == onebitSum;
-    config.has_feedback = options.mode == Mode::kEf;
-    config.rule =
-        options.scale_rule == onebitScaleL1 ? kernels::ScaleRule::kL1 : kernels::ScaleRule::kL2;
-    config.block = static_cast<size_t>(options.block);
-    config.threads = std::max(1u, std::thread::hardware_concurrency());
-    return config;
-  }
-
-  void Simulate(std::span<const void* const> inputs, void* output) override {
-    model_.Run(inputs, output);
-  }
-
-  reference::AllReduceModel model_;
-};
-
 // Error feedback loses nothing: over all calls
 //   sum of outputs + mean of the worker residuals + server residual = sum of mean inputs.
 //
@@ -65,12 +36,17 @@ class SignReference : public AllReduceReference {
 // outputs fit the model's residuals; it fails where outputs differ from the model's by more than
 // rounding, which the comparison of bytes finds, too. It cannot show that the library's residuals
 // after the last call are right: those of earlier calls show only in the outputs of later ones.
-class FeedbackReference : public SignReference {
+class CompressedReference : public AllReduceReference {
  public:
-  FeedbackReference(const Case& row, const Options& options)
-      : SignReference(row, options), mean_inputs_(row.count), outputs_(row.count) {}
+  CompressedReference(const Case& row, bool has_feedback)
+      : AllReduceReference(row), has_feedback_(has_feedback) {
+    if (!has_feedback) return;
+    mean_inputs_.resize(row.count);
+    outputs_.resize(row.count);
+  }
 
   void Observe(std::span<const void* const> inputs, const void* output) override {
+    if (!has_feedback_) return;
     const double share = 1.0 / row_.ranks;
     const double output_share = row_.op == onebitSum ? share : 1.0;
     for (size_t i = 0; i < row_.count; ++i) {
@@ -82,6 +58,7 @@ class FeedbackReference : public SignReference {
   }
 
   uint64_t CountLostElements() override {
+    if (!has_feedback_) return 0;
     constexpr double kTolerance = 1e-5;  // of the largest number that takes part
     double largest = 0;
     for (double input : mean_inputs_) largest = std::max(largest, std::abs(input));
@@ -92,9 +69,9 @@ class FeedbackReference : public SignReference {
       }
     };
     for (int rank = 0; rank < row_.ranks; ++rank) {
-      add(model().worker_residual(static_cast<size_t>(rank)), 1.0 / row_.ranks);
+      add(WorkerResidual(static_cast<size_t>(rank)), 1.0 / row_.ranks);
     }
-    add(model().server_residual(), 1.0);
+    add(ServerResidual(), server_unit());
 
     uint64_t lost = 0;
     for (size_t i = 0; i < row_.count; ++i) {
@@ -104,23 +81,77 @@ class FeedbackReference : public SignReference {
     return lost;
   }
 
+ protected:
+  // The residuals of the model.
+  virtual std::vector<float> WorkerResidual(size_t rank) const = 0;
+  virtual std::vector<float> ServerResidual() const = 0;
+  // The unit of the server residual, in units of the mean result.
+  virtual double server_unit() const { return 1; }
+
  private:
+  const bool has_feedback_;
   std::vector<double> mean_inputs_;  // summed over calls
   std::vector<double> outputs_;      // the same, in units of the mean
+};
+
+class SignReference : public CompressedReference {
+ public:
+  SignReference(const Case& row, const CodecChoice& choice)
+      : CompressedReference(row, choice.mode == Mode::kEf), model_(ConfigOf(row, choice)) {}
+
+ private:
+  static reference::AllReduceConfig ConfigOf(const Case& row, const CodecChoice& choice) {
+    reference::AllReduceConfig config;
+    config.ranks = static_cast<size_t>(row.ranks);
+    config.count = row.count;
+    config.type = KernelType(row.type);
+    config.is_sum = row.op == onebitSum;
+    config.has_feedback = choice.mode == Mode::kEf;
+    config.rule =
+        choice.scale_rule == onebitScaleL1 ? kernels::ScaleRule::kL1 : kernels::ScaleRule::kL2;
+    config.block = static_cast<size_t>(choice.block);
+    config.threads = std::max(1u, std::thread::hardware_concurrency());
+    return config;
+  }
+
+  void Simulate(std::span<const void* const> inputs, void* output) override {
+    model_.Run(inputs, output);
+  }
+  std::vector<float> WorkerResidual(size_t rank) const override {
+    return model_.worker_residual(rank);
+  }
+  std::vector<float> ServerResidual() const override { return model_.server_residual(); }
+
+  reference::AllReduceModel model_;
+};
+
+class LowBitReference : public CompressedReference {
+ public:
+  LowBitReference(const Case& row, const CodecChoice& choice)
+      : CompressedReference(row, choice.mode == Mode::kEf), model_(LowBitConfigOf(row, choice)) {}
+
+ private:
+  void Simulate(std::span<const void* const> inputs, void* output) override {
+    // Every rank has the same result, so one buffer takes all of them.
+    const std::vector<void*> outputs(inputs.size(), output);
+    model_.AllReduce(inputs, outputs);
+  }
+  std::vector<float> WorkerResidual(size_t rank) const override {
+    return model_.worker_residual(rank);
+  }
+  std::vector<float> ServerResidual() const override { return model_.server_residual(); }
+  // Low-bit servers add their residual to the sum itself.
+  double server_unit() const override { return row_.op == onebitSum ? 1.0 / row_.ranks : 1; }
+
+  reference::LowBitModel model_;
 };
 
 }  // namespace
 
 std::unique_ptr<Reference> MakeAllReduceReference(const Case& row, const Options& options) {
-  switch (options.mode) {
-    case Mode::kDense:
-      return std::make_unique<DenseReference>(row);
-    case Mode::kSign:
-      return std::make_unique<SignReference>(row, options);
-    case Mode::kEf:
-      return std::make_unique<FeedbackReference>(row, options);
-  }
-  return nullptr;
+  if (!options.is_compressed()) return std::make_unique<DenseReference>(row);
+  if (options.is_low_bit()) return std::make_unique<LowBitReference>(row, options);
+  return std::make_unique<SignReference>(row, options);
 }
 
 }  // namespace onebit::perf

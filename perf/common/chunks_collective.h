@@ -32,7 +32,7 @@ class ChunksCollective : public Collective {
                      const WireFacts& facts) const override {
     const ChunksWire wire = {.count = row.count,
                              .ranks = static_cast<size_t>(row.ranks),
-                             .block = static_cast<size_t>(options.block),
+                             .packet = options.packet(),
                              .segments = facts.segments};
     return options.is_compressed() ? CompressedChunksBytes(wire)
                                    : DenseChunksBytes(wire, ElementBytes(row.type));

@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "perf/common/allreduce_model.h"
 #include "perf/common/chunks_model.h"
 #include "perf/common/comm_handles.h"
+#include "perf/common/low_bit_config.h"
 #include "perf/common/seeded_elements.h"
 
 namespace onebit::perf {
@@ -28,6 +31,7 @@ class ChunksReference : public Reference {
     config_.type = KernelType(row.type);
     config_.is_sum = row.op == onebitSum;
     config_.has_feedback = options.mode == Mode::kEf;
+    if (options.is_low_bit()) low_bit_.emplace(LowBitConfigOf(row, options));
     config_.rule =
         options.scale_rule == onebitScaleL1 ? kernels::ScaleRule::kL1 : kernels::ScaleRule::kL2;
     config_.block = static_cast<size_t>(options.block);
@@ -84,6 +88,7 @@ class ChunksReference : public Reference {
   const size_t ranks_;
   const bool is_dense_;
   reference::ChunksConfig config_;
+  std::optional<reference::LowBitModel> low_bit_;  // instead of the model of signs
 
  private:
   std::vector<std::vector<Buffer>> expected_;  // [call][rank]
@@ -108,9 +113,9 @@ class ReduceScatterReference : public ChunksReference {
   uint64_t CountLostElements() override {
     if (is_dense_ || !config_.has_feedback || ranks_ == 1) return 0;
     for (size_t rank = 0; rank < ranks_; ++rank) {
-      for (size_t i = 0; i < row_.count; ++i) {
-        outputs_[i] += model_.residual(rank)[i] / row_.ranks;
-      }
+      const std::vector<float> residual =
+          low_bit_ ? low_bit_->worker_residual(rank) : model_.residual(rank);
+      for (size_t i = 0; i < row_.count; ++i) outputs_[i] += residual[i] / row_.ranks;
     }
     return CountDifferences(inputs_, outputs_, 2.0 * calls_);
   }
@@ -125,6 +130,7 @@ class ReduceScatterReference : public ChunksReference {
     }
   }
   void Compress(std::span<const void* const> inputs, std::span<void* const> outputs) override {
+    if (low_bit_) return low_bit_->ReduceScatter(inputs, outputs);
     model_.Run(inputs, outputs);
   }
 
@@ -155,9 +161,11 @@ class AllToAllReference : public ChunksReference {
   uint64_t CountLostElements() override {
     if (is_dense_ || !config_.has_feedback || ranks_ == 1) return 0;
     for (size_t rank = 1; rank < ranks_; ++rank) {
-      for (size_t i = 0; i < row_.count; ++i) {
-        outputs_[rank * row_.count + i] += model_.residual(rank, 0)[i];
-      }
+      // The first part is that of what goes to rank 0.
+      const std::vector<float> all =
+          low_bit_ ? low_bit_->worker_residual(rank) : std::vector<float>();
+      const std::span<const float> residual = low_bit_ ? all : model_.residual(rank, 0);
+      for (size_t i = 0; i < row_.count; ++i) outputs_[rank * row_.count + i] += residual[i];
     }
     return CountDifferences(inputs_, outputs_, 0);
   }
@@ -171,6 +179,7 @@ class AllToAllReference : public ChunksReference {
     }
   }
   void Compress(std::span<const void* const> inputs, std::span<void* const> outputs) override {
+    if (low_bit_) return low_bit_->AllToAll(inputs, outputs);
     model_.Run(inputs, outputs);
   }
 
@@ -191,8 +200,11 @@ class AllGatherReference : public ChunksReference {
   }
   uint64_t CountLostElements() override {
     if (is_dense_ || !config_.has_feedback || ranks_ == 1) return 0;
-    const std::vector<float> held = model_.held();
-    return CountDifferences({held.begin(), held.end()}, outputs_, 1);
+    // The low-bit model has the negated estimates.
+    const std::vector<float> held = low_bit_ ? low_bit_->worker_residual(0) : model_.held();
+    std::vector<double> expected(held.begin(), held.end());
+    if (low_bit_) std::transform(held.begin(), held.end(), expected.begin(), std::negate<>());
+    return CountDifferences(expected, outputs_, 1);
   }
 
  private:
@@ -204,6 +216,7 @@ class AllGatherReference : public ChunksReference {
     }
   }
   void Compress(std::span<const void* const> inputs, std::span<void* const> outputs) override {
+    if (low_bit_) return low_bit_->AllGather(inputs, outputs);
     model_.Run(inputs, outputs[0]);
     for (size_t rank = 1; rank < ranks_ && row_.count != 0; ++rank) {
       std::memcpy(outputs[rank], outputs[0], ranks_ * chunk_bytes());

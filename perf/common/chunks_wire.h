@@ -7,17 +7,18 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "perf/common/packet_bytes.h"
+
 namespace onebit::perf {
 
 struct ChunksWire {
   size_t count = 0;  // elements of a chunk
   size_t ranks = 1;
-  size_t block = 4096;  // elements per scale; 0: one per message
+  PacketRule packet;
   size_t segments = 1;
 };
 
-// Returns the bytes that every rank sends, headers included. A compressed call ends with a header
-// from everyone to everyone.
+// Returns the bytes that every rank sends, headers included.
 uint64_t CompressedChunksBytes(const ChunksWire& wire);
 uint64_t DenseChunksBytes(const ChunksWire& wire, size_t element_bytes);
 

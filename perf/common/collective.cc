@@ -13,10 +13,9 @@ namespace onebit::perf {
 void Collective::Prepare(const Case& row, const Options& options, RankState& state) const {
   if (!options.is_compressed()) return;
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-  config.mode = options.mode == Mode::kSign ? onebitModeSign : onebitModeEf;
   config.collective = collective();
-  config.scaleRule = options.scale_rule;
-  config.block = options.block;
+  options.Configure(&config);
+  config.tensorId = kModelTensorId;
   if (options.device.is_cuda) config.memory = onebitMemoryDevice;  // of the thread's device
   onebitCompressor_t compressor = nullptr;
   state.compressor.reset();  // before the next one is allocated

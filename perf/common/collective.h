@@ -17,6 +17,10 @@ namespace onebit::perf {
 
 struct RankState;
 
+// The id of every compressor of a sweep, of which each rank has one at a time. Random rounding
+// depends on it, so models must know it.
+inline constexpr uint32_t kModelTensorId = 0;
+
 // One row: what all ranks call.
 struct Case {
   size_t count = 0;  // as the collective's argument

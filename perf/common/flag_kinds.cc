@@ -56,18 +56,18 @@ void AddSize(CLI::App& app, const std::string& flags, const std::string& help,
   });
 }
 
-void AddBlock(CLI::App& app, int32_t* block) {
-  AddParsed(app, "--block", "elements per scale, or 'tensor' for one per tensor", "N|tensor",
-            fmt::format("{}", *block), [block](const std::string& text) -> std::string {
-              const std::optional<size_t> size =
-                  text == "tensor" ? ONEBIT_BLOCK_TENSOR : ParseSize(text);
-              const bool is_count = size && *size != 0 && *size % 64 == 0 && *size <= INT32_MAX;
-              if (text != "tensor" && !is_count) {
-                return fmt::format("'{}' is neither a positive multiple of 64 nor 'tensor'", text);
-              }
-              *block = static_cast<int32_t>(*size);
-              return "";
-            });
+CLI::Option* AddBlock(CLI::App& app, int32_t* block, size_t unit) {
+  return AddParsed(
+      app, "--block", "elements per scale, or 'tensor' for one per tensor", "N|tensor",
+      fmt::format("{}", *block), [block, unit](const std::string& text) -> std::string {
+        const std::optional<size_t> size = text == "tensor" ? ONEBIT_BLOCK_TENSOR : ParseSize(text);
+        const bool is_count = size && *size != 0 && *size % unit == 0 && *size <= INT32_MAX;
+        if (text != "tensor" && !is_count) {
+          return fmt::format("'{}' is neither a positive multiple of {} nor 'tensor'", text, unit);
+        }
+        *block = static_cast<int32_t>(*size);
+        return "";
+      });
 }
 
 CLI::Validator Number(const std::string& what, std::function<bool(double)> fits) {

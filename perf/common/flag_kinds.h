@@ -38,8 +38,9 @@ CLI::Option* AddCount(CLI::App& app, const std::string& flags, const std::string
 void AddSize(CLI::App& app, const std::string& flags, const std::string& help,
              const std::string& default_text, size_t* size);
 
-// Adds --block: elements per scale, or ONEBIT_BLOCK_TENSOR. *block has the default.
-void AddBlock(CLI::App& app, int32_t* block);
+// Adds --block: elements per scale, a multiple of `unit`, or ONEBIT_BLOCK_TENSOR. *block has the
+// default.
+CLI::Option* AddBlock(CLI::App& app, int32_t* block, size_t unit = 64);
 
 // Reads all of `text` as a decimal number. Returns false if it is none, or does not fit.
 // CLI::detail::lexical_cast would also take 0x10, 010 and, as an unsigned number, -1.

@@ -56,18 +56,24 @@ class AllInputs {
 class Pass {
  public:
   // reference and inputs: null in processes without rank 0.
-  Pass(const Collective& collective, const Case& row, Ranks& ranks, Reference* reference,
-       AllInputs* inputs, bool is_in_place)
+  Pass(const Collective& collective, const Case& row, const Options& options, Ranks& ranks,
+       Reference* reference, AllInputs* inputs, bool is_in_place)
       : collective_(collective),
         row_(row),
+        options_(options),
         ranks_(ranks),
         reference_(reference),
         inputs_(inputs),
         is_in_place_(is_in_place),
         found_(static_cast<size_t>(ranks.count())) {}
 
+  // Random rounding depends on the number of calls, which a reset does not forget.
   void Reset() {
-    ranks_.pool().Run([this](int rank) { collective_.Reset(ranks_.state(rank)); });
+    const bool is_random = options_.codec == onebitCodecInt8Stochastic;
+    ranks_.pool().Run([&](int rank) {
+      RankState& state = ranks_.state(rank);
+      is_random ? collective_.Prepare(row_, options_, state) : collective_.Reset(state);
+    });
   }
 
   // Out of place, the reference computes each call and remembers the result; in place gets the same
@@ -176,6 +182,7 @@ class Pass {
 
   const Collective& collective_;
   const Case& row_;
+  const Options& options_;
   Ranks& ranks_;
   Reference* reference_;
   AllInputs* inputs_;
@@ -197,7 +204,7 @@ CheckResult CheckRow(const Collective& collective, const Case& row, const Option
     if (ranks.has_root()) reference = collective.MakeReference(row, options);
     for (bool is_in_place : {false, true}) {
       if (is_in_place && !collective.has_in_place()) continue;
-      Pass checked(collective, row, ranks, reference.get(), &inputs, is_in_place);
+      Pass checked(collective, row, options, ranks, reference.get(), &inputs, is_in_place);
       checked.Reset();
       for (int call = 0; call < calls; ++call) {
         checked.Call(call, 1 + static_cast<uint64_t>(pass * calls + call));

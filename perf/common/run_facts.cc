@@ -18,24 +18,28 @@ int LibraryVersion() {
   return version;
 }
 
-const char* ScaleName(const Options& options) {
-  return options.scale_rule == onebitScaleL1 ? "l1" : "l2";
+// "codec: sign scale: l2 block: 4096".
+std::string CodecText(const CodecChoice& choice) {
+  const std::string scale =
+      choice.is_low_bit() ? "" : fmt::format(" scale: {}", choice.scale_name());
+  return fmt::format(" codec: {}{} block: {}", choice.codec_name(), scale, choice.block_text());
 }
 
-std::string BlockText(const Options& options) {
-  return options.block == ONEBIT_BLOCK_TENSOR ? "tensor" : fmt::format("{}", options.block);
+Json CodecJson(const CodecChoice& choice) {
+  return choice.is_compressed() ? Json(choice.codec_name()) : Json(nullptr);
+}
+
+Json BlockJson(const CodecChoice& choice) {
+  return choice.block == ONEBIT_BLOCK_TENSOR ? Json("tensor") : Json(choice.block);
 }
 
 Json ConfigOf(const Options& options, std::span<const RankInfo> infos) {
   Json config = ConfigJson(options, options.ranks.threads);
   config["ngpus"] = options.device.is_cuda ? 1 : 0;
   config["blocking_collectives"] = BoolText(!options.device.is_cuda);
-  config["scale"] = ScaleName(options);
-  if (options.block == ONEBIT_BLOCK_TENSOR) {
-    config["block"] = "tensor";
-  } else {
-    config["block"] = options.block;
-  }
+  config["codec"] = CodecJson(options);
+  config["scale"] = options.is_low_bit() ? Json(nullptr) : Json(options.scale_name());
+  config["block"] = BlockJson(options);
   config["device"] = options.device.name();
   if (!infos.empty()) config["device_name"] = DeviceNameOf(infos.front());
   config["devices"] = DevicesJson(infos);
@@ -54,14 +58,16 @@ RunFacts FactsOfLibrary(const Options& options, std::span<const RankInfo> infos)
   facts.system = "onebit version " + LibraryVersionText();
   facts.version = {{"onebit_version", LibraryVersion()}};
   facts.config = ConfigOf(options, infos);
-  facts.rows = {.mode = ModeName(options.mode),
+  facts.rows = {.mode = options.mode_name(),
+                .codec = CodecJson(options),
+                .block = options.is_compressed() ? BlockJson(options) : Json(nullptr),
                 .transport = options.transport,
                 .device = options.device.name(),
                 .ranks = infos.size(),
                 .is_dense = !options.is_compressed()};
   facts.threads = options.ranks.threads;
   if (options.is_compressed()) {
-    facts.details = fmt::format(" scale: {} block: {}", ScaleName(options), BlockText(options));
+    facts.details = CodecText(options);
   }
   if (!infos.empty()) {
     facts.devices = options.ranks.is_one_rank() ? ProcessesText(infos) : ThreadsText(infos);

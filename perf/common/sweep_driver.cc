@@ -165,6 +165,10 @@ int RunOptions(const Options& options, const Collective& collective,
   return RunSweep(collective, options, *ranks, output);
 }
 
+ToolTraits TraitsOf(const Collective& collective) {
+  return {.collective = collective.collective(), .has_op = collective.has_op()};
+}
+
 }  // namespace
 
 int RunSweep(const Collective& collective, const Options& options, Ranks& ranks,
@@ -189,7 +193,7 @@ int RunSweepTool(int argc, const char* const* argv, const Collective& collective
                  std::string_view description) {
   return RunTool(collective.tool(), LaunchedRank().value_or(0) == 0, [&] {
     std::optional<Options> options = ParseOptions(argc, argv, collective.tool(), description,
-                                                  LaunchedRank(), collective.has_op());
+                                                  LaunchedRank(), TraitsOf(collective));
     if (!options) return kExitOk;
     if (!collective.has_in_place()) options->is_in_place_timed = false;
     if (options->ranks.procs > 0) {

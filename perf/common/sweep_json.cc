@@ -80,6 +80,8 @@ Json RowJson(const Row& row, const RowFacts& facts) {
                {"untimed_calls", row.untimed_calls},
                {"experiment_name", ""},
                {"mode", facts.mode},
+               {"codec", facts.codec},
+               {"block", facts.block},
                {"transport", facts.transport},
                {"device", facts.device},
                {"nranks", facts.ranks},

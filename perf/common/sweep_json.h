@@ -39,6 +39,8 @@ std::string DeviceNameOf(const RankInfo& info);
 // The part of a row that all rows of a report share.
 struct RowFacts {
   std::string_view mode;
+  nlohmann::ordered_json codec = nullptr;  // its name; null in dense rows, as is the block
+  nlohmann::ordered_json block = nullptr;
   std::string_view transport;
   std::string_view device = "cpu";
   size_t ranks = 0;

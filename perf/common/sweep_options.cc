@@ -17,8 +17,6 @@ constexpr int kMaxRanks = 1024;
 const Names<onebitDataType_t> kTypes = {
     {"half", onebitFloat16}, {"float", onebitFloat32}, {"bfloat16", onebitBfloat16}};
 const Names<onebitRedOp_t> kOps = {{"sum", onebitSum}, {"avg", onebitAvg}};
-const Names<Mode> kModes = {{"dense", Mode::kDense}, {"sign", Mode::kSign}, {"ef", Mode::kEf}};
-const Names<onebitScaleRule_t> kScaleRules = {{"l1", onebitScaleL1}, {"l2", onebitScaleL2}};
 
 // Adds a choice of one of `names`, or "all" of them.
 template <class Value>
@@ -47,32 +45,27 @@ void AddNcclOptions(CLI::App& app, bool has_op, Options& options) {
 }
 
 void AddCompressionOptions(CLI::App& app, Options& options) {
-  AddChoice(app, "--mode", kModes, &options.mode,
-            "full precision, signs, or signs with error feedback");
+  AddCodecFlags(app, &options);
   app.add_flag_callback(
       "--no-dense", [&options] { options.is_dense_timed = false; },
       "do not time dense calls in turns with compressed ones");
   AddDevice(app, &options.device);
-  AddChoice(app, "--scale", kScaleRules, &options.scale_rule,
-            "scale of a block: root mean square or mean magnitude");
-  AddBlock(app, &options.block);
 }
 
 }  // namespace
 
-std::string_view ModeName(Mode mode) { return NameOf(kModes, mode); }
-
 std::optional<Options> ParseOptions(int argc, const char* const* argv, std::string_view tool,
                                     std::string_view description, std::optional<int> launched_rank,
-                                    bool has_op) {
+                                    const ToolTraits& traits) {
   Options options;
   options.ranks.launched_rank = launched_rank;
   CLI::App app{std::string(description), std::string(tool)};
   app.get_formatter()->column_width(38);
-  AddNcclOptions(app, has_op, options);
+  AddNcclOptions(app, traits.has_op, options);
   AddCompressionOptions(app, options);
   if (!ParseCommandLine(app, argc, argv, options.ranks.is_speaker())) return std::nullopt;
   CheckSweepFlags(options);
+  CompleteCodec(app, traits.collective, &options);
   options.ranks.has_cuda = options.device.is_cuda;
   options.ranks.is_threads_given = app.count("--nthreads") > 0;
   options.transport = CheckedTransportOf(options.ranks);

@@ -9,36 +9,28 @@
 namespace onebit::perf {
 namespace {
 
-constexpr uint64_t kHeaderBytes = 64;
-constexpr uint64_t kScaleBytes = 4;
-
-constexpr uint64_t CeilDivide(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
-
-// Elements of chunk `chunk`: equal padded shares, cut off at the end of the tensor.
-uint64_t ChunkElements(const WireShape& shape, size_t chunk) {
+// Elements of the longest chunks: equal padded shares.
+uint64_t ChunkLength(const WireShape& shape) {
   const uint64_t share = CeilDivide(shape.count, shape.ranks);
-  const uint64_t length = CeilDivide(share, shape.chunk_alignment) * shape.chunk_alignment;
-  return std::min<uint64_t>((chunk + 1) * length, shape.count) -
-         std::min<uint64_t>(chunk * length, shape.count);
+  return CeilDivide(share, shape.chunk_alignment) * shape.chunk_alignment;
 }
 
-// Bytes of the scales and sign bits of `elements`. Segments are whole blocks, so segmentation does
-// not change them.
-uint64_t PacketBytes(const WireShape& shape, uint64_t elements) {
-  if (elements == 0) return 0;
-  const uint64_t scales = shape.block == 0 ? 1 : CeilDivide(elements, shape.block);
-  return kScaleBytes * scales + CeilDivide(elements, 8);
+// Elements of chunk `chunk`, which may be cut off at the end of the tensor.
+uint64_t ChunkElements(const WireShape& shape, size_t chunk) {
+  const uint64_t length = ChunkLength(shape);
+  return std::min<uint64_t>((chunk + 1) * length, shape.count) -
+         std::min<uint64_t>(chunk * length, shape.count);
 }
 
 // Treats the packets of all chunks as one: a scale per tensor is then sent once, not once per
 // chunk.
 uint64_t WholePacketBytes(const WireShape& shape) {
-  if (shape.block == 0) return PacketBytes(shape, shape.count);
-  uint64_t bytes = 0;
+  if (shape.packet.block == 0) return shape.packet.Bytes(shape.count);
+  uint64_t scales = 0;
   for (size_t chunk = 0; chunk < shape.ranks; ++chunk) {
-    bytes += PacketBytes(shape, ChunkElements(shape, chunk));
+    scales += shape.packet.ScalesOf(ChunkElements(shape, chunk));
   }
-  return bytes;
+  return shape.packet.Bytes(scales, shape.count);
 }
 
 // Counts the bytes of a rank that sends chunk j to rank j, then its own chunk to all others.
@@ -66,7 +58,9 @@ uint64_t MaxOverRanks(size_t ranks, const std::function<uint64_t(size_t)>& bytes
 
 uint64_t CompressedWireBytes(const WireShape& shape, size_t rank) {
   if (shape.exchanges == 1) return (shape.ranks - 1) * (kHeaderBytes + WholePacketBytes(shape));
-  return TwoExchanges(shape, rank, [&](uint64_t elements) { return PacketBytes(shape, elements); });
+  return TwoExchanges(shape, rank, [&](uint64_t elements) {
+    return shape.packet.SegmentedBytes(elements, ChunkLength(shape), shape.segments);
+  });
 }
 
 uint64_t DenseWireBytes(const WireShape& shape, size_t element_bytes, size_t rank) {

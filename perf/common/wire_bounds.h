@@ -7,13 +7,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "perf/common/packet_bytes.h"
+
 namespace onebit::perf {
 
 struct WireShape {
   size_t count = 0;
   size_t ranks = 1;
   size_t chunk_alignment = 64;
-  size_t block = 4096;   // elements per scale; 0: one scale per message
+  PacketRule packet;
   size_t exchanges = 2;  // 1: every rank sends its whole packet to all
   size_t segments = 1;   // pieces of a chunk
 };
@@ -21,7 +23,8 @@ struct WireShape {
 // Returns the bytes that `rank` sends in one compressed allreduce, headers included.
 uint64_t CompressedWireBytes(const WireShape& shape, size_t rank);
 
-// The same for a dense allreduce of elements of `element_bytes`; block and exchanges do not matter.
+// The same for a dense allreduce of elements of `element_bytes`; packet and exchanges do not
+// matter.
 uint64_t DenseWireBytes(const WireShape& shape, size_t element_bytes, size_t rank);
 
 // The largest number over all ranks, which reports show.

@@ -21,7 +21,7 @@ perf::WireShape CompressedShape(const TrainOptions& options, onebitComm_t comm, 
   perf::WireShape shape;
   shape.count = count;
   shape.ranks = static_cast<size_t>(perf::CountOf(comm));
-  shape.block = static_cast<size_t>(options.block);  // ONEBIT_BLOCK_TENSOR is 0, too
+  shape.packet.block = static_cast<size_t>(options.block);  // ONEBIT_BLOCK_TENSOR is 0, too
   shape.exchanges = stats.exchanges;
   shape.segments = stats.segments;
   return shape;

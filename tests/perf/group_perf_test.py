@@ -17,6 +17,7 @@ WRONG = {
     ("--procs", "2", "--min-elements", "9", "--max-elements", "8"): "--min-elements is larger",
     ("--procs", "2", "--transport", "local"): "--transport local connects the threads",
     ("--procs", "2", "--tensors", "many"): "--tensors",
+    ("--procs", "2", "--codec", "int8s", "--mode", "ef"): "it is --mode plain",
     ("--procs", "2", "--device", "gpu"): "none of cpu, cuda and cuda:N",
     ("--procs", "2", "--transport", "nccl"): "add --device cuda",
 }
@@ -39,7 +40,7 @@ def main() -> None:
         assert text in result.stderr and result.stdout == "", (options, result)
 
     # Bytes to two peers; small compressed tensors take one exchange.
-    for mode, expected in ([], 2), (["--dense"], 4):
+    for mode, expected in ([], 2), (["--mode", "dense"], 4):
         result = run(tool, "--procs", "3", "--tensors", "12", "--max-elements", "8000",
                      "--repetitions", "3", "--warmup", "1", *mode, *device)
         assert result.returncode == 0, result

@@ -85,7 +85,7 @@ TEST(OptionsTest, BuffersHoldTheLargestMessage) {
 TEST(OptionsTest, CompressionHasItsOwn) {
   const Options options =
       Parse({"--mode", "sign", "--scale", "l1", "--block", "tensor", "--transport", "local"});
-  EXPECT_EQ(options.mode, Mode::kSign);
+  EXPECT_EQ(options.mode, Mode::kPlain);
   EXPECT_EQ(options.scale_rule, onebitScaleL1);
   EXPECT_EQ(options.block, ONEBIT_BLOCK_TENSOR);
   EXPECT_EQ(Parse({"--block", "1K"}).block, 1024);
@@ -109,7 +109,7 @@ TEST(OptionsTest, ErrorsSayWhatWouldBeRight) {
   EXPECT_THAT(ErrorOf({"-b", "4X"}), testing::HasSubstr("'4X' is no size"));
   EXPECT_THAT(ErrorOf({"-d", "int8"}), testing::HasSubstr("half|float|bfloat16"));
   EXPECT_THAT(ErrorOf({"-o", "prod"}), testing::HasSubstr("sum|avg"));
-  EXPECT_THAT(ErrorOf({"--mode", "2bit"}), testing::HasSubstr("dense|sign|ef"));
+  EXPECT_THAT(ErrorOf({"--mode", "2bit"}), testing::HasSubstr("dense|plain|ef|sign"));
   EXPECT_THAT(ErrorOf({"--transport", "pigeon"}), testing::HasSubstr("start some with --procs N"));
   EXPECT_THAT(ErrorOf({"--block", "100"}), testing::HasSubstr("multiple of 64"));
   EXPECT_THAT(ErrorOf({"-b", "2K", "-e", "1K"}), testing::HasSubstr("larger than"));

@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The compression of a tool's calls: the flags --codec, --mode, --scale and --block, and what they
+// mean together.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "onebit/onebit.h"
+#include "perf/common/packet_bytes.h"
+
+namespace CLI {
+class App;
+}
+
+namespace onebit::perf {
+
+enum class Mode { kDense, kPlain, kEf };
+
+struct CodecChoice {
+  Mode mode = Mode::kDense;
+  onebitCodec_t codec = onebitCodecSign;
+  onebitScaleRule_t scale_rule = onebitScaleL2;  // of signs
+  int32_t block = 4096;                          // elements per scale, or ONEBIT_BLOCK_TENSOR
+
+  bool is_compressed() const { return mode != Mode::kDense; }
+  bool is_low_bit() const { return is_compressed() && codec != onebitCodecSign; }
+
+  // "sign" for plain signs, as reports have always called them.
+  std::string_view mode_name() const;
+  std::string_view codec_name() const;
+  std::string_view scale_name() const;
+  std::string block_text() const;  // "tensor" or the number
+
+  PacketRule packet() const;
+  // Sets what a compressor's configuration says of compression.
+  void Configure(onebitCompressorConfig_t* config) const;
+};
+
+// Declares the flags. The members of `choice` are the defaults without any of them; it must outlive
+// the parsing.
+void AddCodecFlags(CLI::App& app, CodecChoice* choice);
+
+// Completes what the parsed flags leave open, for calls of `collective`: a codec's usual mode and
+// its block. Throws UsageError if they contradict each other.
+void CompleteCodec(const CLI::App& app, onebitCollective_t collective, CodecChoice* choice);
+
+}  // namespace onebit::perf

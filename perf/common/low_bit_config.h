@@ -1,0 +1,18 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The settings that a sweep's compressors and their scalar models share.
+#pragma once
+
+#include <cstdint>
+
+#include "perf/common/collective.h"
+#include "perf/common/low_bit_model.h"
+
+namespace onebit::perf {
+
+kernels::LowBitCodec KernelCodec(onebitCodec_t codec);
+
+// The model of a row with a low-bit codec, for the tensor kModelTensorId.
+kernels::reference::LowBitConfig LowBitConfigOf(const Case& row, const CodecChoice& choice);
+
+}  // namespace onebit::perf
