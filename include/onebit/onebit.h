@@ -623,16 +623,18 @@ ONEBIT_API onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_
 typedef struct {
   size_t size;    /* sizeof(onebitCompressorStats_t) as the caller was compiled; input */
   uint64_t epoch; /* calls that committed new residuals (without feedback: successful calls) */
-  uint64_t nonfinite_calls;  /* calls that met a NaN or infinity and changed nothing */
-  uint64_t residual_resets;  /* residuals lost, by Reset or by an error or NaN when not
-                                transactional */
-  uint64_t residual_bytes;   /* memory held for residuals */
-  uint32_t exchanges;        /* exchanges per call: 1 (small tensors) or 2; except in an allreduce
-                                the second one carries headers only */
-  uint32_t segments;         /* pieces of a chunk that travel on their own */
+  uint64_t nonfinite_calls; /* calls that met a NaN or infinity and changed nothing */
+  uint64_t residual_resets; /* residuals lost, by Reset or by an error or NaN when not
+                               transactional */
+  uint64_t residual_bytes;  /* memory held for residuals */
+  uint32_t exchanges; /* exchanges per call: 1 (small tensors; low-bit codes without feedback but in
+                         an allreduce; sends and receives) or 2; except in an allreduce the second
+                         one carries headers only */
+  uint32_t segments;  /* pieces of a chunk that travel on their own */
   uint64_t wire_bytes;       /* bytes this rank sends per call, headers included (exact; in an
                                 all-gather with onebitModeEf about every 16th call sends 8 more to
-                                each rank; in an all-to-all-v those of the last call) */
+                                each rank; in an all-to-all-v those of the last call; for sends and
+                                receives those of a send) */
   uint64_t is_detached;      /* 1 if its communicator was destroyed and it was not rebound */
   uint64_t lost_elements;    /* server residual elements set to 0 by a rebind, because the rank that
                                 held them was gone */

@@ -148,8 +148,9 @@ ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* se
  *
  * Between onebitGroupStart and onebitGroupEnd, sends and receives make progress together, so that
  * two ranks can exchange buffers and a ring can move; they run behind the other calls of the group.
- * Outside of a group a call blocks until its buffer is the caller's again. The calls of a pair of
- * ranks match in their order.
+ * Outside of a group, without a stream, a call blocks until its buffer is the caller's again: a
+ * long message waits for its receiver, so a ring of blocking sends never ends. The calls of a pair
+ * of ranks match in their order.
  *
  * Compressed, a message holds codes and scales of onebitModePlain: a block with a NaN or infinity
  * decodes to NaN; with onebitCodecSign the whole output does.
@@ -167,7 +168,9 @@ ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* se
  * @return onebitInvalidUsage     also: `peer` is this rank outside of a group, or without the
  *                                matching call in it; the buffer is memory of a CUDA device; or the
  *                                transport is nccl.
- * @return onebitMismatch         the two ranks' calls differ; the text names both sides.
+ * @return onebitMismatch         the two ranks' calls differ; the text names both sides. The sender
+ *                                of a short message may have returned already: its next call then
+ *                                fails.
  *
  * Further errors: those of every collective. Thread safety: one thread at a time per `comm` and per
  * `compressor`. Mirrors ncclSend.

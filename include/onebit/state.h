@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * State: the residuals of compressors, saved and loaded, paid, or moved to another communicator. For
- * checkpoints, including those of jobs that continue with another number of ranks, and for jobs
+ * State: the residuals of compressors, saved and loaded, paid, or moved to another communicator.
+ * For checkpoints, including those of jobs that continue with another number of ranks, and for jobs
  * that go on without a rank. Included by onebit.h.
  *
  *   size_t bytes;
@@ -77,12 +77,13 @@ ONEBIT_API onebitResult_t onebitCompressorExport(onebitCompressor_t compressor,
  * ranks have loaded states of different steps.
  *
  * A onebitStateRank fits the same rank of as many ranks, with the same count, datatype, mode,
- * scaleRule, block, residualType, chunkAlignment, serverResidual and number of exchanges.
+ * codec, scaleRule, block, residualType, chunkAlignment, serverResidual and number of exchanges.
  *
  * A onebitStateGlobal fits any number of ranks, with the same count, mode and serverResidual. The
  * datatype may differ, because residuals are in the unit of the values whatever their type; they
- * are rounded to the residual type of `compressor`. After calls with onebitSum both residuals are
- * multiplied by the number of ranks then over that now, so that the pending amount stays the same.
+ * are rounded to the residual type of `compressor`. After calls with onebitSum residuals
+ * are multiplied by the number of ranks then over that now (with low-bit codes those of workers),
+ * so that the pending amount stays the same.
  *
  * A mask is not part of the state: set it as before.
  *
@@ -113,7 +114,8 @@ ONEBIT_API onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, 
  * Collective over the compressor's communicator, as a call of its collective is. It sends 4 bytes
  * per element as a dense call does, and a few small messages, and takes memory for both buffers in
  * fp32 while it runs. A value that is not finite makes the whole output NaN on every rank and
- * changes no residual, as in every call of a compressor. With one rank the result is the input.
+ * changes no residual (if transactional; otherwise they are reset), as in every call of a
+ * compressor. With one rank the result is the input.
  *
  * @param compressor With onebitModeEf and onebitMemoryHost.
  * @param sendbuff   As in the compressor's calls.
@@ -149,9 +151,9 @@ ONEBIT_API onebitResult_t onebitCompressorPrime(onebitCompressor_t compressor, c
  *
  * Worker residuals stay with their ranks; that of a lost rank is lost. The server residual is
  * divided anew among the ranks; parts whose rank is gone become 0, counted in lost_elements. (With
- * one exchange every rank has all of it, and nothing is lost.) For onebitSum the server residual is
- * multiplied by the old number of ranks over the new one, so that the pending amount stays the
- * same.
+ * one exchange every rank has all of it, and nothing is lost.) For onebitSum with
+ * onebitCodecSign the server residual is multiplied by the old number of ranks over the new one, so
+ * that the pending amount stays the same.
  *
  * It sends about as much as a dense allreduce of `count` elements, in calls that the stats of
  * `newcomm` count, and needs up to 8 MiB of memory besides the new server residual.

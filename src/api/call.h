@@ -12,12 +12,6 @@ namespace onebit {
 // Makes the call of an API function: checks it, locates its buffers, and runs it at once, on a
 // stream, or at the end of the thread's group. The caller leaves type, op, location and compressor
 // in `request` unset. The end of a group reports errors of its calls again.
-// Checks the arguments of a call against each other and its compressor, and completes its request.
-Status CheckCall(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op);
-
-// The compressor was used with another op before.
-Status CheckRecordedOp(const ApiCall& call);
-
 onebitResult_t MakeCall(ApiCall call, onebitDataType_t datatype, onebitRedOp_t op) noexcept;
 
 // Checks the arguments of a call against each other and its compressor, and completes its request.

@@ -78,12 +78,13 @@ Status CheckCodec(const onebitCompressorConfig_t& config, const CodecRow& codec,
   if (!codec.low_bit) return CheckBlockOfSigns(block);
   if (config.scaleRule != ONEBIT_UNDEF_INT) {
     return Refuse("scaleRule", config.scaleRule,
-                  "left undefined but for onebitCodecSign: other codecs have a rule of their own");
+                  "left at its default unless codec is onebitCodecSign: other codecs have a rule "
+                  "of their own");
   }
   if (mode == onebitModeEf && codec.number == onebitCodecInt8Stochastic) {
     return Refuse("mode", mode,
-                  "onebitModePlain with onebitCodecInt8Stochastic: error feedback would undo that "
-                  "its mean is exact");
+                  "onebitModePlain with onebitCodecInt8Stochastic: error feedback would make its "
+                  "result biased");
   }
   if (config.memory == onebitMemoryDevice) {
     return Refuse("codec", codec.number, "onebitCodecSign with onebitMemoryDevice");
@@ -108,6 +109,9 @@ Status CheckCollective(const onebitCompressorConfig_t& config, Collective collec
       residual_type != onebitFloat32) {
     return Refuse("residualType", residual_type,
                   "onebitFloat32 for an all-gather, whose output is what the residual holds");
+  }
+  if (collective == Collective::kSendRecv && config.memory == onebitMemoryDevice) {
+    return Refuse("memory", config.memory, "onebitMemoryHost for sends and receives");
   }
   if (collective == Collective::kSendRecv && mode != onebitModePlain) {
     return Refuse("mode", mode,

@@ -65,6 +65,15 @@ Status Group::ArrangePairs(Part* part) {
           Code::kInvalidArgument, "rank {} sends itself {} {}, but receives {} {} with that call",
           rank, sent.count, NameOf(sent.type), pairs[receive].count, NameOf(pairs[receive].type));
     }
+    const size_t bytes = sent.count * kernels::BytesOf(sent.type);
+    const auto from = reinterpret_cast<uintptr_t>(sent.sendbuff);
+    const auto to = reinterpret_cast<uintptr_t>(pairs[receive].recvbuff);
+    if (from != to && from < to + bytes && to < from + bytes) {
+      return Error(Code::kInvalidArgument,
+                   "what rank {} sends itself overlaps what it receives without being equal: use "
+                   "one buffer, or two",
+                   rank);
+    }
     pairs[receive].sendbuff = sent.sendbuff;
   }
   if (send < pairs.size() || receive < pairs.size()) {

@@ -20,12 +20,12 @@ Status CheckPrime(const ApiCall& call) {
   const Compressor::Config& config = call.compressor->planned.compressor.config();
   if (onebit::IsInsideGroup()) {
     return Error(Code::kInvalidUsage,
-                 "onebitCompressorPrime is no call of a group: make it after onebitGroupEnd");
+                 "onebitCompressorPrime cannot be part of a group: call it after onebitGroupEnd");
   }
   if (call.comm == nullptr) {
     return Error(Code::kDetached,
-                 "compressor of tensor {}: its communicator was destroyed; take it over to another "
-                 "one by onebitCompressorRebind",
+                 "compressor of tensor {}: its communicator was destroyed; rebind it with "
+                 "onebitCompressorRebind",
                  config.tensor_id);
   }
   if (!onebit::HasFeedback(config.kind)) {

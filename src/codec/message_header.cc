@@ -338,7 +338,10 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
       here.replica_age, there.replica_age);
   add("sync", here.is_sync, there.is_sync);
   if (here.is_sync != there.is_sync) return text;
-  if (!here.is_sync) add("mask digest", here.mask_digest, there.mask_digest);
+  const bool has_seed = here.low_bit == kernels::LowBitCodec::kInt8Stochastic;
+  if (!here.is_sync) {
+    add(has_seed ? "digest of mask and seed" : "mask digest", here.mask_digest, there.mask_digest);
+  }
   if (here.is_sync && here.mask_digest != there.mask_digest) {  // the two travel as one number
     AppendFormat(&text,
                  "{}the weight sum, or the mask: give onebitSyncStep equal weights, and "

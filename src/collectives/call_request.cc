@@ -23,7 +23,8 @@ bool IsDriftCheckTime(const PlannedCompressor& compressor) {
 // those of the same seed and of as many calls before.
 void AddDraws(const PlanKey& key, const Compressor& state, CallDescriptor* descriptor) {
   const uint64_t seed = state.config().seed;
-  descriptor->mask_digest ^= static_cast<uint32_t>(seed) ^ static_cast<uint32_t>(seed >> 32);
+  constexpr uint32_t kOdd = 0x9e37'79b1u;  // so that no two halves cancel as they are
+  descriptor->mask_digest ^= static_cast<uint32_t>(seed) + kOdd * static_cast<uint32_t>(seed >> 32);
   if (key.is_one_exchange) descriptor->replica_age = Compressor::AgeOf(state.epoch());
 }
 

@@ -10,6 +10,26 @@
 
 namespace onebit {
 
+AgreedValues ConfigurationOf(const Compressor& compressor) {
+  const Compressor::Config& config = compressor.config();
+  const auto number = [](uint64_t value) { return Format("{}", value); };
+  return {
+      {"the tensorId of the compressor", number(config.tensor_id)},
+      {"the count of the compressor", number(config.count)},
+      {"the datatype of the compressor", NameOf(config.type)},
+      {"the mode of the compressor", ModeOf(config.kind)},
+      {"the codec of the compressor", NameOfCodec(config.kind, config.low_bit)},
+      {"the seed of the compressor", number(config.seed)},
+      {"the scaleRule of the compressor", number(static_cast<uint64_t>(config.rule))},
+      {"the block of the compressor", number(config.block)},
+      {"the residualType of the compressor", NameOf(config.residual_type)},
+      {"transactional of the compressor", number(config.is_transactional)},
+      {"the chunkAlignment of the compressor", number(config.chunk_alignment)},
+      {"the serverResidual of the compressor", number(config.has_server_residual)},
+      {"the mask of the compressor", number(compressor.mask_digest())},
+  };
+}
+
 AgreedValues AgreedValuesOf(const PlannedCompressor& compressor) {
   const auto number = [](uint64_t value) { return Format("{}", value); };
   const Compressor& state = compressor.compressor;
@@ -52,7 +72,7 @@ Status AgreeOnCompressor(Comm& comm, std::string_view what, const Status& obstac
     const std::string other = reader.Text();
     all.push_back(ReadAgreed(&reader));
     if (!reader.is_complete()) {
-      return Error(Code::kCorrupt, "what rank {} says of its compressor makes no sense", rank);
+      return Error(Code::kCorrupt, "rank {} sent a malformed description of its compressor", rank);
     }
     if (other.empty()) continue;
     return Error(Code::kRemoteError, "rank {}: rank {} cannot take part in {}: {}", comm.rank(),

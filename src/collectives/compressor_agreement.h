@@ -12,7 +12,9 @@
 
 namespace onebit {
 
-// Values of the compressor that must be equal on all ranks, under the names that users know.
+// What must be equal on all ranks, under the names that users know: the configuration of a
+// compressor, and how far it has come.
+AgreedValues ConfigurationOf(const Compressor& compressor);
 AgreedValues AgreedValuesOf(const PlannedCompressor& compressor);
 
 // Returns `obstacle`, which is this rank's own error, kRemoteError if another rank has one, or

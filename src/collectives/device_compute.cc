@@ -18,8 +18,6 @@ size_t TileElements(const Plan& plan) {
   return plan.key.block == 0 ? kernels::kTensorSumBlock : plan.key.block;
 }
 
-bool IsDelta(const Plan& plan) { return plan.key.is_delta(); }
-
 void SetResidual(const Compressor::KernelResidual& residual, Piece* piece) {
   piece->residuals[0] = residual.generations[0];
   piece->residuals[1] = residual.generations[1];
@@ -152,7 +150,7 @@ class DeviceCompute::StepKernels {
     const kernels::cuda::CompressKind kind = {.input_type = config().type,
                                               .scale_type = plan_.scale_type,
                                               .residual_type = config().residual_type,
-                                              .keeps_residual = !IsDelta(plan_),
+                                              .keeps_residual = !plan_.key.is_delta(),
                                               .rule = config().rule,
                                               .block = plan_.key.block};
     if (has_blocks()) {
@@ -262,7 +260,8 @@ class DeviceCompute::StepKernels {
   Status Decode() {
     const kernels::cuda::DecodeKind kind = {.output_type = plan_.key.type,
                                             .block = plan_.key.block};
-    ONEBIT_TRY(Open(IsDelta(plan_) ? Kernel::kAddDelta : Kernel::kDecode, kind, &lists_.decode));
+    ONEBIT_TRY(
+        Open(plan_.key.is_delta() ? Kernel::kAddDelta : Kernel::kDecode, kind, &lists_.decode));
     const auto add = [&](ElementRange elements, PacketView packet, size_t) {
       size_t mask_element = elements.begin;
       if (plan_.key.collective == Collective::kAllToAll) {
@@ -272,7 +271,7 @@ class DeviceCompute::StepKernels {
       }
       Piece piece = PieceOf(elements, mask_element, packet);
       piece.values = call_.OutputAt(elements.begin);
-      if (IsDelta(plan_)) SetResidual(call_.compressor->worker(elements.begin), &piece);
+      if (plan_.key.is_delta()) SetResidual(call_.compressor->worker(elements.begin), &piece);
       return AddTo(&lists_.decode.list, piece, kernels::kTensorSumBlock);
     };
     const PacketView packet = ViewOf(call_.Write(step_.region), step_.shape);

@@ -164,6 +164,10 @@ Result<Engine::NewBinding> Engine::PlanCompressor(const Compressor::Config& conf
   return NewBinding{std::move(plan), served};
 }
 
+Status Engine::ReserveDense(const CallRequest& request) {
+  return Reserve(*plans_.PlanFor(request));
+}
+
 Status Engine::ReserveSum(size_t count, kernels::DataType type) {
   return Reserve(
       *plans_.PlanFor(PlanKey{.collective = Collective::kAllReduce, .type = type, .count = count}));

@@ -66,6 +66,9 @@ class Engine {
   };
   Result<NewBinding> PlanCompressor(const Compressor::Config& config);
 
+  // Allocates for a dense call, so that RunCalls does not.
+  Status ReserveDense(const CallRequest& request);
+
   // Sums dense values in place; exact if all but one rank contribute zeros. ReserveSum allocates
   // for it.
   Status ReserveSum(size_t count, kernels::DataType type);

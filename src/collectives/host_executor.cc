@@ -43,6 +43,7 @@ HostExecutor::HostExecutor(Comm& comm)
     : comm_(comm),
       endpoint_(comm.endpoint()),
       compute_(static_cast<uint32_t>(comm.ranks())),
+      is_full_(static_cast<size_t>(comm.ranks())),
       inbound_(static_cast<size_t>(comm.ranks())) {}
 
 void HostExecutor::Reserve(const Plan& plan, size_t calls) {
@@ -121,7 +122,7 @@ void HostExecutor::Start(const Batch& batch) {
 Status HostExecutor::Fail(const Status& cause) {
   std::string situation;
   Status failure = CatchNoMemory([&]() -> Status {
-    const std::string call = Describe(batch_.descriptor);
+    const std::string call = Subject();
     const std::string progress = Progress();
     situation = Format("in {}, {}", call, progress);
     return Error(cause.code(), "rank {}: {}: {} ({})", comm_.rank(), call, cause.text(), progress);
@@ -132,6 +133,16 @@ Status HostExecutor::Fail(const Status& cause) {
   failure = comm_.Fail(std::move(failure), situation);
   CancelAll();
   return failure;
+}
+
+std::string HostExecutor::Subject() const {
+  if (!plan_->key.is_pairs()) return Describe(batch_.descriptor);
+  if (batch_.calls.size() > 1) {
+    return Format("group of {} sends and receives", batch_.calls.size());
+  }
+  const PlanKey& key = batch_.calls[0].plan->key;
+  return Format("{} rank {}, {}", key.is_receive ? "receive from" : "send to", key.root,
+                Describe(batch_.descriptor));
 }
 
 Status HostExecutor::MakeProgress(bool* has_moved) {

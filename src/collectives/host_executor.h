@@ -27,6 +27,15 @@ class StepQueue {
   void Push(uint32_t step) { steps_[tail_++] = step; }
   uint32_t front() const { return steps_[head_]; }
   uint32_t Pop() { return steps_[head_++]; }
+  // Removes the steps for which `remove` returns true. The others keep their order.
+  template <typename Remove>
+  void RemoveIf(const Remove& remove) {
+    size_t kept = head_;
+    for (size_t i = head_; i < tail_; ++i) {
+      if (!remove(steps_[i])) steps_[kept++] = steps_[i];
+    }
+    tail_ = kept;
+  }
 
  private:
   std::vector<uint32_t> steps_;
@@ -120,6 +129,8 @@ class HostExecutor {
   // The same for a peer whose header announces a table, which is received first if it arrives soon.
   Status CompareCalls(uint32_t peer, size_t payload_bytes);
   Status StartSends(bool* has_moved);
+  // Returns false if the transport has no room for another message to the peer.
+  Result<bool> StartSend(uint32_t step);
   Status PollNative(bool* has_moved);
   // Hands ready steps to the compute threads and takes finished ones back.
   bool ShareSteps();
@@ -137,6 +148,8 @@ class HostExecutor {
   void CancelAll();
   Status Deadline() const;
   std::string Progress() const;
+  // The batch, for the text of its error.
+  std::string Subject() const;
 
   Comm& comm_;
   Endpoint& endpoint_;
@@ -153,6 +166,7 @@ class HostExecutor {
   std::vector<kernels::Checksum> checksums_;  // by packet
   std::vector<kernels::Checksum> expected_;   // by receive step, from its header
   StepQueue reduces_, compressions_, decodings_, copies_, sends_;
+  std::vector<uint8_t> is_full_;  // by peer: it has no room for another message now
   std::vector<InFlight> sending_;
   std::vector<InFlight> receiving_;
   std::vector<Inbound> inbound_;         // by peer

@@ -35,31 +35,43 @@ Status HostExecutor::PollNative(bool* has_moved) {
   return OkStatus();
 }
 
+// A peer without room holds up later sends to itself alone, which keep their order: others may wait
+// for a message that stands behind them.
 Status HostExecutor::StartSends(bool* has_moved) {
-  while (!sends_.empty()) {
-    const uint32_t index = sends_.front();
-    const Step& step = plan_->steps[index];
-    MessageHeader header = {
-        .call = CallOf(step),
-        .exchange = step.exchange,
-        .is_nonfinite = nonfinite_[index] != 0,
-        .has_payload_checksum = step.packet != kNoPacket,
-        .segment = step.segment,
-        .segment_count = static_cast<uint16_t>(plan_->segments()),
-    };
-    if (step.packet != kNoPacket) header.payload_checksum = checksums_[step.packet];
-    HeaderBytes bytes;
-    EncodeHeader(header, &bytes);
-    MessageRequest request = nullptr;
-    ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
-                            endpoint_.Send(static_cast<int>(step.peer), bytes,
-                                           {batch_.Read(step), step.region.bytes}, &request));
-    if (!has_started) return OkStatus();  // no room now; later sends keep their order
-    sends_.Pop();
-    sending_.push_back({request, index});
-    *has_moved = true;
-  }
-  return OkStatus();
+  if (sends_.empty()) return OkStatus();
+  std::fill(is_full_.begin(), is_full_.end(), uint8_t{0});
+  Status status;
+  sends_.RemoveIf([&](uint32_t index) {
+    uint8_t& is_full = is_full_[plan_->steps[index].peer];
+    if (!status.ok() || is_full != 0) return false;
+    const Result<bool> has_started = StartSend(index);
+    status = has_started.status();
+    is_full = status.ok() && has_started.value() ? 0 : 1;
+    *has_moved |= is_full == 0;
+    return is_full == 0;
+  });
+  return status;
+}
+
+Result<bool> HostExecutor::StartSend(uint32_t index) {
+  const Step& step = plan_->steps[index];
+  MessageHeader header = {
+      .call = CallOf(step),
+      .exchange = step.exchange,
+      .is_nonfinite = nonfinite_[index] != 0,
+      .has_payload_checksum = step.packet != kNoPacket,
+      .segment = step.segment,
+      .segment_count = static_cast<uint16_t>(plan_->segments()),
+  };
+  if (step.packet != kNoPacket) header.payload_checksum = checksums_[step.packet];
+  HeaderBytes bytes;
+  EncodeHeader(header, &bytes);
+  MessageRequest request = nullptr;
+  ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
+                          endpoint_.Send(static_cast<int>(step.peer), bytes,
+                                         {batch_.Read(step), step.region.bytes}, &request));
+  if (has_started) sending_.push_back({request, index});
+  return has_started;
 }
 
 Status HostExecutor::PollSends(bool* has_moved) {

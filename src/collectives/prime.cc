@@ -6,17 +6,20 @@
 #include <cmath>
 #include <new>
 #include <string_view>
+#include <utility>
 
 #include "base/aligned_buffer.h"
 #include "collectives/compressor_agreement.h"
 #include "collectives/fill_nan.h"
 #include "collectives/run_calls.h"
 #include "kernels/reference/elements.h"
+#include "kernels/reference/fp_env.h"
 
 namespace onebit {
 namespace {
 
 using kernels::DataType;
+using kernels::reference::InDefaultFpEnvironment;
 using kernels::reference::LoadElement;
 using kernels::reference::RoundTo;
 using kernels::reference::StoreElement;
@@ -31,10 +34,24 @@ class PrimeCall {
       : comm_(comm), engine_(engine), request_(request), planned_(planned) {}
 
   Status Run() {
-    ONEBIT_TRY(AgreeOnCompressor(comm_, kWhat, Reserve(), AgreedValuesOf(planned_)));
-    ONEBIT_TRY(Exchange());
-    WriteResults();
-    return Settle();
+    AgreedValues values = ConfigurationOf(state());
+    const AgreedValues progress = AgreedValuesOf(planned_);
+    values.insert(values.end(), progress.begin(), progress.end());
+    values.emplace_back("op", request_.op == ReduceOp::kAvg ? "avg" : "sum");
+    ONEBIT_TRY(AgreeOnCompressor(comm_, kWhat, Reserve(), values));
+    state().CountCall();
+    InDefaultFpEnvironment([&] { PrepareInput(); });
+    Status status = Exchange();
+    if (status.ok()) {
+      InDefaultFpEnvironment([&] { WriteResults(); });
+      status = ExchangeFaults();
+    }
+    if (!status.ok()) {
+      state().DiscardFailed();
+      return comm_.Fail(std::move(status));
+    }
+    InDefaultFpEnvironment([&] { Settle(); });
+    return OkStatus();
   }
 
  private:
@@ -77,6 +94,14 @@ class PrimeCall {
     ONEBIT_ASSIGN_OR_RETURN(
         received_,
         AlignedBuffer::Create(std::max<size_t>(received_elements(), 1) * sizeof(float), kUse));
+    dense_ = {.collective = collective(),
+              .sendbuff = sent(),
+              .recvbuff = received(),
+              .count = config().count,
+              .type = DataType::kF32,
+              .op = request_.op,
+              .can_be_native = false};
+    ONEBIT_TRY(engine_.ReserveDense(dense_));
     return engine_.ReserveSum(1, DataType::kF32);
   }
 
@@ -86,9 +111,9 @@ class PrimeCall {
     return LoadElement(state().worker_in(0), config().residual_type, element);
   }
 
-  // Sends what the input and the residuals amount to, in fp32. All-to-all: rounded to the output's
-  // type, so that the sender's residual keeps what is lost.
-  Status Exchange() {
+  // What the input and the residuals amount to, in fp32. All-to-all: rounded to the output's type,
+  // so that the sender's residual keeps what is lost.
+  void PrepareInput() {
     for (size_t i = 0; i < sent_elements(); ++i) {
       const size_t element = sent_begin() + i;
       float z = 0;
@@ -101,14 +126,10 @@ class PrimeCall {
       sent()[i] = z;
     }
     AddServerResidual();
-    const CallRequest dense = {.collective = collective(),
-                               .sendbuff = sent(),
-                               .recvbuff = received(),
-                               .count = config().count,
-                               .type = DataType::kF32,
-                               .op = request_.op,
-                               .can_be_native = false};
-    CommCalls call{.engine = &engine_, .requests = {&dense, 1}};
+  }
+
+  Status Exchange() {
+    CommCalls call{.engine = &engine_, .requests = {&dense_, 1}};
     return RunCalls({&call, 1}, /*are_entered=*/true);
   }
 
@@ -165,19 +186,18 @@ class PrimeCall {
   }
 
   // The last exchange: whether all values of all ranks are finite.
-  Status Settle() {
-    float faults = is_finite_ ? 0.0f : 1.0f;
-    state().CountCall();
-    if (Status status = engine_.Sum(&faults, 1, DataType::kF32); !status.ok()) {
-      state().DiscardFailed();
-      return status;
-    }
+  Status ExchangeFaults() {
+    faults_ = is_finite_ ? 0.0f : 1.0f;
+    return engine_.Sum(&faults_, 1, DataType::kF32);
+  }
+
+  void Settle() {
     auto* const output = static_cast<std::byte*>(request_.recvbuff);
-    if (faults != 0) {
+    if (faults_ != 0) {
       Add(comm_.counters().nonfinite_calls, 1);
       state().DiscardNonfinite();
       FillNan(output, received_elements(), config().type);
-      return OkStatus();
+      return;
     }
     for (size_t i = 0; i < received_elements(); ++i) {
       StoreElement(received()[i], config().type, i, output);
@@ -185,7 +205,6 @@ class PrimeCall {
     if (reduces()) state().set_op(request_.op);
     if (comm_.ranks() > 1) state().Commit();
     planned_.prepared.reset();
-    return OkStatus();
   }
 
   static constexpr const char* kUse = "the elements of a call in full precision";
@@ -196,7 +215,9 @@ class PrimeCall {
   PlannedCompressor& planned_;
   AlignedBuffer sent_;
   AlignedBuffer received_;
+  CallRequest dense_;
   bool is_finite_ = true;
+  float faults_ = 0;  // of all ranks
 };
 
 }  // namespace

@@ -25,6 +25,7 @@
 #include <string>
 
 #include "collectives/algorithms.h"
+#include "collectives/compressor_agreement.h"
 #include "kernels/reference/elements.h"
 
 namespace onebit {
@@ -100,27 +101,6 @@ Binding BindingAfter(const PlannedCompressor& planned) {
           .epoch = prepared.epoch,
           .commits_since_zero = prepared.commits_since_zero,
           .op = prepared.op};
-}
-
-// Values that must be equal on all ranks, under the names that users know.
-AgreedValues ValuesOf(const Compressor& compressor) {
-  const Compressor::Config& config = compressor.config();
-  const auto number = [](uint64_t value) { return Format("{}", value); };
-  return {
-      {"the tensorId of the compressor", number(config.tensor_id)},
-      {"the count of the compressor", number(config.count)},
-      {"the datatype of the compressor", NameOf(config.type)},
-      {"the mode of the compressor", ModeOf(config.kind)},
-      {"the codec of the compressor", NameOfCodec(config.kind, config.low_bit)},
-      {"the seed of the compressor", number(config.seed)},
-      {"the scaleRule of the compressor", number(static_cast<uint64_t>(config.rule))},
-      {"the block of the compressor", number(config.block)},
-      {"the residualType of the compressor", NameOf(config.residual_type)},
-      {"transactional of the compressor", number(config.is_transactional)},
-      {"the chunkAlignment of the compressor", number(config.chunk_alignment)},
-      {"the serverResidual of the compressor", number(config.has_server_residual)},
-      {"the mask of the compressor", number(compressor.mask_digest())},
-  };
 }
 
 void Append(const Binding& binding, ByteWriter* writer) {
@@ -254,7 +234,7 @@ class Rebinding {
 
   Status Gather(const Status& obstacle) {
     Account mine{.obstacle = obstacle.text(),
-                 .values = ValuesOf(compressor()),
+                 .values = ConfigurationOf(compressor()),
                  .binding = BindingOf(planned_),
                  .prepared = {}};
     if (planned_.prepared) mine.prepared = BindingAfter(planned_);

@@ -47,14 +47,15 @@ Plan PlanSendReceive(const PlanKey& key, uint32_t rank, uint32_t ranks) {
   return std::move(builder).Build();
 }
 
-// A send starts when it is ready, so it also waits for what earlier sends to its peer wait for.
+// A send starts when it is ready, so it also waits for what earlier sends to its peer wait for: the
+// packets for one peer are made in the order of the calls.
 GroupPlan MergePairs(std::vector<std::shared_ptr<const Plan>> calls, uint32_t rank,
                      uint32_t ranks) {
   PlanBuilder builder({.collective = Collective::kSendRecv, .count = calls.size()}, rank, ranks,
                       Partition(0, 1, 1, 1, 0));
   GroupPlan group;
   size_t packet_bytes = 0;
-  std::vector<std::pair<uint32_t, uint32_t>> compressed;  // peer, compress step
+  std::vector<uint32_t> latest_compress(ranks, kNoStep);  // by peer
   for (uint32_t number = 0; number < calls.size(); ++number) {
     const Plan& call = *calls[number];
     const auto first = static_cast<uint32_t>(builder.plan().steps.size());
@@ -63,12 +64,10 @@ GroupPlan MergePairs(std::vector<std::shared_ptr<const Plan>> calls, uint32_t ra
       step.call = number;
       step.dependency_count = 0;
       if (step.packet != kNoPacket) step.packet += first_packet;
-      const uint32_t added = builder.Add(step);
-      if (step.kind == StepKind::kCompress) compressed.emplace_back(step.peer, added);
-      if (step.kind != StepKind::kSend) continue;
-      for (const auto& [peer, compress] : compressed) {
-        if (peer == step.peer) builder.AddDependency(added, compress);
-      }
+      const bool is_outgoing = step.kind == StepKind::kCompress || step.kind == StepKind::kSend;
+      uint32_t& latest = latest_compress[step.peer];
+      const uint32_t added = builder.Add(step, {is_outgoing ? latest : kNoStep});
+      if (step.kind == StepKind::kCompress) latest = added;
     }
     for (uint32_t index = 0; index < call.steps.size(); ++index) {
       const Step& step = call.steps[index];

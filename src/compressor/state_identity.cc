@@ -67,7 +67,8 @@ Differences DifferencesOfTensor(const StateIdentity& state, const StateIdentity&
   differences
       .Compare<std::string_view>("collective", NameOf(state.collective), NameOf(here.collective))
       .Compare("elements", state.count, here.count)
-      .Compare<std::string_view>("mode", ModeOf(state.mode), ModeOf(here.mode))
+      .Compare<std::string_view>("mode", HasFeedback(state.mode) ? "ef" : "plain",
+                                 HasFeedback(here.mode) ? "ef" : "plain")
       .Compare("serverResidual", int{state.has_server_residual}, int{here.has_server_residual});
   return differences;
 }
@@ -124,7 +125,7 @@ Result<StateIdentity> DecodeIdentity(std::span<const std::byte> bytes) {
   for (size_t i = kAtZeros; i < kIdentityBytes; ++i) is_known &= bytes[i] == std::byte{0};
   is_known &= GetEnum(bytes, kAtCollective,
                       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-                       Collective::kAllToAll, Collective::kAllToAllv},
+                       Collective::kAllToAll, Collective::kAllToAllv, Collective::kSendRecv},
                       &identity.collective);
   is_known &= GetEnum(bytes, kAtMode,
                       {CodecKind::kSign, CodecKind::kEf, CodecKind::kLowBit, CodecKind::kLowBitEf},

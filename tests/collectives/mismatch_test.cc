@@ -116,7 +116,8 @@ std::vector<Scenario> Scenarios() {
          c.block = 32;
        }),
        "block", "128", "32"},
-      {"Seed", Stochastic(1), Stochastic(2), "mask digest", "1", "2"},
+      {"Seed", Stochastic(1), Stochastic(uint64_t{5} << 32), "digest of mask and seed", "1",
+       nullptr},
       {"TensorId", compressed, Compressed([](auto& c) { c.tensorId = 77; }), "tensor id", "0",
        "77"},
       {"ChunkAlignment", compressed, Compressed([](auto& c) { c.chunkAlignment = 8; }),

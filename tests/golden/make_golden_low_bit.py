@@ -172,7 +172,7 @@ class LowBitCase(Case):
                 packed[i // 8] |= m << (i % 8)
             mask_digest = folded(bytes(packed)) or 1
         if self.codec == "int8s":
-            mask_digest ^= (SEED & 0xFFFFFFFF) ^ (SEED >> 32)
+            mask_digest ^= ((SEED & 0xFFFFFFFF) + 0x9E3779B1 * (SEED >> 32)) % 2**32
         plain, weighted = words_sums(payload)
         fields = struct.pack(
             "<4sBBHIIQQIIIBBBBHBBHHII", b"1BIT", 1, exchange, 2, 0xC0FFEE, 0, number, self.d, TENSOR,

@@ -270,5 +270,22 @@ TEST_F(SyncArgumentsTest, StepsWithWrongArgumentsChangeNothing) {
   EXPECT_EQ(onebitSyncImport(job_.sync(0), nullptr, 3), onebitInvalidArgument);
 }
 
+// Without verdicts a NaN would stay in the sums of some ranks.
+TEST(SyncRefusalTest, CodesWithoutFeedbackAreRefused) {
+  CommGroup group(1);
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.codec = onebitCodecFp4;
+  for (const onebitMode_t mode : {onebitModePlain, onebitModeEf}) {
+    config.mode = mode;
+    const UniqueCompressor compressor = NewCompressor(group.comm(0), 100, onebitFloat32, config);
+    onebitSync_t sync = nullptr;
+    const onebitResult_t result = onebitSyncCreate(&sync, compressor.get(), nullptr);
+    EXPECT_EQ(result, mode == onebitModeEf ? onebitSuccess : onebitInvalidArgument);
+    if (sync != nullptr) {
+      EXPECT_EQ(onebitSyncDestroy(sync), onebitSuccess);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace onebit::testing
