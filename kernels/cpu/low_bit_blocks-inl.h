@@ -8,9 +8,10 @@
 //   ChunkAt(begin, count)   TileInput of a part of the piece that is in one block, without mask
 //
 // The codes of a block can be computed only when its scale is known. A block that fits a tile waits
-// in one of a few slots, and is encoded, chunk by chunk, while a later one is read into its place:
-// memory is busy all the time, and other blocks are worked on until a scale is known, which takes
-// as long as 128 elements. Longer blocks are read twice. Per-target header.
+// in one of a few slots, and is encoded, chunk by chunk, while a later one is read into its place,
+// so that memory is busy all the time. A scale takes as long as reading 128 elements, nearly all of
+// it waiting for one operation after the other: the scales of all slots are computed together.
+// Longer blocks are read twice. Per-target header.
 #if defined(ONEBIT_KERNELS_CPU_LOW_BIT_BLOCKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_LOW_BIT_BLOCKS_INL_H_
 #undef ONEBIT_KERNELS_CPU_LOW_BIT_BLOCKS_INL_H_
@@ -65,6 +66,10 @@ class LowBitEncoder {
   }
 
  private:
+  // An odd number: slots of 512 or 1024 bytes then do not fill whole pages, and z does not stay at
+  // one distance from the input modulo a page, at which loads can seem to depend on stores.
+  static constexpr size_t kSlots = 7;
+
   // A block whose z is in the tile.
   struct Block {
     size_t begin = 0;
@@ -74,27 +79,27 @@ class LowBitEncoder {
   };
 
   void EncodeShort() {
-    constexpr size_t kSlots = 8;
     Block blocks[kSlots];
     const size_t stride = (format_.block + kLanes - 1) / kLanes * kLanes;
     const size_t slots = std::min(kSlots, kTile / stride);
-    size_t slot = 0;
-    for (size_t begin = 0; begin < source_.in.count; begin += format_.block) {
-      const size_t count = std::min(format_.block, source_.in.count - begin);
-      blocks[slot] = Swap(blocks[slot], begin, count, z_ + slot * stride, slots + 1);
-      slot = slot + 1 == slots ? 0 : slot + 1;
+    size_t used = 0;
+    for (size_t begin = 0; begin < source_.in.count;) {
+      for (used = 0; used < slots && begin < source_.in.count; ++used) {
+        const size_t count = std::min(format_.block, source_.in.count - begin);
+        blocks[used] =
+            Swap(blocks[used], begin, count, z_ + used * stride, slots + 1, lanes_[used]);
+        begin += count;
+      }
+      for (size_t k = 0; k < used; ++k) SetScale(z_ + k * stride, lanes_[k], blocks[k]);
     }
-    for (size_t k = 0; k < slots; ++k) {
-      Swap(blocks[slot], source_.in.count, 0, z_ + slot * stride, slots + 1);
-      slot = slot + 1 == slots ? 0 : slot + 1;
-    }
+    for (size_t k = 0; k < slots; ++k) Swap(blocks[k], 0, 0, z_ + k * stride, 0, lanes_[k]);
   }
 
   // Encodes a block while another one, which may be empty, takes its place.
   HWY_INLINE Block Swap(const Block& before, size_t begin, size_t count, float* z,
-                        size_t mask_count) {
-    const uint8_t* mask = TakeMask(begin, count, mask_count);
-    lanes_.Clear(statistic_);
+                        size_t mask_count, StatisticLanes& lanes) {
+    const uint8_t* mask = count == 0 ? nullptr : TakeMask(begin, count, mask_count);
+    lanes.Clear(statistic_);
     const size_t longer = std::max(before.count, count);
     for (size_t offset = 0; offset < longer; offset += kChunk) {
       if (offset < before.count) {
@@ -102,27 +107,33 @@ class LowBitEncoder {
              std::min(kChunk, before.count - offset), z + offset);
       }
       if (offset < count) {
-        Read(readers_.read, mask, begin, offset, std::min(kChunk, count - offset), z + offset);
+        Read(readers_.read, mask, begin, offset, std::min(kChunk, count - offset), z + offset,
+             lanes);
       }
     }
-    if (count == 0) return {};
-    LowBitStatistics block = StatisticsOf(statistic_, lanes_, Participants(mask, count));
+    return {begin, count, mask, {}};
+  }
+
+  HWY_INLINE void SetScale(const float* z, const StatisticLanes& lanes, Block& block) {
+    LowBitStatistics statistics =
+        StatisticsOf(statistic_, lanes, Participants(block.mask, block.count));
     if (statistic_ == Statistic::kSquares) {
-      const float narrow = TreeSum(lanes_.squares);
-      block.sum_of_squares = narrow;
+      const float narrow = TreeSum(lanes.squares);
+      statistics.sum_of_squares = narrow;
       if (HWY_UNLIKELY(!IsSafeSum(narrow))) {
         WideSum wide;
-        wide.Add(z, count, ScaleRule::kL2);
-        TakeWide(narrow, wide, block);
+        wide.Add(z, block.count, ScaleRule::kL2);
+        TakeWide(narrow, wide, statistics);
       }
     }
-    return {begin, count, mask, Send(begin, count, block)};
+    block.scale = Send(block.begin, block.count, statistics);
   }
 
   // Encodes a block that is longer than a tile.
   void EncodeLong(size_t begin) {
     const size_t count = std::min(format_.block, source_.in.count - begin);
-    lanes_.Clear(statistic_);
+    StatisticLanes& lanes = lanes_[0];
+    lanes.Clear(statistic_);
     size_t participants = 0;
     const auto read_all = [&](ReadChunk read, const auto& then) HWY_ATTR {
       for (size_t tile = begin; tile < begin + count; tile += kTile) {
@@ -130,7 +141,7 @@ class LowBitEncoder {
         const uint8_t* mask = TakeMask(tile, tile_count, 2);
         for (size_t offset = 0; offset < tile_count; offset += kChunk) {
           const size_t chunk_count = std::min(kChunk, tile_count - offset);
-          Read(read, mask, tile, offset, chunk_count, z_);
+          Read(read, mask, tile, offset, chunk_count, z_, lanes);
           then(mask, tile, offset, chunk_count);
         }
       }
@@ -138,9 +149,9 @@ class LowBitEncoder {
     read_all(readers_.read, [&](const uint8_t* mask, size_t, size_t offset, size_t chunk_count) {
       participants += Participants(mask == nullptr ? nullptr : mask + offset / 8, chunk_count);
     });
-    LowBitStatistics block = StatisticsOf(statistic_, lanes_, participants);
+    LowBitStatistics block = StatisticsOf(statistic_, lanes, participants);
     if (statistic_ == Statistic::kSquares) {
-      const float narrow = TreeSum(lanes_.squares);
+      const float narrow = TreeSum(lanes.squares);
       block.sum_of_squares = narrow;
       if (!IsSafeSum(narrow)) {
         WideSum wide;
@@ -176,10 +187,10 @@ class LowBitEncoder {
 
   // `begin` is where the tile begins, and `offset` where the chunk does in it.
   HWY_INLINE void Read(ReadChunk read, const uint8_t* mask, size_t begin, size_t offset,
-                       size_t count, float* z) {
+                       size_t count, float* z, StatisticLanes& lanes) {
     TileInput chunk = source_.ChunkAt(begin + offset, count);
     chunk.mask = mask == nullptr ? nullptr : mask + offset / 8;
-    read(chunk, z, lanes_);
+    read(chunk, z, lanes);
   }
 
   HWY_INLINE void Emit(const BlockScale& scale, const uint8_t* mask, size_t begin, size_t offset,
@@ -231,7 +242,7 @@ class LowBitEncoder {
   EmitChunk emit_;
   LowBitResult result_;
   alignas(64) float z_[kTile];
-  StatisticLanes lanes_;
+  StatisticLanes lanes_[kSlots];
   uint8_t masks_[2 * (kTile / 8 + kBitPadding)];  // two of a tile, or more of shorter blocks
   size_t mask_ = 0;
 };

@@ -97,7 +97,7 @@ class ChunkEmitter {
 #endif
 
   HWY_INLINE void EmitRest(size_t begin) {
-    alignas(64) uint8_t bytes[kChunk];
+    alignas(64) uint8_t bytes[kChunk + kPackGroup];
     const size_t whole = chunk_.count / kLanes * kLanes;
     size_t i = begin;
     for (; i < whole; i += kLanes) {

@@ -39,8 +39,8 @@ HWY_INLINE void PackGroup(const uint8_t* bytes, uint8_t* packed) {
     memcpy(packed + i * kBits / 8, &word, kBits);
   }
 }
-// Packs `count` codes; `bytes` has room for a whole group. The unused bits of the last byte become
-// 0.
+// Packs `count` codes; `bytes` has room for a whole group more. The unused bits of the last byte
+// become 0.
 template <LowBitCodec kCodec>
 HWY_INLINE void PackCodes(uint8_t* bytes, size_t count, uint8_t* packed) {
   constexpr size_t kBits = CodeBits(kCodec);

@@ -75,6 +75,21 @@ struct alignas(64) StatisticLanes {
 // of kSumLanes unless the chunk is the last one of its block.
 using ReadChunk = void (*)(const TileInput& chunk, float* z, StatisticLanes& lanes);
 
+// Fetches ahead of element i into the second-level cache, once per line. Reading alternates with
+// encoding: lines that were requested in a burst would fill the requests that the first-level cache
+// can have. Measured with codec_perf on an EPYC 9004, Int8Compress reaches 0.85 of its ceiling,
+// against 0.58 with FetchAhead.
+template <DataType kType>
+HWY_INLINE void FetchFarAhead(const void* array, size_t i) {
+  constexpr size_t kAheadBytes = 6144;
+  const size_t byte = i * sizeof(ElementOf<kType>);
+  if (byte % kLineBytes == 0) {
+    // May be beyond the array.
+    const uintptr_t ahead = reinterpret_cast<uintptr_t>(array) + byte + kAheadBytes;
+    __builtin_prefetch(reinterpret_cast<const char*>(ahead), 0, 2);
+  }
+}
+
 template <DataType kInput, Residual kResidual, Statistic kStatistic>
 HWY_NOINLINE void ReadChunkAs(const TileInput& chunk_in_memory, float* z, StatisticLanes& lanes) {
   const TileInput chunk = chunk_in_memory;  // stays in registers across KeepOrder()
@@ -104,8 +119,8 @@ HWY_NOINLINE void ReadChunkAs(const TileInput& chunk_in_memory, float* z, Statis
   };
   const size_t whole = chunk.count / kLanes * kLanes;
   for (size_t i = 0; i < whole; i += kLanes) {
-    FetchAhead<kInput>(chunk.input, i);
-    if (kResidual != Residual::kNone) FetchAhead<kResidualType<kResidual>>(chunk.residual, i);
+    FetchFarAhead<kInput>(chunk.input, i);
+    if (kResidual != Residual::kNone) FetchFarAhead<kResidualType<kResidual>>(chunk.residual, i);
     const VF loaded = add(LoadZ<kInput, kResidual, false>(chunk, i), i);
     if constexpr (kStatistic == Statistic::kRange) {
       if (chunk.mask != nullptr) {

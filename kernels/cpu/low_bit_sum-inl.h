@@ -52,13 +52,11 @@ HWY_INLINE float FloatOfBits(uint16_t bf16) {
   return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16);
 }
 
-inline constexpr size_t kCodesAheadBytes = 1024;
-
-HWY_INLINE void FetchCodesAhead(const uint8_t* codes, size_t bytes) {
-  for (size_t byte = 0; byte < bytes; byte += kLineBytes) {
-    const uintptr_t ahead = reinterpret_cast<uintptr_t>(codes) + byte + kCodesAheadBytes;
-    hwy::Prefetch(reinterpret_cast<const char*>(ahead));
-  }
+// The address may be beyond the codes.
+HWY_INLINE void FetchCodesAhead(const uint8_t* codes) {
+  constexpr size_t kAheadBytes = 1024;
+  const uintptr_t ahead = reinterpret_cast<uintptr_t>(codes) + kAheadBytes;
+  hwy::Prefetch(reinterpret_cast<const char*>(ahead));
 }
 
 // Adds whole vectors, the last of which may reach beyond the elements. Partial sums are in the
@@ -73,7 +71,6 @@ HWY_NOINLINE void AddLowBitRanks(const RanksAtOnce& ranks, const float* partial,
   HWY_UNROLL(8)
   for (size_t k = 0; k < kRanks; ++k) {
     packet[k] = ranks.packet[k];
-    FetchCodesAhead(packet[k].codes, count * CodeBits(kCodec) / 8);
   }
   const VF factor = hn::Set(kF32, end.factor);
   for (size_t begin = 0, index = 0; begin < count; begin += block, ++index) {
@@ -87,6 +84,11 @@ HWY_NOINLINE void AddLowBitRanks(const RanksAtOnce& ranks, const float* partial,
       codes[k] = packet[k].codes + begin * CodeBits(kCodec) / 8;
     }
     for (size_t i = 0; i < block_count; i += kLanes) {
+      const size_t byte = i * CodeBits(kCodec) / 8;
+      if (byte % kLineBytes == 0) {
+        HWY_UNROLL(8)
+        for (size_t k = 0; k < kRanks; ++k) FetchCodesAhead(codes[k] + byte);
+      }
       VF sum = decoder[0].At(codes[0], i);
       if constexpr (!kIsFirst) sum = hn::Add(hn::LoadU(kF32, partial + begin + i), sum);
       HWY_UNROLL(8)
