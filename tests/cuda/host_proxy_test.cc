@@ -18,6 +18,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/state_blob.h"
 #include "tests/cuda/cuda_test_memory.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/deadlines.h"
@@ -43,6 +44,20 @@ std::vector<float> InputOf(int rank, int call, size_t count) {
 Bytes BytesOf(const std::vector<float>& values) {
   const auto bytes = std::as_bytes(std::span(values));
   return {bytes.begin(), bytes.end()};
+}
+
+constexpr std::byte kZero{0};
+
+bool IsZero(const Bytes& bytes) {
+  return std::ranges::all_of(bytes, [](std::byte byte) { return byte == kZero; });
+}
+
+// A residual in the state of a rank; empty if it has none.
+Bytes Residual(const Bytes& state, SectionTag tag) {
+  const auto reader = StateReader::Open(state);
+  if (!reader.ok()) return {};
+  const auto section = reader.value().section(tag).value_or(std::span<const std::byte>());
+  return {section.begin(), section.end()};
 }
 
 struct Shape {
@@ -192,38 +207,90 @@ class ProxyFaultTest : public ::testing::TestWithParam<Shape> {
       const onebitCompressorStats_t stats = StatsOf(caller.compressor());
       epochs[rank] = stats.epoch;
       EXPECT_EQ(stats.nonfinite_calls, 0u);
-      if (!shape.is_transactional) return;
       EXPECT_GE(stats.epoch, 2u);
       EXPECT_LE(stats.epoch, uint64_t{kCalls});
       if (stats.epoch < 2 || stats.epoch > kCalls) return;
-      EXPECT_TRUE(caller.State() == expected().states[rank][stats.epoch])
+      const Bytes state = caller.State();
+      const bool is_reset = !shape.is_transactional && stats.residual_resets != 0;
+      EXPECT_TRUE(is_reset ? IsZero(Residual(state, SectionTag::kWorker)) &&
+                                 IsZero(Residual(state, SectionTag::kServer))
+                           : state == expected().states[rank][stats.epoch])
           << "rank " << rank << " after " << stats.epoch << " calls";
     });
-    if (failed != 0 && shape.collective == onebitCollectiveAllReduce && shape.is_transactional) {
-      GoOn(&group, *std::ranges::max_element(epochs), CutsOff(fault.kind));
-    }
+    if (failed != 0) GoOn(&group, epochs, CutsOff(fault.kind));
     EXPECT_LE(*std::ranges::max_element(epochs) - *std::ranges::min_element(epochs), 1u);
     splits_ += std::set<uint64_t>(epochs, epochs + kRanks).size() > 1 ? 1 : 0;
     return failed != 0;
   }
 
-  // The ranks that remain go on after the newest call that any of them has committed.
-  void GoOn(DeviceGroup* group, uint64_t newest, bool is_rank_lost) {
-    if (is_rank_lost) return;  // the struck rank hears nothing
+  // The ranks that remain go on after the newest call that any of them has committed. The struck
+  // rank is not among them if it hears nothing. `epochs` are the calls that each has committed.
+  void GoOn(DeviceGroup* group, const uint64_t (&epochs)[kRanks], bool is_rank_lost) {
+    const auto remains = [&](int rank) { return !is_rank_lost || rank != kStruckRank; };
+    std::set<uint64_t> of_remaining;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      if (remains(rank)) of_remaining.insert(epochs[rank]);
+    }
+    const uint64_t newest = *of_remaining.rbegin();
+    const bool is_gathering = GetParam().collective == onebitCollectiveAllGather;
+    // A compressor of an all-gather cannot be rebound. A new one loads the state, if it is the
+    // same.
+    if (is_gathering && (is_rank_lost || of_remaining.size() > 1)) return;
+    Bytes states[kRanks];
+    Bytes outputs[kRanks];
     group->Run([&](int rank) {
+      if (!remains(rank)) return;
       UniqueComm next;
-      EXPECT_EQ(ShrinkComm(next, group->comm(rank)), onebitSuccess) << onebitGetLastError(nullptr);
-      int source = -1;
-      EXPECT_EQ(onebitCompressorRebind(group->caller(rank).compressor(), next.get(), &source),
-                onebitSuccess)
+      const std::vector<int> excluded(is_rank_lost ? 1 : 0, kStruckRank);
+      ASSERT_EQ(ShrinkComm(next, group->comm(rank), excluded), onebitSuccess)
           << onebitGetLastError(nullptr);
-      Caller& caller = group->caller(rank);
-      EXPECT_EQ(StatsOf(caller.compressor()).epoch, newest);
-      EXPECT_TRUE(caller.State() == expected().states[rank][newest]) << "rank " << rank;
-      EXPECT_EQ(caller.Enqueue(next.get(), kCalls), onebitSuccess) << onebitGetLastError(nullptr);
-      caller.Synchronize();
-      EXPECT_TRUE(caller.Output() == expected().next_output[rank][newest]) << "rank " << rank;
+      Caller* caller = &group->caller(rank);
+      std::unique_ptr<Caller> successor;
+      if (is_gathering) {
+        const Bytes state = caller->State();
+        successor = std::make_unique<Caller>(GetParam(), next.get(), rank);
+        caller = successor.get();
+        EXPECT_EQ(onebitCompressorImport(caller->compressor(), state.data(), state.size()),
+                  onebitSuccess)
+            << onebitGetLastError(nullptr);
+      } else {
+        int source = -1;
+        EXPECT_EQ(onebitCompressorRebind(caller->compressor(), next.get(), &source), onebitSuccess)
+            << onebitGetLastError(nullptr);
+      }
+      EXPECT_EQ(StatsOf(caller->compressor()).epoch, newest);
+      states[rank] = caller->State();
+      EXPECT_EQ(caller->Enqueue(next.get(), kCalls), onebitSuccess) << onebitGetLastError(nullptr);
+      caller->Synchronize();
+      outputs[rank] = caller->Output();
+      EXPECT_EQ(onebitBarrier(next.get(), nullptr), onebitSuccess) << onebitGetLastError(nullptr);
     });
+    Bytes server;           // of the tensor, in the order of ranks
+    Bytes expected_server;  // with zeros of a lost rank
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const Bytes& committed = expected().states[rank][newest];
+      const Bytes served = Residual(committed, SectionTag::kServer);
+      const bool is_replica = GetParam().is_one_exchange;
+      if (remains(rank) || !is_replica) {
+        expected_server.insert(expected_server.end(), served.begin(), served.end());
+      }
+      if (!remains(rank)) {
+        if (!is_replica) std::fill_n(expected_server.end() - served.size(), served.size(), kZero);
+        continue;
+      }
+      const Bytes worker = Residual(states[rank], SectionTag::kWorker);
+      const bool is_reset = !GetParam().is_transactional && IsZero(worker);
+      EXPECT_TRUE(is_reset || worker == Residual(committed, SectionTag::kWorker))
+          << "worker residual of rank " << rank;
+      const Bytes part = Residual(states[rank], SectionTag::kServer);
+      server.insert(server.end(), part.begin(), part.end());
+      EXPECT_TRUE(outputs[rank] == outputs[0]) << "rank " << rank;
+      if (is_rank_lost || !GetParam().is_transactional) continue;
+      EXPECT_TRUE(outputs[rank] == expected().next_output[rank][newest]) << "rank " << rank;
+    }
+    // The ranks of a single generation lose what they served, each for itself.
+    EXPECT_EQ(server.size(), expected_server.size());
+    EXPECT_TRUE(!GetParam().is_transactional || server == expected_server);
   }
 
   const Expected& expected() {
