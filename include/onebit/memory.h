@@ -73,7 +73,7 @@
  * - Reset, SetMask, GetStats and Destroy of a compressor, states and rebinds wait for calls in
  *   flight; wait for replays yourself before them. onebitCommDestroy gives up calls that have not
  *   ended after 5 s, those behind other slow work of the stream included: synchronise it first.
- *   Calls on host memory wait for calls on device memory of the same communicator. Over nccl the
+ * - Calls on host memory wait for calls on device memory of the same communicator. Over nccl the
  *   communicator's stats count a replay only if it was not finite, and contain no times.
  * - Calls and replays that are enqueued behind one that fails change no residual, so all ranks can
  *   adopt what any of them has committed. Over nccl the calls of one group are independent:
