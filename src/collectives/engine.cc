@@ -31,6 +31,7 @@ void FillNan(std::byte* output, size_t count, kernels::DataType type) {
       return Fill<uint16_t>(output, count, 0x7e00u);
     case kernels::DataType::kBf16:
       return Fill<uint16_t>(output, count, 0x7fc0u);
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
 }
 

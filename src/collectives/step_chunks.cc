@@ -118,6 +118,7 @@ bool StepCompute::Copy(const Call& call, const Step& step) {
       return CopyWords<uint16_t>(from, to, mask, count, 0x7c00u);
     case kernels::DataType::kBf16:
       return CopyWords<uint16_t>(from, to, mask, count, 0x7f80u);
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
   return false;
 }
