@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Element types and scale rules that every kernel understands.
+// Element types, reductions and scale rules.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,49 @@
 
 namespace onebit::kernels {
 
-// Element type of a tensor or of a residual.
-enum class DataType : uint8_t { kF32, kF16, kBf16 };
+// Element type of a tensor or of a residual. Only dense calls take those from kI32 on.
+enum class DataType : uint8_t { kF32, kF16, kBf16, kI32, kI64, kU8, kF64 };
 
-constexpr size_t BytesOf(DataType type) { return type == DataType::kF32 ? 4 : 2; }
+constexpr size_t BytesOf(DataType type) {
+  switch (type) {
+    case DataType::kU8:
+      return 1;
+    case DataType::kF16:
+    case DataType::kBf16:
+      return 2;
+    case DataType::kF32:
+    case DataType::kI32:
+      return 4;
+    case DataType::kI64:
+    case DataType::kF64:
+      return 8;
+  }
+  return 0;
+}
+
+// Ends a switch over the other three types, in code of compressed calls and optimizers: the API
+// refuses these types before. They are named, so that the compiler finds the missing case of a new
+// type.
+#define ONEBIT_CASES_OF_DENSE_ONLY_TYPES  \
+  case ::onebit::kernels::DataType::kI32: \
+  case ::onebit::kernels::DataType::kI64: \
+  case ::onebit::kernels::DataType::kU8:  \
+  case ::onebit::kernels::DataType::kF64: \
+    break
+
+// True if compressed calls and optimizers take the type. Sums of these types are fp32.
+constexpr bool IsCompressible(DataType type) {
+  return type == DataType::kF32 || type == DataType::kF16 || type == DataType::kBf16;
+}
+
+// What a dense reduction makes of the elements of all ranks.
+enum class DenseOp : uint8_t { kSum, kAverage, kMax, kMin };
+
+// True if a reduction works on elements as they are stored, false if it adds them in fp32.
+constexpr bool IsOfWords(DataType type, DenseOp op) {
+  const bool is_added = op == DenseOp::kSum || op == DenseOp::kAverage;
+  return !is_added || !IsCompressible(type);
+}
 
 // Rule for a block's scale: sqrt(sum z^2 / N) or sum |z| / N.
 enum class ScaleRule : uint8_t { kL2, kL1 };

@@ -167,7 +167,8 @@ void DenseReduce(benchmark::State& state) {
   TrafficBuffers traffic = {.write = {output}};
   std::copy_n(inputs, 4, traffic.read);
   Measure(state, BytesOfElements(DataType::kF32), Shape::kDense4, traffic, [&] {
-    kernels::cpu::DenseReduce(inputs, 4, Buffers::kElements, DataType::kF32, true, output);
+    kernels::cpu::DenseReduce(inputs, 4, Buffers::kElements, DataType::kF32,
+                              kernels::DenseOp::kAverage, output);
   });
 }
 

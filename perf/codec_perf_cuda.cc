@@ -170,7 +170,7 @@ Launch DenseReduce(const CudaSession& session) {
                                                               .rank = 0,
                                                               .ranks = kInputs},
                                                    .output = session.Floats(kInputs),
-                                                   .is_average = true,
+                                                   .op = kernels::DenseOp::kAverage,
                                                    .count = session.elements()};
   return LaunchOf(session, Kernel::kDenseReduce, params, session.float_bytes(),
                   (kInputs + 1) * session.float_bytes());

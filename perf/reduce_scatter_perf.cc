@@ -31,10 +31,7 @@ class ReduceScatter : public ChunksCollective {
     ErrorNorm norm;
     const size_t begin = row.count * static_cast<size_t>(rank);
     for (size_t i = 0; i < row.count; ++i) {
-      double exact = 0;
-      for (const SeededInput& input : inputs) exact += input.At(begin + i);
-      if (row.op == onebitAvg) exact /= row.ranks;
-      AddError(row, output, i, exact, &norm);
+      AddError(row, output, i, ExactResult(row, inputs, begin + i), &norm);
     }
     return norm;
   }

@@ -8,7 +8,7 @@
  * and needs libonebit-cuda.so beside itself. `stream` is then a cudaStream_t, NULL being the legacy
  * default stream of the device, and a call returns when all its work is enqueued there. The host is
  * never synchronised with the device, and the caller's current device is unchanged. Results equal
- * those of host memory bit for bit, except for NCCL's own dense sums (below) and the kind of NaN in
+ * those of host memory bit for bit, except for NCCL's own reductions (below) and the kind of NaN in
  * a dense sum, which is not specified.
  *
  *   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
@@ -23,9 +23,10 @@
  *   the capture make one call of each shape, so that the capture allocates nothing. All ranks
  *   capture and replay alike. An all-to-all-v cannot be part of a group. A dense call on buffers in
  *   host memory, with `stream` NULL, blocks. Allreduces, reduce-scatters, all-gathers and
- *   broadcasts without a compressor are NCCL's own, as fast as without this library and summed in
- *   NCCL's order; onebitCommStats_t.native_calls counts them. With ONEBIT_NCCL_NATIVE_DENSE=0 they
- *   have the bits of other transports. Dense steps of optimizers, syncs and flushes always have.
+ *   broadcasts without a compressor are NCCL's own, as fast as without this library, with NCCL's
+ *   order of sums and treatment of NaN; onebitCommStats_t.native_calls counts them. With
+ *   ONEBIT_NCCL_NATIVE_DENSE=0 they have the bits of other transports. Dense steps of optimizers,
+ *   syncs and flushes always have.
  * - Any other transport (socket, ucx, mpi, local): the device compresses, and only packets pass
  *   through pinned host memory. All computing of a call is on the stream when the call returns; in
  *   between, the stream waits for a thread of the communicator that moves the messages and makes no

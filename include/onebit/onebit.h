@@ -46,8 +46,8 @@
  *   mpi.h, nccl.h, onebit.hpp, transport.h: joining from MPI and NCCL, C++ handles, plugins
  *
  * Facts that hold everywhere
- *   - Element types are onebitFloat32, onebitFloat16 and onebitBfloat16. Sums are fp32, and so are
- *     residuals by default.
+ *   - Compressed calls take onebitFloat32, onebitFloat16 and onebitBfloat16; dense ones take all
+ *     types. Sums of these three are fp32, and so are residuals by default.
  *   - Counts are in elements, not bytes, and may be 0. Buffers need the alignment of their element
  *     type and no other.
  *   - After an allreduce, all-gather or broadcast, the output holds the same bytes on every rank.
@@ -143,11 +143,24 @@ typedef enum {
   onebitOutOfMemory = 106       /* an allocation failed */
 } onebitResult_t;
 
-/** Element types, with NCCL's values. */
-typedef enum { onebitFloat16 = 6, onebitFloat32 = 7, onebitBfloat16 = 9 } onebitDataType_t;
+/** Element types, with NCCL's names and values. Some are for calls without a compressor only. */
+typedef enum {
+  onebitUint8 = 1, /* dense only */
+  onebitInt32 = 2, /* dense only */
+  onebitInt64 = 4, /* dense only */
+  onebitFloat16 = 6,
+  onebitFloat32 = 7,
+  onebitFloat64 = 8, /* dense only */
+  onebitBfloat16 = 9
+} onebitDataType_t;
 
-/** Reductions, with NCCL's values. */
-typedef enum { onebitSum = 0, onebitAvg = 4 } onebitRedOp_t;
+/** Reductions, with NCCL's values. onebitAllReduce says what each makes of each type. */
+typedef enum {
+  onebitSum = 0,
+  onebitMax = 2, /* dense only */
+  onebitMin = 3, /* dense only */
+  onebitAvg = 4
+} onebitRedOp_t;
 
 typedef struct onebitComm_s* onebitComm_t;
 typedef struct onebitCompressor_s* onebitCompressor_t;
@@ -375,7 +388,7 @@ typedef struct {
  * @param comm       All its ranks take part in every call.
  * @param count      Elements as the calls count them: the whole tensor of an allreduce, each rank's
  *                   part in the collectives of parts.h. 0 for an all-to-all-v.
- * @param datatype   Element type of the calls.
+ * @param datatype   Element type of the calls: onebitFloat32, onebitFloat16 or onebitBfloat16.
  * @param config     NULL: all defaults.
  * @return onebitInvalidArgument  a member of `config` is out of range, or another compressor of
  *                                `comm` has its tensorId; the text says what is allowed.
@@ -401,8 +414,13 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
 /**
  * Reduces `count` elements over all ranks; with a compressor, sends one bit per element.
  *
- * Dense (compressor NULL): the fp32 sum in rank order, divided by n for onebitAvg, rounded once,
- * unless it is the transport's own (memory.h).
+ * Dense (compressor NULL): a reduction in rank order, with equal bits on every rank and over every
+ * transport, unless it is the transport's own (memory.h).
+ *   Sums of floats    fp32, of onebitFloat64 fp64; divided by n for onebitAvg; rounded once.
+ *   Sums of integers  modulo 2^N with N bits, as in NCCL. onebitAvg divides that sum, wrapped or
+ *                     not, by n and truncates toward zero.
+ *   onebitMax, Min    one of the elements, bit for bit. If any is a NaN it is the first of them;
+ *                     -0 is less than +0.
  * Compressed: each rank adds its residual and sends signs and scales of each rank's chunk to that
  * rank; each rank averages its chunk, adds its server residual, and sends signs and scales to all
  * (1-bit Adam, Tang et al. 2021, algorithm 1; src/codec/FORMAT.md has every detail). With one rank
@@ -418,7 +436,7 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
  * @param count      With a compressor, the count it was created with. The buffers may be NULL if
  *                   it is 0.
  * @param datatype   Of both buffers; with a compressor, the type it was created with.
- * @param op         onebitSum or onebitAvg. A compressor's first call fixes it until Reset.
+ * @param op         With a compressor onebitSum or onebitAvg; its first call fixes it until Reset.
  * @param compressor Mode and residuals of this tensor; NULL sends full precision.
  * @param comm       All its ranks make this call.
  * @param stream     NULL: the call blocks until the result is there. Otherwise it returns when it

@@ -47,7 +47,7 @@ extern "C" {
  * @param recvbuff   recvcount elements. Undefined after an error.
  * @param recvcount  Elements of a part, wherever its boundaries fall; with a compressor, the count
  *                   it was created with.
- * @param op         onebitSum or onebitAvg. A compressor's first call fixes it until Reset.
+ * @param op         With a compressor onebitSum or onebitAvg; its first call fixes it until Reset.
  * @param compressor For onebitCollectiveReduceScatter; NULL sends full precision.
  *
  * Other parameters, errors and thread safety as for onebitAllReduce. Mirrors ncclReduceScatter.

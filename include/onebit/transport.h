@@ -100,9 +100,9 @@ typedef struct {
   /* Nonzero: after a rank was lost the others can make a new communicator. 0: they cannot, because
    * the layer below cannot do without the dead one. */
   int survivesLoss;
-  /* Nonzero: the library makes a caller's dense allreduces of fp32 by `iallreduce`; with a stream
-   * face it makes all of onebitTransportCollective_t by `collectiveOnStream`. Equal on all ranks.
-   */
+  /* Nonzero: the library makes a caller's dense sums and averages of fp32 by `iallreduce`; with a
+   * stream face it makes all of onebitTransportCollective_t by `collectiveOnStream`. Equal on all
+   * ranks. */
   int nativeDense;
   /* Nonzero: the stream members of onebitTransport are filled; they move messages from device
    * memory to device memory in the order of a CUDA stream. A transport with this face and no frame
@@ -124,8 +124,9 @@ typedef struct {
   const void* send; /* NULL on the ranks of a broadcast that are not its root */
   void* recv;
   size_t count; /* elements; of one part if a buffer has a part for every rank */
+  /* Any of onebit.h. A plugin refuses what it does not know by onebitInvalidArgument. */
   onebitDataType_t datatype;
-  onebitRedOp_t op; /* of an allreduce or reduce-scatter */
+  onebitRedOp_t op; /* of an allreduce or reduce-scatter; the same holds */
   int root;         /* of a broadcast */
 } onebitTransportCollectiveCall;
 

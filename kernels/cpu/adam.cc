@@ -114,6 +114,7 @@ void Update(const AdamUpdate& u) {
       return UpdateAs<kDense, DataType::kF16>(u);
     case DataType::kBf16:
       return UpdateAs<kDense, DataType::kBf16>(u);
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
 }
 

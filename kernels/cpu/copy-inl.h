@@ -40,6 +40,7 @@ HWY_INLINE void WriteCopy(const float* x, size_t count, DataType type, void* cop
       return WriteCopyAs<DataType::kF16>(x, count, copy);
     case DataType::kBf16:
       return WriteCopyAs<DataType::kBf16>(x, count, copy);
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
 }
 

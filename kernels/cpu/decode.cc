@@ -224,6 +224,7 @@ bool DecodeAverage(const ReduceInput& in, size_t block, void* output) {
     case DataType::kBf16:
       return DecodeSum<DataType::kBf16>(PacketsOf(in), block, in.mask, factor,
                                         static_cast<uint16_t*>(output));
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
   return false;
 }
@@ -236,6 +237,7 @@ bool AddDelta(const DeltaInput& in, size_t block, void* output) {
       return AddDeltaAs<DataType::kF16>(in, block, static_cast<uint16_t*>(output));
     case DataType::kBf16:
       return AddDeltaAs<DataType::kBf16>(in, block, static_cast<uint16_t*>(output));
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
   return false;
 }

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/dense_words-inl.h"
 #include "kernels/cpu/fp_env.h"
 #include "kernels/cpu/stream-inl.h"
 #include "kernels/cpu/tile-inl.h"
@@ -133,9 +134,13 @@ void DenseReduceAs(const void* const* inputs, size_t ranks, size_t piece_count, 
 
 }  // namespace
 
-void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type,
-                 bool is_average, void* output) {
-  const float divisor = is_average ? static_cast<float>(ranks) : 1;
+void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type, DenseOp op,
+                 void* output) {
+  if (IsOfWords(type, op)) {
+    reference::ReduceWords<TiledReduction>(type, op, inputs, ranks, count, output);
+    return;
+  }
+  const float divisor = op == DenseOp::kAverage ? static_cast<float>(ranks) : 1;
   switch (type) {
     case DataType::kF32:
       return DenseReduceAs<DataType::kF32>(inputs, ranks, count, divisor, output);
@@ -143,6 +148,7 @@ void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType
       return DenseReduceAs<DataType::kF16>(inputs, ranks, count, divisor, output);
     case DataType::kBf16:
       return DenseReduceAs<DataType::kBf16>(inputs, ranks, count, divisor, output);
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
 }
 
@@ -155,11 +161,10 @@ namespace onebit::kernels::cpu {
 
 HWY_EXPORT(DenseReduce);
 
-void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type,
-                 bool is_average, void* output) {
+void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type, DenseOp op,
+                 void* output) {
   const DefaultFpScope fp;
-  HWY_DYNAMIC_DISPATCH(DenseReduce)
-  (inputs, ranks, count, type, is_average, output);
+  HWY_DYNAMIC_DISPATCH(DenseReduce)(inputs, ranks, count, type, op, output);
 }
 
 }  // namespace onebit::kernels::cpu

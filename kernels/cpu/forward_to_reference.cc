@@ -45,9 +45,9 @@ void Decode(const uint8_t* bits, const float* scales, size_t count, size_t block
             const uint8_t* mask, DataType output_type, void* output) {
   reference::Decode(bits, scales, count, block, mask, output_type, output);
 }
-void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type,
-                 bool is_average, void* output) {
-  reference::DenseReduce(inputs, ranks, count, type, is_average, output);
+void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type, DenseOp op,
+                 void* output) {
+  reference::DenseReduce(inputs, ranks, count, type, op, output);
 }
 Checksum ChecksumOf(const void* data, size_t bytes) { return reference::ChecksumOf(data, bytes); }
 

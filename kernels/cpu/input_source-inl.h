@@ -46,6 +46,7 @@ struct InputSource {
         return SweepsOf<DataType::kF16>(residual, is_masked, in.rule);
       case DataType::kBf16:
         return SweepsOf<DataType::kBf16>(residual, is_masked, in.rule);
+        ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
     }
     return {};
   }

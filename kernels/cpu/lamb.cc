@@ -218,6 +218,7 @@ LambNorms Update(const LambUpdate& u) {
       return UpdateAs<kDense, DataType::kF16>(u);
     case DataType::kBf16:
       return UpdateAs<kDense, DataType::kBf16>(u);
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
   return {};
 }

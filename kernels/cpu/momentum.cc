@@ -83,6 +83,7 @@ void Write(const MomentumInput& in, DataType type, size_t count, float* out) {
       return WriteAs<DataType::kF16>(in, count, out);
     case DataType::kBf16:
       return WriteAs<DataType::kBf16>(in, count, out);
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
 }
 

@@ -29,6 +29,7 @@ LoadTile ChooseSweep(DataType type, ScaleRule rule) {
       return SweepsOf<DataType::kF16, Residual::kNone>(false, rule).sum;
     case DataType::kBf16:
       return SweepsOf<DataType::kBf16, Residual::kNone>(false, rule).sum;
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
   return nullptr;
 }

@@ -151,6 +151,7 @@ inline float RoundTo(DataType type, float value) {
       return hn::GetLane(F32FromF16(hn::TruncateTo(kU16, F16BitsOf(wide))));
     case DataType::kBf16:
       return hn::GetLane(F32FromBf16(hn::TruncateTo(kU16, Bf16BitsOf(wide))));
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
   return 0;
 }

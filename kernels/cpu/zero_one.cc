@@ -156,6 +156,7 @@ void Update(const ZeroOneUpdate& u, float* out) {
       return UpdateAs<kStep, DataType::kF16>(u, out);
     case DataType::kBf16:
       return UpdateAs<kStep, DataType::kBf16>(u, out);
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
 }
 
@@ -202,6 +203,7 @@ void Refresh(const VarianceInput& in, DataType type, size_t count, float* out) {
       return RefreshAs<DataType::kF16>(in, count, out);
     case DataType::kBf16:
       return RefreshAs<DataType::kBf16>(in, count, out);
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
 }
 

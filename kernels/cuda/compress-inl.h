@@ -55,6 +55,7 @@ struct WorkerSource {
       case DataType::kBf16:
         LoadInput<DataType::kBf16>(warp, From(input, begin), z);
         break;
+        ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
     }
     AddTile(warp, residual, begin, z);
   }

@@ -68,7 +68,7 @@ ONEBIT_KERNEL uint32_t NibbleOfTile(const uint8_t* bits, unsigned g, unsigned la
 template <class Void>
 ONEBIT_KERNEL Void* From(const ArrayOf<Void>& array, uint64_t i) {
   using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
-  return static_cast<Byte*>(array.data) + i * BytesOf(array.type);
+  return static_cast<Byte*>(array.data) + i * BytesOfFloat(array.type);
 }
 
 template <unsigned kGroups, class Body>

@@ -52,6 +52,7 @@ namespace onebit::kernels::cuda {
   ONEBIT_CUDA_LIST_KERNELS(X)                   \
   ONEBIT_CUDA_FEW_KERNELS(X)                    \
   X(DenseReduce, DenseReduceParams)             \
+  X(DenseReduceWords, DenseReduceParams)        \
   X(Checksum, ChecksumParams)                   \
   X(SumOfSquares, SumParams)                    \
   X(SumOfMagnitudes, SumParams)                 \
@@ -87,6 +88,11 @@ ONEBIT_CUDA_KERNELS(ONEBIT_X)
 #undef ONEBIT_X
 template <Kernel kKernel>
 using ParamsOf = typename ParamsOfKernel<kKernel>::Type;
+
+// The kernel for a dense reduction.
+constexpr Kernel DenseKernelFor(const DenseReduceParams& params) {
+  return IsOfWords(params.type, params.op) ? Kernel::kDenseReduceWords : Kernel::kDenseReduce;
+}
 
 inline constexpr size_t kKernelCount = static_cast<size_t>(Kernel::kCount);
 

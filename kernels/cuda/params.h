@@ -180,13 +180,14 @@ struct CopyParamsOf : CopyKind {
 };
 using CopyParams = CopyParamsOf<kMaxPieces>;
 
-// kDenseReduce: DenseReduce. The elements of rank r are at sources + r * stride, this rank's own at
-// own_source.
+// kDenseReduce: DenseReduce of sums in fp32; kDenseReduceWords: all others (IsOfWords). The
+// elements of rank r are at sources + r * stride, this rank's own at own_source, aligned to their
+// size.
 struct DenseReduceParams {
   SourcePackets pieces;
   void* output = nullptr;
   DataType type = DataType::kF32;
-  bool is_average = false;
+  DenseOp op = DenseOp::kSum;
   uint64_t count = 0;
 };
 

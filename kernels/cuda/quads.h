@@ -115,6 +115,9 @@ ONEBIT_KERNEL uint32_t SignBit(DataType type) {
   return type == DataType::kF32 ? 0x80000000u : 0x8000u;
 }
 
+// BytesOf for the types that quads have, as one select.
+ONEBIT_KERNEL size_t BytesOfFloat(DataType type) { return type == DataType::kF32 ? 4 : 2; }
+
 // A typed array, with a flag that says if whole quads can be moved.
 template <class Void>
 struct ArrayOf {
@@ -130,8 +133,8 @@ template <class Void>
 ONEBIT_KERNEL ArrayOf<Void> ArrayAt(Void* data, DataType type, uint64_t offset = 0) {
   using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
   if (data == nullptr) return {nullptr, type, true};
-  Void* at = static_cast<Byte*>(data) + offset * BytesOf(type);
-  return {at, type, IsAligned(at, kQuad * BytesOf(type))};
+  Void* at = static_cast<Byte*>(data) + offset * BytesOfFloat(type);
+  return {at, type, IsAligned(at, kQuad * BytesOfFloat(type))};
 }
 
 // Returns the number of elements of the quad at `i` that are before `end`.
@@ -172,7 +175,7 @@ ONEBIT_KERNEL void StoreWholeQuad(const Quad<uint32_t>& bits, void* at) {
 // Loads the first `count` elements of the quad at `i`; the others are 0.
 ONEBIT_KERNEL Quad<float> LoadQuad(const Input& from, uint64_t i, unsigned count) {
   if (from.is_aligned && count == kQuad) {
-    const char* const at = static_cast<const char*>(from.data) + i * BytesOf(from.type);
+    const char* const at = static_cast<const char*>(from.data) + i * BytesOfFloat(from.type);
     switch (from.type) {
       case DataType::kF32:
         return LoadWholeQuad<DataType::kF32>(at);
@@ -180,6 +183,7 @@ ONEBIT_KERNEL Quad<float> LoadQuad(const Input& from, uint64_t i, unsigned count
         return LoadWholeQuad<DataType::kF16>(at);
       case DataType::kBf16:
         return LoadWholeQuad<DataType::kBf16>(at);
+        ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
     }
   }
   Quad<float> quad;
@@ -197,7 +201,7 @@ ONEBIT_KERNEL Quad<float> LoadQuad(const Input& from, uint64_t i, unsigned count
 ONEBIT_KERNEL void StoreQuadBits(const Quad<uint32_t>& bits, const Output& to, uint64_t i,
                                  unsigned count) {
   if (to.is_aligned && count == kQuad) {
-    char* const at = static_cast<char*>(to.data) + i * BytesOf(to.type);
+    char* const at = static_cast<char*>(to.data) + i * BytesOfFloat(to.type);
     if (to.type == DataType::kF32) {
       StoreWholeQuad<DataType::kF32>(bits, at);
     } else {

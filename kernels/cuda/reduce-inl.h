@@ -245,6 +245,7 @@ ONEBIT_KERNEL void StoreMean(const Warp& warp, const TileOfZ<kRunGroups>& mean, 
       return StoreMean<DataType::kF16, kIsMasked>(warp, mean, factor, mask, output, is_infinite);
     case DataType::kBf16:
       return StoreMean<DataType::kBf16, kIsMasked>(warp, mean, factor, mask, output, is_infinite);
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
 }
 

@@ -27,6 +27,7 @@ ONEBIT_HOST_DEVICE inline float LoadElement(const void* array, DataType type, si
       return FloatOfFp16(static_cast<const uint16_t*>(array)[i]);
     case DataType::kBf16:
       return FloatOfBf16(static_cast<const uint16_t*>(array)[i]);
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
   return 0;
 }
@@ -42,6 +43,7 @@ ONEBIT_HOST_DEVICE inline void StoreElement(float value, DataType type, size_t i
     case DataType::kBf16:
       static_cast<uint16_t*>(array)[i] = Bf16OfFloat(value);
       break;
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
 }
 
@@ -54,6 +56,7 @@ ONEBIT_HOST_DEVICE inline float RoundTo(DataType type, float value) {
       return FloatOfFp16(Fp16OfFloat(value));
     case DataType::kBf16:
       return FloatOfBf16(Bf16OfFloat(value));
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
   return 0;
 }

@@ -33,9 +33,7 @@ class AllReduceCollective : public Collective {
     const size_t end = std::min(begin + share, row.count);
     ErrorNorm norm;
     for (size_t i = begin; i < end; ++i) {
-      double exact = 0;
-      for (const SeededInput& input : inputs) exact += input.At(i);
-      if (row.op == onebitAvg) exact /= row.ranks;
+      const double exact = ExactResult(row, inputs, i);
       const double error = ElementAt(output, row.type, i) - exact;
       norm.error += error * error;
       norm.exact += exact * exact;

@@ -23,8 +23,7 @@ class DenseReference : public AllReduceReference {
 
  private:
   void Simulate(std::span<const void* const> inputs, void* output) override {
-    reference::DenseAllReduce(inputs, row_.count, KernelType(row_.type), row_.op == onebitSum,
-                              output);
+    reference::DenseAllReduce(inputs, row_.count, KernelType(row_.type), KernelOp(row_.op), output);
   }
 };
 

@@ -270,13 +270,13 @@ std::vector<float> AllReduceModel::server_residual() const {
   return ResidualAsFloat(server_, config_.residual_type, config_.count);
 }
 
-void DenseAllReduce(std::span<const void* const> inputs, size_t count, DataType type, bool is_sum,
+void DenseAllReduce(std::span<const void* const> inputs, size_t count, DataType type, DenseOp op,
                     void* output) {
   if (inputs.size() == 1) {  // the identity, NaN payloads included
     if (count > 0) std::memmove(output, inputs[0], count * BytesOf(type));
     return;
   }
-  DenseReduce(inputs.data(), inputs.size(), count, type, !is_sum, output);
+  DenseReduce(inputs.data(), inputs.size(), count, type, op, output);
 }
 
 }  // namespace onebit::kernels::reference

@@ -97,9 +97,8 @@ class AllReduceModel {
   Bytes server_, server_next_;
 };
 
-// Dense allreduce: fp32 sum in rank order, divided by the number of ranks in fp32 for the mean,
-// rounded once. output may equal an input.
-void DenseAllReduce(std::span<const void* const> inputs, size_t count, DataType type, bool is_sum,
+// Dense allreduce: DenseReduce in rank order. output may equal an input.
+void DenseAllReduce(std::span<const void* const> inputs, size_t count, DataType type, DenseOp op,
                     void* output);
 
 }  // namespace onebit::kernels::reference

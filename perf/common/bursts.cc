@@ -7,6 +7,8 @@
 #include <climits>
 #include <cmath>
 
+#include "perf/common/seeded_elements.h"
+
 namespace onebit::perf {
 
 std::vector<int> BurstLengths(int iterations, int rounds, int longest) {
@@ -19,7 +21,7 @@ std::vector<int> BurstLengths(int iterations, int rounds, int longest) {
 }
 
 int LongestInPlaceBurst(onebitDataType_t type, onebitRedOp_t op, int ranks) {
-  if (op != onebitSum || ranks == 1) return INT_MAX;
+  if (op != onebitSum || ranks == 1 || IsInteger(type)) return INT_MAX;
   // Inputs are below 4 and residuals below a few times that. fp16 overflows at 2^16, and the sum of
   // the squares of a block must stay below 2^127.
   const double largest_growth_log2 = type == onebitFloat16 ? 12 : 40;

@@ -15,7 +15,7 @@ std::vector<int> BurstLengths(int iterations, int rounds, int longest);
 
 // Returns after how many calls in place the data must be renewed. A sum over n ranks in place grows
 // n-fold each time; beyond some size its squares overflow fp32, or the numbers their type, and
-// another path of the code would be timed.
+// another path of the code would be timed. Integers wrap, which changes no path.
 int LongestInPlaceBurst(onebitDataType_t type, onebitRedOp_t op, int ranks);
 
 // Returns how many calls fit in a time if one takes `seconds_per_call`: at least kFewestCalls, so a

@@ -126,7 +126,8 @@ class ReduceScatterReference : public ChunksReference {
     for (size_t chunk = 0; chunk < ranks_; ++chunk) {
       std::vector<const void*> pieces;
       for (const void* input : inputs) pieces.push_back(ChunkOf(input, chunk));
-      reference::DenseAllReduce(pieces, row_.count, config_.type, config_.is_sum, outputs[chunk]);
+      reference::DenseAllReduce(pieces, row_.count, config_.type, KernelOp(row_.op),
+                                outputs[chunk]);
     }
   }
   void Compress(std::span<const void* const> inputs, std::span<void* const> outputs) override {

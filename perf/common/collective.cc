@@ -4,6 +4,7 @@
 #include "perf/common/collective.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "perf/common/rank_state.h"
 #include "perf/common/tool_error.h"
@@ -27,6 +28,20 @@ void Collective::Prepare(const Case& row, const Options& options, RankState& sta
 void Collective::Reset(RankState& state) const {
   if (state.compressor == nullptr) return;
   Check(onebitCompressorReset(state.compressor.get()), "onebitCompressorReset");
+}
+
+double ExactResult(const Case& row, std::span<const SeededInput> inputs, size_t i) {
+  double exact = inputs[0].At(i);
+  for (const SeededInput& input : inputs.subspan(1)) {
+    const double next = input.At(i);
+    exact = row.op == onebitMax   ? std::max(exact, next)
+            : row.op == onebitMin ? std::min(exact, next)
+                                  : exact + next;
+  }
+  // Other integers are too small to wrap.
+  if (row.type == onebitUint8) exact = std::fmod(exact, 256);
+  if (row.op == onebitAvg) exact /= row.ranks;
+  return IsInteger(row.type) ? std::trunc(exact) : exact;
 }
 
 size_t MessageBytes(const Shape& shape, onebitDataType_t type) {

@@ -130,6 +130,9 @@ class Collective {
   }
 };
 
+// What the elements `i` of all ranks give. Sums of floats are exact but for the rounding of fp64.
+double ExactResult(const Case& row, std::span<const SeededInput> inputs, size_t i);
+
 // The size of a row's message: the larger of what a rank sends and receives.
 size_t MessageBytes(const Shape& shape, onebitDataType_t type);
 

@@ -1,6 +1,5 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Bytes travel as fp32 elements, which a broadcast copies as they are.
 #include "perf/common/rank_exchange.h"
 
 #include <cstring>
@@ -8,29 +7,10 @@
 #include "perf/common/tool_error.h"
 
 namespace onebit::perf {
-namespace {
-
-constexpr size_t kWordBytes = 4;
-
-void BroadcastWords(onebitComm_t comm, void* words, size_t count, int root) {
-  Check(onebitBroadcast(words, words, count, onebitFloat32, root, comm, nullptr),
-        "onebitBroadcast");
-}
-
-}  // namespace
 
 void BroadcastBytes(onebitComm_t comm, std::span<std::byte> bytes, int root) {
-  const size_t words = bytes.size() / kWordBytes;
-  const size_t rest = bytes.size() % kWordBytes;
-  const bool is_aligned = reinterpret_cast<uintptr_t>(bytes.data()) % kWordBytes == 0;
-  if (rest == 0 && is_aligned) {
-    BroadcastWords(comm, bytes.data(), words, root);
-    return;
-  }
-  std::vector<uint32_t> copy(words + 1);
-  if (!bytes.empty()) std::memcpy(copy.data(), bytes.data(), bytes.size());
-  BroadcastWords(comm, copy.data(), copy.size(), root);
-  if (!bytes.empty()) std::memcpy(bytes.data(), copy.data(), bytes.size());
+  Check(onebitBroadcast(bytes.data(), bytes.data(), bytes.size(), onebitUint8, root, comm, nullptr),
+        "onebitBroadcast");
 }
 
 int RankOf(onebitComm_t comm) {

@@ -20,8 +20,8 @@ namespace {
 struct WrongElements {
   uint64_t count = 0;
   size_t first = 0;  // values at `first`
-  float got = 0;
-  float expected = 0;
+  double got = 0;
+  double expected = 0;
 };
 
 // The inputs of all ranks in one call, for the reference. Those of remote ranks are generated

@@ -19,19 +19,22 @@ std::string_view OpName(std::optional<onebitRedOp_t> op);  // "none"
 
 size_t ElementBytes(onebitDataType_t type);
 kernels::DataType KernelType(onebitDataType_t type);
+kernels::DenseOp KernelOp(onebitRedOp_t op);
+bool IsInteger(onebitDataType_t type);
 
-float ElementAt(const void* values, onebitDataType_t type, size_t i);
+// Exact, but for 64-bit integers above 2^53.
+double ElementAt(const void* values, onebitDataType_t type, size_t i);
 
 // The input of one rank: numbers of mean 0, standard deviation 1 and magnitude below 4, rounded to
-// `type`. They are a pure function of (seed, rank, index), so every process can compute those of
-// all ranks.
+// `type`; of onebitUint8 any, of the other integers some up to 2^17. They are a pure function of
+// (seed, rank, index), so every process can compute those of all ranks.
 class SeededInput {
  public:
   SeededInput(onebitDataType_t type, uint64_t seed, int rank);
-  float At(size_t index) const;
+  double At(size_t index) const;
 
  private:
-  kernels::DataType type_;
+  onebitDataType_t type_;
   uint64_t stream_;
 };
 

@@ -8,15 +8,19 @@
 
 #include "perf/common/flag_kinds.h"
 #include "perf/common/seeded_elements.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {
 
 constexpr int kMaxRanks = 1024;
 
-const Names<onebitDataType_t> kTypes = {
-    {"half", onebitFloat16}, {"float", onebitFloat32}, {"bfloat16", onebitBfloat16}};
-const Names<onebitRedOp_t> kOps = {{"sum", onebitSum}, {"avg", onebitAvg}};
+const Names<onebitDataType_t> kTypes = {{"uint8", onebitUint8},      {"int32", onebitInt32},
+                                        {"int64", onebitInt64},      {"half", onebitFloat16},
+                                        {"float", onebitFloat32},    {"double", onebitFloat64},
+                                        {"bfloat16", onebitBfloat16}};
+const Names<onebitRedOp_t> kOps = {
+    {"sum", onebitSum}, {"max", onebitMax}, {"min", onebitMin}, {"avg", onebitAvg}};
 
 // Adds a choice of one of `names`, or "all" of them.
 template <class Value>
@@ -33,6 +37,21 @@ void AddNames(CLI::App& app, const std::string& flags, const std::string& help,
               *values = chosen;
               return std::string();
             });
+}
+
+bool IsCompressible(onebitDataType_t type) { return kernels::IsCompressible(KernelType(type)); }
+bool IsCompressible(onebitRedOp_t op) { return op == onebitSum || op == onebitAvg; }
+
+// Leaves out what only dense calls take, so that "all" means what the mode has.
+template <class Value>
+void KeepCompressible(const char* flag, const Names<Value>& names, std::vector<Value>* values) {
+  const Value first = values->front();
+  std::erase_if(*values, [](Value value) { return !IsCompressible(value); });
+  if (!values->empty()) return;
+  Names<Value> compressible = names;
+  std::erase_if(compressible, [](const auto& name) { return !IsCompressible(name.second); });
+  throw UsageError(fmt::format("{} {} needs --mode dense: the other modes take {}", flag,
+                               NameOf(names, first), Choices(compressible)));
 }
 
 void AddNcclOptions(CLI::App& app, bool has_op, Options& options) {
@@ -66,6 +85,10 @@ std::optional<Options> ParseOptions(int argc, const char* const* argv, std::stri
   if (!ParseCommandLine(app, argc, argv, options.ranks.is_speaker())) return std::nullopt;
   CheckSweepFlags(options);
   CompleteCodec(app, traits.collective, &options);
+  if (options.is_compressed()) {
+    KeepCompressible("-d", kTypes, &options.types);
+    KeepCompressible("-o", kOps, &options.ops);
+  }
   options.ranks.has_cuda = options.device.is_cuda;
   options.ranks.is_threads_given = app.count("--nthreads") > 0;
   options.transport = CheckedTransportOf(options.ranks);

@@ -271,7 +271,7 @@ void RankRound::AllReduce(const Action& action) {
     tensor.has_residuals = is_finite || (tensor.has_residuals && !is_reset);
   } else {
     kernels::reference::DenseAllReduce(inputs, action.count, KernelType(action.type),
-                                       action.op == onebitSum, expected);
+                                       perf::KernelOp(action.op), expected);
   }
   const std::byte* send = nullptr;
   std::byte* result = PrepareResult(action, inputs[RankIn(MembersOf(action))], &send);

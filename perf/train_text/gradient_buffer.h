@@ -36,19 +36,17 @@ class GradientBuffer {
     using Eigen::Index;
     Eigen::Map<Eigen::ArrayXf> values(values_.data() + begin, static_cast<Index>(count));
     if (loss_scale_ != 1) values *= loss_scale_;
-    switch (type_) {
-      case onebitFloat32:
-        return values.data();
-      case onebitFloat16:
-        Eigen::Map<Eigen::Array<Eigen::half, Eigen::Dynamic, 1>>(
-            half_.data() + begin, values.size()) = values.cast<Eigen::half>();
-        return half_.data() + begin;
-      case onebitBfloat16:
-        Eigen::Map<Eigen::Array<Eigen::bfloat16, Eigen::Dynamic, 1>>(
-            bfloat16_.data() + begin, values.size()) = values.cast<Eigen::bfloat16>();
-        return bfloat16_.data() + begin;
+    if (type_ == onebitFloat16) {
+      Eigen::Map<Eigen::Array<Eigen::half, Eigen::Dynamic, 1>>(
+          half_.data() + begin, values.size()) = values.cast<Eigen::half>();
+      return half_.data() + begin;
     }
-    return nullptr;
+    if (type_ == onebitBfloat16) {
+      Eigen::Map<Eigen::Array<Eigen::bfloat16, Eigen::Dynamic, 1>>(
+          bfloat16_.data() + begin, values.size()) = values.cast<Eigen::bfloat16>();
+      return bfloat16_.data() + begin;
+    }
+    return values.data();
   }
 
  private:

@@ -12,6 +12,35 @@
 #include <utility>
 
 namespace onebit::nccl {
+namespace {
+
+// The API's types and ops have NCCL's numbers.
+bool IsKnown(onebitDataType_t type) {
+  switch (type) {
+    case onebitUint8:
+    case onebitInt32:
+    case onebitInt64:
+    case onebitFloat16:
+    case onebitFloat32:
+    case onebitFloat64:
+    case onebitBfloat16:
+      return true;
+  }
+  return false;
+}
+
+bool IsKnown(onebitRedOp_t op) {
+  switch (op) {
+    case onebitSum:
+    case onebitMax:
+    case onebitMin:
+    case onebitAvg:
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 NcclEndpoint::NcclEndpoint(Context* context, const onebitTransportCommInfo& info,
                            std::shared_ptr<Communicator> communicator)
@@ -167,13 +196,11 @@ onebitResult_t NcclEndpoint::Collective(const onebitTransportCollectiveCall& cal
                                         onebitStream_t stream) {
   const onebitResult_t check = CheckUsable();
   if (check != onebitSuccess) return check;
-  const onebitDataType_t type = call.datatype;
-  const bool has_type = type == onebitFloat32 || type == onebitFloat16 || type == onebitBfloat16;
   const bool is_broadcast = call.collective == onebitTransportBroadcast;
   const bool has_root = !is_broadcast || (call.root >= 0 && call.root < communicator_->ranks());
   const bool sends = !is_broadcast || call.root == communicator_->rank();
   const bool has_buffers = (call.send != nullptr || !sends) && call.recv != nullptr;
-  if (!has_type || (call.op != onebitSum && call.op != onebitAvg) || !has_root ||
+  if (!IsKnown(call.datatype) || !IsKnown(call.op) || !has_root ||
       (!has_buffers && call.count != 0)) {
     return communicator_->Fail(onebitInvalidArgument, "a collective that NCCL cannot do");
   }

@@ -72,7 +72,8 @@ Result<kernels::DataType> CheckType(onebitDataType_t datatype) {
   const auto type = TypeOf(datatype);
   if (type) return *type;
   return Error(Code::kInvalidArgument,
-               "datatype {} is unknown: onebitFloat32, onebitFloat16 or onebitBfloat16",
+               "datatype {} is unknown: onebitFloat32, onebitFloat16, onebitBfloat16, "
+               "onebitFloat64, onebitInt32, onebitInt64 or onebitUint8",
                static_cast<int>(datatype));
 }
 
@@ -88,8 +89,13 @@ Result<ReduceOp> CheckOp(onebitRedOp_t op) {
       return ReduceOp::kSum;
     case onebitAvg:
       return ReduceOp::kAvg;
+    case onebitMax:
+      return ReduceOp::kMax;
+    case onebitMin:
+      return ReduceOp::kMin;
   }
-  return Error(Code::kInvalidArgument, "op {} is unknown: onebitSum or onebitAvg",
+  return Error(Code::kInvalidArgument,
+               "op {} is unknown: onebitSum, onebitAvg, onebitMax or onebitMin",
                static_cast<int>(op));
 }
 
@@ -190,6 +196,11 @@ Status CheckCompressor(const ApiCall& call) {
                  "call has {} {}, but the compressor of tensor {} was created for {} {}",
                  request.count, NameOf(request.type), config.tensor_id, config.count,
                  NameOf(config.type));
+  }
+  if (request.op == ReduceOp::kMax || request.op == ReduceOp::kMin) {
+    return Error(Code::kInvalidArgument,
+                 "op is {}, but a compressor takes onebitSum or onebitAvg: call without compressor",
+                 request.op == ReduceOp::kMax ? "onebitMax" : "onebitMin");
   }
   // A call without elements has no buffer whose location could be wrong.
   if (request.count != 0 && request.location != config.location) {

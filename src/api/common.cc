@@ -37,6 +37,7 @@ onebitDataType_t ApiTypeOf(kernels::DataType type) {
       return onebitFloat16;
     case kernels::DataType::kBf16:
       return onebitBfloat16;
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
   return onebitFloat32;
 }
@@ -49,6 +50,14 @@ std::optional<kernels::DataType> TypeOf(onebitDataType_t type) {
       return kernels::DataType::kF32;
     case onebitBfloat16:
       return kernels::DataType::kBf16;
+    case onebitUint8:
+      return kernels::DataType::kU8;
+    case onebitInt32:
+      return kernels::DataType::kI32;
+    case onebitInt64:
+      return kernels::DataType::kI64;
+    case onebitFloat64:
+      return kernels::DataType::kF64;
   }
   return std::nullopt;
 }

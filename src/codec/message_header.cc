@@ -94,6 +94,10 @@ const char* NameOf(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
       return "sum";
+    case ReduceOp::kMax:
+      return "max";
+    case ReduceOp::kMin:
+      return "min";
     case ReduceOp::kAvg:
       return "avg";
   }
@@ -140,6 +144,14 @@ const char* NameOf(DataType type) {
       return "float16";
     case DataType::kBf16:
       return "bfloat16";
+    case DataType::kI32:
+      return "int32";
+    case DataType::kI64:
+      return "int64";
+    case DataType::kU8:
+      return "uint8";
+    case DataType::kF64:
+      return "float64";
   }
   return "?";
 }
@@ -242,9 +254,11 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
             {Collective::kBarrier, Collective::kBroadcast, Collective::kAllReduce,
              Collective::kReduceScatter, Collective::kAllGather, Collective::kAllToAll,
              Collective::kAllToAllv, Collective::kGroup, Collective::kSendRecv});
-  const auto type =
-      OneOf(Get<uint8_t>(in, kAtType), {DataType::kF32, DataType::kF16, DataType::kBf16});
-  const auto op = OneOf(Get<uint8_t>(in, kAtOp), {ReduceOp::kSum, ReduceOp::kAvg});
+  const auto type = OneOf(Get<uint8_t>(in, kAtType),
+                          {DataType::kF32, DataType::kF16, DataType::kBf16, DataType::kI32,
+                           DataType::kI64, DataType::kU8, DataType::kF64});
+  const auto op = OneOf(Get<uint8_t>(in, kAtOp),
+                        {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kAvg});
   const auto codec =
       OneOf(Get<uint8_t>(in, kAtCodec), {CodecKind::kDense, CodecKind::kSign, CodecKind::kEf,
                                          CodecKind::kLowBit, CodecKind::kLowBitEf});

@@ -29,7 +29,7 @@ enum class Collective : uint8_t {
   kGroup = 7,
   kSendRecv = 8,
 };
-enum class ReduceOp : uint8_t { kSum = 0, kAvg = 4 };
+enum class ReduceOp : uint8_t { kSum = 0, kMax = 2, kMin = 3, kAvg = 4 };
 
 // Parameters of one call, on which all ranks must agree; the same in every message of the call.
 struct CallDescriptor {

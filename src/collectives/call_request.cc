@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "collectives/reduce_op.h"
+
 namespace onebit {
 namespace {
 
@@ -33,7 +35,8 @@ bool IsNative(const CallRequest& request, const Comm& comm) {
   if (!comm.has_native_dense() || comm.ranks() == 1) return false;
   switch (request.collective) {
     case Collective::kAllReduce:
-      return comm.is_stream_ordered() || request.type == kernels::DataType::kF32;
+      return comm.is_stream_ordered() || (request.type == kernels::DataType::kF32 &&
+                                          !IsOfWords(request.type, DenseOpOf(request.op)));
     case Collective::kReduceScatter:
     case Collective::kAllGather:
     case Collective::kBroadcast:

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "collectives/reduce_op.h"
+
 namespace onebit {
 
 using kernels::cuda::Kernel;
@@ -32,6 +34,7 @@ kernels::cuda::FillValue NanOf(kernels::DataType type) {
       return kernels::cuda::FillValue::kNanF16;
     case kernels::DataType::kBf16:
       return kernels::cuda::FillValue::kNanBf16;
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
   return kernels::cuda::FillValue::kNanF32;
 }
@@ -251,10 +254,10 @@ class DeviceCompute::StepKernels {
                    .ranks = plan_.ranks},
         .output = call_.Write(step_.region),
         .type = plan_.key.type,
-        .is_average = call_.descriptor.op == ReduceOp::kAvg,
+        .op = DenseOpOf(call_.descriptor.op),
         .count = step_.elements.count,
     };
-    return compute_.Launch(Kernel::kDenseReduce, &params);
+    return compute_.Launch(kernels::cuda::DenseKernelFor(params), &params);
   }
 
   Status Decode() {

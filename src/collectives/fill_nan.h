@@ -22,6 +22,7 @@ inline void FillNan(std::byte* output, size_t count, kernels::DataType type) {
       return fill(uint16_t{0x7e00});
     case kernels::DataType::kBf16:
       return fill(uint16_t{0x7fc0});
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
 }
 

@@ -6,13 +6,14 @@
 #include <utility>
 
 #include "collectives/host_executor.h"
+#include "collectives/reduce_op.h"
 
 namespace onebit {
 
 // A plan has at most one native step.
 Status HostExecutor::PollNative(bool* has_moved) {
   if (native_.request == nullptr) {
-    const onebitRedOp_t op = batch_.descriptor.op == ReduceOp::kAvg ? onebitAvg : onebitSum;
+    const onebitRedOp_t op = ApiOp(batch_.descriptor.op);
     ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
                             endpoint_.AllReduce(batch_.calls[0].input, batch_.calls[0].output,
                                                 plan_->key.count, op, &native_.request));

@@ -118,6 +118,7 @@ bool StepCompute::Copy(const Call& call, const Step& step) {
     case kernels::DataType::kBf16:
       is_finite = CopyWords<uint16_t>(from, to, mask, count, 0x7f80u);
       break;
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
   return is_finite || !HasVerdict(call.plan->key.codec);
 }

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "collectives/reduce_op.h"
+
 namespace onebit {
 namespace {
 
@@ -231,7 +233,7 @@ void StepCompute::ReduceDense(const Call& call, const Step& step) {
   }
   pieces_[plan.rank] = call.InputAt(step.elements.begin);
   kernels::cpu::DenseReduce(pieces_.data(), plan.ranks, step.elements.count, plan.key.type,
-                            call.descriptor.op == ReduceOp::kAvg, call.Write(step.region));
+                            DenseOpOf(call.descriptor.op), call.Write(step.region));
 }
 
 bool StepCompute::Decode(const Call& call, const Step& step) {

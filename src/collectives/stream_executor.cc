@@ -13,6 +13,7 @@
 #include "base/backoff.h"
 #include "base/without_signals.h"
 #include "collectives/planned_compressor.h"
+#include "collectives/reduce_op.h"
 #include "device/api_type.h"
 
 namespace onebit {
@@ -260,15 +261,15 @@ Status StreamExecutor::PostNative(const Call& call, std::span<const uint32_t> st
   const PlanKey& key = call.plan->key;
   for (const uint32_t index : steps) {
     if (call.plan->steps[index].kind != StepKind::kNative) continue;
-    ONEBIT_TRY(comm_.endpoint().CollectiveOnStream(
-        {.collective = TransportCollective(key.collective),
-         .send = call.input,
-         .recv = call.output,
-         .count = key.count,
-         .datatype = ApiType(key.type),
-         .op = call.descriptor.op == ReduceOp::kAvg ? onebitAvg : onebitSum,
-         .root = static_cast<int>(key.root)},
-        compute_->stream()));
+    ONEBIT_TRY(
+        comm_.endpoint().CollectiveOnStream({.collective = TransportCollective(key.collective),
+                                             .send = call.input,
+                                             .recv = call.output,
+                                             .count = key.count,
+                                             .datatype = ApiType(key.type),
+                                             .op = ApiOp(call.descriptor.op),
+                                             .root = static_cast<int>(key.root)},
+                                            compute_->stream()));
   }
   return OkStatus();
 }

@@ -16,6 +16,14 @@ inline onebitDataType_t ApiType(kernels::DataType type) {
       return onebitFloat16;
     case kernels::DataType::kBf16:
       return onebitBfloat16;
+    case kernels::DataType::kI32:
+      return onebitInt32;
+    case kernels::DataType::kI64:
+      return onebitInt64;
+    case kernels::DataType::kU8:
+      return onebitUint8;
+    case kernels::DataType::kF64:
+      return onebitFloat64;
   }
   return onebitFloat32;
 }

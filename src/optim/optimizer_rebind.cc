@@ -49,14 +49,10 @@ Result<std::vector<RankProgress>> Gather(onebitComm_t comm, int rank, const Rank
   return progress;
 }
 
-// Sends bytes as elements of 4 or 2 bytes, which a broadcast copies unchanged.
 Status BroadcastBytes(StateList::Bytes bytes, int source, onebitComm_t comm,
                       onebitStream_t stream) {
-  const bool has_words = bytes.size() % sizeof(float) == 0 &&
-                         reinterpret_cast<uintptr_t>(bytes.data()) % alignof(float) == 0;
-  const size_t count = bytes.size() / (has_words ? sizeof(float) : sizeof(uint16_t));
-  return FromApi(onebitBroadcast(bytes.data(), bytes.data(), count,
-                                 has_words ? onebitFloat32 : onebitBfloat16, source, comm, stream));
+  return FromApi(
+      onebitBroadcast(bytes.data(), bytes.data(), bytes.size(), onebitUint8, source, comm, stream));
 }
 
 }  // namespace

@@ -74,12 +74,38 @@ TEST_F(ArgumentsTest, AllReduceOfWrongNumbers) {
     return onebitAllReduce(values(), values(), count, static_cast<onebitDataType_t>(type),
                            static_cast<onebitRedOp_t>(op), nullptr, comm(), nullptr);
   };
-  ExpectRefused(reduce(kCount, 8, onebitSum), "datatype 8 is unknown");
+  ExpectRefused(reduce(kCount, 3, onebitSum),
+                "datatype 3 is unknown: onebitFloat32, onebitFloat16, onebitBfloat16, "
+                "onebitFloat64, onebitInt32, onebitInt64 or onebitUint8");
   ExpectRefused(reduce(kCount, 0, onebitSum), "datatype 0 is unknown");
-  ExpectRefused(reduce(kCount, onebitFloat32, 1), "op 1 is unknown: onebitSum or onebitAvg");
-  ExpectRefused(reduce(kCount, onebitFloat32, 2), "op 2 is unknown");
+  ExpectRefused(reduce(kCount, onebitFloat32, 1),
+                "op 1 is unknown: onebitSum, onebitAvg, onebitMax or onebitMin");
+  ExpectRefused(reduce(kCount, onebitFloat32, 5), "op 5 is unknown");
   ExpectRefused(reduce(SIZE_MAX, onebitFloat32, onebitSum), "more than memory can hold");
   ExpectRefused(reduce(SIZE_MAX / 4, onebitFloat32, onebitSum), "more than memory can hold");
+}
+
+// In a group and on their own.
+TEST_F(ArgumentsTest, CompressedCallsOfDenseTypesAndReductions) {
+  const auto reduce = [&](onebitDataType_t type, onebitRedOp_t op) {
+    return onebitAllReduce(values(), values(), kCount, type, op, compressor(), comm(), nullptr);
+  };
+  ExpectRefused(reduce(onebitInt32, onebitSum),
+                "call has 64 int32, but the compressor of tensor 0");
+  const char* const text = "but a compressor takes onebitSum or onebitAvg: call without compressor";
+  ExpectRefused(reduce(onebitFloat32, onebitMax), "op is onebitMax");
+  ExpectRefused(reduce(onebitFloat32, onebitMin), text);
+  EXPECT_EQ(onebitGroupStart(), onebitSuccess);
+  ExpectRefused(reduce(onebitFloat32, onebitMax), text);
+  EXPECT_EQ(onebitGroupEnd(), onebitInvalidArgument);
+}
+
+TEST_F(ArgumentsTest, BuffersOfWideTypesHaveTheirAlignment) {
+  ExpectRefused(onebitBroadcast(values() + 1, values() + 1, 4, onebitInt64, 0, comm(), nullptr),
+                "is not aligned to its element of 8 bytes");
+  ExpectRefused(
+      onebitBroadcast(values(), values(), SIZE_MAX / 8, onebitFloat64, 0, comm(), nullptr),
+      "more than memory can hold");
 }
 
 TEST_F(ArgumentsTest, AllReduceOfWrongHandles) {

@@ -78,11 +78,11 @@ TEST_F(ChunkArgumentsTest, OfCountsThatNoMemoryHolds) {
 
 TEST_F(ChunkArgumentsTest, OfWrongNumbersAndHandles) {
   ExpectRefused(onebitReduceScatter(values(), values() + kCount, kCount, onebitFloat32,
-                                    static_cast<onebitRedOp_t>(2), nullptr, comm(), nullptr),
-                "op 2 is unknown");
+                                    static_cast<onebitRedOp_t>(1), nullptr, comm(), nullptr),
+                "op 1 is unknown");
   ExpectRefused(onebitAllGather(values() + kCount, values(), kCount,
-                                static_cast<onebitDataType_t>(8), nullptr, comm(), nullptr),
-                "datatype 8 is unknown");
+                                static_cast<onebitDataType_t>(3), nullptr, comm(), nullptr),
+                "datatype 3 is unknown");
   ExpectRefused(onebitAllToAll(values(), values() + 4 * kCount, kCount, onebitFloat32, nullptr,
                                nullptr, nullptr),
                 "comm is NULL");

@@ -236,9 +236,19 @@ TEST_F(CompressorConfigTest, AllToAllvTakesSignsWithoutCountAndMask) {
 }
 
 TEST_F(CompressorConfigTest, UnknownElementTypeIsRefused) {
-  for (const int type : {0, 1, 8, 10}) {
+  for (const int type : {0, 3, 5, 10}) {
     EXPECT_EQ(Create([](auto&) {}, 10, static_cast<onebitDataType_t>(type)), onebitInvalidArgument);
     EXPECT_NE(std::string(onebitGetLastError(nullptr)).find("datatype"), std::string::npos);
+  }
+}
+
+TEST_F(CompressorConfigTest, ElementTypesOfDenseCallsAreRefused) {
+  for (const onebitDataType_t type : {onebitUint8, onebitInt32, onebitInt64, onebitFloat64}) {
+    EXPECT_EQ(Create([](auto&) {}, 10, type), onebitInvalidArgument);
+    EXPECT_EQ(onebitGetLastError(nullptr),
+              "datatype " + std::to_string(type) +
+                  " is for calls without compressor only: onebitFloat32, onebitFloat16 or "
+                  "onebitBfloat16");
   }
 }
 

@@ -45,7 +45,13 @@ TEST(ResultTest, FirstNineCodesAreNccls) {
   EXPECT_EQ(onebitFloat16, 6);
   EXPECT_EQ(onebitFloat32, 7);
   EXPECT_EQ(onebitBfloat16, 9);
+  EXPECT_EQ(onebitUint8, 1);
+  EXPECT_EQ(onebitInt32, 2);
+  EXPECT_EQ(onebitInt64, 4);
+  EXPECT_EQ(onebitFloat64, 8);
   EXPECT_EQ(onebitSum, 0);
+  EXPECT_EQ(onebitMax, 2);
+  EXPECT_EQ(onebitMin, 3);
   EXPECT_EQ(onebitAvg, 4);
 }
 

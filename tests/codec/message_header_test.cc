@@ -82,6 +82,29 @@ TEST(MessageHeaderTest, DecodesWhatItEncodes) {
   EXPECT_EQ(decoded.value().payload_checksum, header.payload_checksum);
 }
 
+TEST(MessageHeaderTest, TypesAndOpsHaveTheirNumbers) {
+  using kernels::DataType;
+  uint8_t number = 0;
+  for (const DataType type : {DataType::kF32, DataType::kF16, DataType::kBf16, DataType::kI32,
+                              DataType::kI64, DataType::kU8, DataType::kF64}) {
+    MessageHeader header = Sample();
+    header.call.type = type;
+    const HeaderBytes bytes = Encoded(header);
+    EXPECT_EQ(bytes[45], std::byte{number++});
+    EXPECT_EQ(DecodeHeader(bytes).value().call, header.call);
+  }
+  for (const auto& [op, code] : {std::pair<ReduceOp, uint8_t>{ReduceOp::kSum, 0},
+                                 {ReduceOp::kMax, 2},
+                                 {ReduceOp::kMin, 3},
+                                 {ReduceOp::kAvg, 4}}) {
+    MessageHeader header = Sample();
+    header.call.op = op;
+    const HeaderBytes bytes = Encoded(header);
+    EXPECT_EQ(bytes[46], std::byte{code});
+    EXPECT_EQ(DecodeHeader(bytes).value().call, header.call);
+  }
+}
+
 TEST(MessageHeaderTest, RejectsEveryOtherLength) {
   std::array<std::byte, kHeaderBytes + 8> bytes = {};
   const HeaderBytes good = Encoded(Sample());
@@ -144,8 +167,9 @@ TEST(MessageHeaderTest, RejectsMembersOutsideTheirRange) {
   EXPECT_TRUE(refuses([](auto& h) { h.segment = 5; }));
   EXPECT_TRUE(refuses([](auto& h) { h.segment_count = 0; }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.collective = static_cast<Collective>(9); }));
-  EXPECT_TRUE(refuses([](auto& h) { h.call.type = static_cast<kernels::DataType>(3); }));
-  EXPECT_TRUE(refuses([](auto& h) { h.call.op = static_cast<ReduceOp>(2); }));
+  EXPECT_TRUE(refuses([](auto& h) { h.call.type = static_cast<kernels::DataType>(7); }));
+  EXPECT_TRUE(refuses([](auto& h) { h.call.op = static_cast<ReduceOp>(1); }));
+  EXPECT_TRUE(refuses([](auto& h) { h.call.op = static_cast<ReduceOp>(5); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.codec = static_cast<CodecKind>(5); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.rule = static_cast<kernels::ScaleRule>(2); }));
   EXPECT_TRUE(refuses([](auto& h) {

@@ -39,7 +39,8 @@ Tensor ExpectedSum(const std::vector<Tensor>& inputs, bool is_sum) {
   std::vector<const void*> pointers;
   for (const Tensor& input : inputs) pointers.push_back(input.data());
   Tensor output(inputs[0].count(), inputs[0].type());
-  kernels::reference::DenseAllReduce(pointers, output.count(), output.type(), is_sum,
+  kernels::reference::DenseAllReduce(pointers, output.count(), output.type(),
+                                     is_sum ? kernels::DenseOp::kSum : kernels::DenseOp::kAverage,
                                      output.data());
   return output;
 }

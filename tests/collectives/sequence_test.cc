@@ -77,8 +77,10 @@ class Sequence {
       operation.kind = Operation::Kind::kDense;
       operation.op = random_() % 2 == 0 ? onebitSum : onebitAvg;
       MakeInputs(&operation, random_() % 4000, c.type());
-      kernels::reference::DenseAllReduce(Pointers(operation), operation.output->count(), c.type(),
-                                         operation.op == onebitSum, operation.output->data());
+      kernels::reference::DenseAllReduce(
+          Pointers(operation), operation.output->count(), c.type(),
+          operation.op == onebitSum ? kernels::DenseOp::kSum : kernels::DenseOp::kAverage,
+          operation.output->data());
     } else if (choice < 16) {
       operation.kind = Operation::Kind::kBroadcast;
       operation.root = static_cast<int>(random_() % static_cast<uint32_t>(ranks_));

@@ -23,12 +23,6 @@ void Check(onebitResult_t result, const char* what) {
   throw std::runtime_error(std::string(what) + ": " + onebitGetLastError(nullptr));
 }
 
-kernels::DataType KernelType(onebitDataType_t type) {
-  return type == onebitFloat32   ? kernels::DataType::kF32
-         : type == onebitFloat16 ? kernels::DataType::kF16
-                                 : kernels::DataType::kBf16;
-}
-
 // Elements in the buffers of a call on each of `ranks` ranks.
 struct Sizes {
   size_t send = 0;
@@ -157,7 +151,7 @@ class CaseRun {
   Tensor InputOf(int call) const {
     Tensor input(sizes_.send, KernelType(one_.type));
     std::mt19937 random(static_cast<unsigned>(1000 * call) + static_cast<unsigned>(rank_));
-    input.FillNormal(random);
+    input.FillRandom(random);
     if (call == one_.nonfinite_call && rank_ + 1 == ranks_ && sizes_.send != 0) {
       input.Set(sizes_.send / 2, std::numeric_limits<float>::quiet_NaN());
     }
@@ -284,7 +278,7 @@ std::string Describe(const DeviceCase& one) {
                                              "all_to_all", "all_to_all_v"};
   std::string text = kCollectives[one.collective];
   text += one.is_dense ? " dense" : one.mode == onebitModeEf ? " ef" : " sign";
-  text += " type " + std::to_string(one.type) + (one.op == onebitSum ? " sum" : " avg");
+  text += " type " + std::to_string(one.type) + " op " + std::to_string(one.op);
   text += one.rule == onebitScaleL2 ? " l2" : " l1";
   text += " block " + std::to_string(one.block) + " residual " + std::to_string(one.residual);
   text += " count " + std::to_string(one.count) + " shift " + std::to_string(one.shift_elements);

@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/device_cases.h"
 
+#include "tests/support/dense_types.h"
+#include "tests/support/tensor.h"
+
 namespace onebit::testing {
 namespace {
 
@@ -37,6 +40,33 @@ Cases CasesOfElementTypes() {
       cases.push_back(
           {.collective = collective, .mode = mode, .type = type, .op = onebitSum, .count = 700});
       cases.push_back({.collective = collective, .is_dense = true, .type = type, .count = 700});
+    }
+  }
+  return cases;
+}
+
+Cases CasesOfDenseTypes() {
+  Cases cases;
+  for (const kernels::DataType type : kernels::kDenseTypes) {
+    for (const kernels::DenseOp op : kernels::kDenseOps) {
+      for (const onebitCollective_t collective :
+           {onebitCollectiveAllReduce, onebitCollectiveReduceScatter}) {
+        cases.push_back({.collective = collective,
+                         .is_dense = true,
+                         .type = ApiType(type),
+                         .op = ApiOp(op),
+                         .count = 1003,
+                         .shift_elements = 1,
+                         .calls = 1});
+      }
+    }
+    for (const onebitCollective_t collective :
+         {onebitCollectiveAllGather, onebitCollectiveAllToAll, onebitCollectiveAllToAllv}) {
+      cases.push_back({.collective = collective,
+                       .is_dense = true,
+                       .type = ApiType(type),
+                       .count = 1003,
+                       .calls = 1});
     }
   }
   return cases;

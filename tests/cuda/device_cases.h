@@ -11,6 +11,7 @@ namespace onebit::testing {
 
 std::vector<DeviceCase> CasesOfEveryCollective();
 std::vector<DeviceCase> CasesOfElementTypes();
+std::vector<DeviceCase> CasesOfDenseTypes();
 std::vector<DeviceCase> CasesOfScales();
 std::vector<DeviceCase> CasesOfOneExchange();
 std::vector<DeviceCase> CasesOfMasksAndResidualTypes();

@@ -9,11 +9,13 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "onebit/onebit.hpp"
@@ -274,6 +276,27 @@ void CheckNativeDense(const DeviceRank& self) {
     compare("broadcast", of_root, 1, [&](const void* send, void* recv) {
       return onebitBroadcast(send, recv, count, type, self.ranks - 1, self.comm, stream.handle());
     });
+  }
+  // Integers have one result in any order.
+  std::vector<int64_t> all;
+  for (int peer = 0; peer < self.ranks; ++peer) {
+    all.push_back((int64_t{1} << 40) * (peer % 2 == 0 ? -1 : 1) - peer);
+  }
+  const int64_t sum = std::accumulate(all.begin(), all.end(), int64_t{0});
+  const std::pair<onebitRedOp_t, int64_t> results[] = {
+      {onebitSum, sum},
+      {onebitAvg, sum / self.ranks},
+      {onebitMax, *std::max_element(all.begin(), all.end())},
+      {onebitMin, *std::min_element(all.begin(), all.end())}};
+  for (const auto& [op, expected] : results) {
+    const CudaBuffer number(std::as_bytes(std::span(&all[rank], 1)));
+    Check(onebitAllReduce(number.data(), number.data(), 1, onebitInt64, op, nullptr, self.comm,
+                          stream.handle()),
+          "allreduce of integers");
+    ++calls;
+    stream.Synchronize();
+    Require(std::memcmp(number.Read().data(), &expected, sizeof expected) == 0,
+            "a native allreduce of integers is wrong, op " + std::to_string(op));
   }
   Require(ErrorOf(self.comm) == onebitSuccess, onebitGetLastError(self.comm));
   onebitCommStats_t after = {.size = sizeof after};

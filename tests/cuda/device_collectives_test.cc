@@ -48,6 +48,10 @@ TEST_P(DeviceCollectivesTest, EveryElementTypeIsThatOfTheHost) {
   for (const DeviceCase& one : CasesOfElementTypes()) Expect(one);
 }
 
+TEST_P(DeviceCollectivesTest, EveryDenseTypeAndReductionIsThatOfTheHost) {
+  for (const DeviceCase& one : CasesOfDenseTypes()) Expect(one);
+}
+
 TEST_P(DeviceCollectivesTest, ScalesOfTensorsAndOfBlocksAreThoseOfTheHost) {
   for (const DeviceCase& one : CasesOfScales()) Expect(one);
 }

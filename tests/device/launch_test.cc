@@ -36,7 +36,6 @@ DenseReduceParams SumOfThree(DeviceArray<float>& values, size_t count, float* ou
                    .rank = 1,
                    .ranks = 3};
   params.output = output;
-  params.is_average = false;
   params.count = count;
   return params;
 }

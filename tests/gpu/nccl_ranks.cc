@@ -71,6 +71,7 @@ TEST(NcclRanksTest, EveryCollectiveAndModeIsThatOfTheHost) {
 
 TEST(NcclRanksTest, EveryElementTypeIsThatOfTheHost) {
   ExpectCasesOfTheHost(CasesOfElementTypes());
+  ExpectCasesOfTheHost(CasesOfDenseTypes());
 }
 
 TEST(NcclRanksTest, ScalesAreThoseOfTheHost) { ExpectCasesOfTheHost(CasesOfScales()); }

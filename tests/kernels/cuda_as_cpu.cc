@@ -268,8 +268,8 @@ bool AddDelta(const DeltaInput& in, size_t block, void* output) {
   return verdict == 0;
 }
 
-void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type,
-                 bool is_average, void* output) {
+void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type, DenseOp op,
+                 void* output) {
   const size_t bytes_each = count * BytesOf(type);
   const PlacedSources sources(ranks, bytes_each, BytesOf(type), [&](size_t rank) {
     const auto* const from = static_cast<const uint8_t*>(inputs[rank]);
@@ -279,9 +279,9 @@ void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType
   p.pieces = sources.packets();
   p.output = output;
   p.type = type;
-  p.is_average = is_average;
+  p.op = op;
   p.count = count;
-  Launch(cuda::Kernel::kDenseReduce, p);
+  Launch(cuda::DenseKernelFor(p), p);
 }
 
 Checksum ChecksumOf(const void* data, size_t bytes) {

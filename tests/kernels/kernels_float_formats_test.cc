@@ -155,7 +155,7 @@ TEST_P(FormatsTest, NarrowingUndoesWidening) {
   std::vector<uint16_t> actual(patterns.size());
   const void* const inputs[] = {patterns.data()};
   for (const DataType type : {DataType::kF16, DataType::kBf16}) {
-    cpu::DenseReduce(inputs, 1, patterns.size(), type, false, actual.data());
+    cpu::DenseReduce(inputs, 1, patterns.size(), type, DenseOp::kSum, actual.data());
     for (const uint16_t half : patterns) {
       const bool is_nan = std::isnan(type == DataType::kF16 ? reference::FloatOfFp16(half)
                                                             : reference::FloatOfBf16(half));

@@ -216,10 +216,10 @@ TEST_P(StreamTest, DenseReduceEqualsReference) {
     }
     for (const Bytes& bytes : content) inputs.push_back(bytes.data());
     Bytes expected(content[0].size());
-    reference::DenseReduce(inputs.data(), 3, count, type, true, expected.data());
+    reference::DenseReduce(inputs.data(), 3, count, type, DenseOp::kAverage, expected.data());
     Placed actual(content[2], 0);
     inputs[2] = actual.data();  // in place
-    cpu::DenseReduce(inputs.data(), 3, count, type, true, actual.data());
+    cpu::DenseReduce(inputs.data(), 3, count, type, DenseOp::kAverage, actual.data());
     EXPECT_TRUE(actual.Equals(expected));
   }
 }

@@ -78,15 +78,39 @@ inline uint16_t RandomBf16(Numbers numbers, Random& random) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(RandomF32(numbers, random)) >> 16);
 }
 
+inline double RandomF64(Numbers numbers, Random& random) {
+  const uint64_t bits = uint64_t{random()} << 32 | random();
+  const double wide = 1 + static_cast<double>(bits) * 0x1p-84;  // uses all of the mantissa
+  if (numbers == Numbers::kDenormal) return std::bit_cast<double>(bits & 0x800F'FFFF'FFFF'FFFFu);
+  return RandomF32(numbers, random) * wide;
+}
+
 inline Bytes RandomElements(DataType type, Numbers numbers, size_t count, Random& random) {
   Bytes bytes(count * BytesOf(type));
-  for (size_t i = 0; i < count; ++i) {
-    if (type == DataType::kF32) {
-      reinterpret_cast<float*>(bytes.data())[i] = RandomF32(numbers, random);
-    } else {
-      reinterpret_cast<uint16_t*>(bytes.data())[i] =
-          type == DataType::kF16 ? RandomF16(numbers, random) : RandomBf16(numbers, random);
+  const auto fill = [&](auto zero, const auto& number) {
+    for (size_t i = 0; i < count; ++i) {
+      const decltype(zero) value = number(numbers, random);
+      memcpy(bytes.data() + i * sizeof(value), &value, sizeof(value));
     }
+  };
+  switch (type) {
+    case DataType::kF32:
+      fill(float{}, RandomF32);
+      break;
+    case DataType::kF16:
+      fill(uint16_t{}, RandomF16);
+      break;
+    case DataType::kBf16:
+      fill(uint16_t{}, RandomBf16);
+      break;
+    case DataType::kF64:
+      fill(double{}, RandomF64);
+      break;
+    case DataType::kI32:
+    case DataType::kI64:
+    case DataType::kU8:
+      for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+      break;
   }
   return bytes;
 }
@@ -110,6 +134,7 @@ inline Bytes RandomSigns(size_t count, Random& random) {
   return bytes;
 }
 
+// The types of compressed calls and optimizers.
 inline constexpr DataType kAllTypes[] = {DataType::kF32, DataType::kF16, DataType::kBf16};
 
 // All lengths up to four groups of 64 and one more, which gives every kind of tail.

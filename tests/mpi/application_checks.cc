@@ -124,6 +124,15 @@ void NativeDense() {
   stats.size = sizeof stats;
   Check(onebitCommGetStats(comm, &stats), "onebitCommGetStats");
   Expect(stats.bytes_sent < 100'000, "MPI's allreduce was not used");
+  // MPI makes sums and averages of floats; the library itself makes all others.
+  int64_t tokens = (int64_t{1} << 60) + RankOf(comm);
+  Check(onebitAllReduce(&tokens, &tokens, 1, onebitInt64, onebitMax, nullptr, comm, nullptr),
+        "onebitAllReduce");
+  Expect(tokens == (int64_t{1} << 60) + ranks - 1, "the maximum of integers is wrong");
+  float loss = static_cast<float>(RankOf(comm));
+  Check(onebitAllReduce(&loss, &loss, 1, onebitFloat32, onebitMin, nullptr, comm, nullptr),
+        "onebitAllReduce");
+  Expect(loss == 0, "the minimum of floats is wrong");
   std::vector<float> values(101, 1);
   const size_t count = RankOf(comm) == 0 ? 100 : 101;
   Expect(onebitAllReduce(values.data(), values.data(), count, onebitFloat32, onebitSum, nullptr,

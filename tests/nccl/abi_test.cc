@@ -71,7 +71,13 @@ TEST(NcclAbiTest, NumbersAreThoseOfTheHeader) {
   EXPECT_EQ(onebitFloat16, static_cast<int>(ncclFloat16));
   EXPECT_EQ(onebitFloat32, static_cast<int>(ncclFloat32));
   EXPECT_EQ(onebitBfloat16, static_cast<int>(ncclBfloat16));
+  EXPECT_EQ(onebitUint8, static_cast<int>(ncclUint8));
+  EXPECT_EQ(onebitInt32, static_cast<int>(ncclInt32));
+  EXPECT_EQ(onebitInt64, static_cast<int>(ncclInt64));
+  EXPECT_EQ(onebitFloat64, static_cast<int>(ncclFloat64));
   EXPECT_EQ(onebitSum, static_cast<int>(ncclSum));
+  EXPECT_EQ(onebitMax, static_cast<int>(ncclMax));
+  EXPECT_EQ(onebitMin, static_cast<int>(ncclMin));
   EXPECT_EQ(onebitAvg, static_cast<int>(ncclAvg));
   for (const ncclResult_t result :
        {ncclSuccess, ncclUnhandledCudaError, ncclSystemError, ncclInternalError,

@@ -312,7 +312,11 @@ TEST_P(FailureTest, RefusesWrongArguments) {
     return self.endpoint->AllReduce(memory, nullptr, 1, onebitFloat32, onebitSum, *self.stream);
   });
   check([&](Rank& self) {
-    return self.endpoint->AllReduce(memory, memory, 1, onebitFloat32, static_cast<onebitRedOp_t>(2),
+    return self.endpoint->AllReduce(memory, memory, 1, onebitFloat32, static_cast<onebitRedOp_t>(1),
+                                    *self.stream);
+  });
+  check([&](Rank& self) {
+    return self.endpoint->AllReduce(memory, memory, 1, static_cast<onebitDataType_t>(3), onebitSum,
                                     *self.stream);
   });
 }

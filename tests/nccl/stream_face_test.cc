@@ -184,6 +184,30 @@ TEST_P(StreamFaceTest, AddsUpEveryType) {
   });
 }
 
+TEST_P(StreamFaceTest, PassesEveryTypeAndReductionOn) {
+  const auto check = [&]<typename Element>(Element small, Element large, onebitDataType_t type) {
+    RunRanks(plugin_, 2, [&](Rank& self) {
+      const auto reduced = [&](onebitRedOp_t op) {
+        Buffer buffer(sizeof(Element));
+        buffer.Set(std::vector<Element>(1, self.rank == 0 ? small : large), *self.stream);
+        EXPECT_EQ(self.endpoint->AllReduce(buffer.at(0), buffer.at(0), 1, type, op, *self.stream),
+                  onebitSuccess);
+        self.stream->Await();
+        return buffer.Read<Element>(*self.stream)[0];
+      };
+      EXPECT_EQ(reduced(onebitMax), large) << "type " << type;
+      EXPECT_EQ(reduced(onebitMin), small) << "type " << type;
+      EXPECT_EQ(reduced(onebitSum), static_cast<Element>(small + large)) << "type " << type;
+      EXPECT_EQ(reduced(onebitAvg), static_cast<Element>((small + large) / 2)) << "type " << type;
+    });
+  };
+  check(uint8_t{3}, uint8_t{200}, onebitUint8);
+  check(int32_t{-70'000}, int32_t{11}, onebitInt32);
+  check(int64_t{-1} << 40, int64_t{7}, onebitInt64);
+  check(-0.25, 1e300, onebitFloat64);
+  check(-2.5f, 3.0f, onebitFloat32);
+}
+
 TEST_P(StreamFaceTest, MakesTheOtherCollectives) {
   constexpr int kRanks = 3;
   constexpr size_t kPart = 1000;

@@ -28,6 +28,8 @@ TEST(BurstsTest, NeverExceedTheLongest) {
 TEST(BurstsTest, SumsInPlaceMustStayInRange) {
   EXPECT_EQ(LongestInPlaceBurst(onebitFloat32, onebitAvg, 8), INT_MAX);
   EXPECT_EQ(LongestInPlaceBurst(onebitFloat32, onebitSum, 1), INT_MAX);
+  EXPECT_EQ(LongestInPlaceBurst(onebitFloat32, onebitMax, 8), INT_MAX);
+  EXPECT_EQ(LongestInPlaceBurst(onebitUint8, onebitSum, 8), INT_MAX);
   EXPECT_EQ(LongestInPlaceBurst(onebitFloat32, onebitSum, 4), 20);
   EXPECT_EQ(LongestInPlaceBurst(onebitFloat16, onebitSum, 4), 6);
   EXPECT_EQ(LongestInPlaceBurst(onebitFloat16, onebitSum, 1024), 1);

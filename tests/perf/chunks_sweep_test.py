@@ -11,6 +11,7 @@ import sys
 import tempfile
 
 HEADER_BYTES = 64
+ELEMENT_BYTES = {"uint8": 1, "int32": 4, "int64": 8, "half": 2, "float": 4, "double": 8, "bfloat16": 2}
 SIZES = ["-b", "1K", "-e", "4M", "-f", "16", "-n", "3", "-w", "1", "-c", "1"]
 
 
@@ -31,18 +32,18 @@ def sweep(tool: str, *options: str) -> list[dict]:
         return json.loads(report.read_text())["results"]
 
 
-def check(row: dict, name: str, mode: str, ranks: int) -> None:
+def check(row: dict, name: str, mode: str, ranks: int, op: str = "sum") -> None:
     assert row["out_of_place"]["nwrong"] == 0, row
     assert row["in_place"]["nwrong"] == (None if name == "alltoall_perf" else 0), row
     assert (row["in_place"]["time"] is None) == (name == "alltoall_perf"), row
-    assert row["size"] == ranks * row["count"] * (4 if row["type"] == "float" else 2), row
-    assert row["redop"] == ("sum" if name == "reduce_scatter_perf" else "none"), row
+    assert row["size"] == ranks * row["count"] * ELEMENT_BYTES[row["type"]], row
+    assert row["redop"] == (op if name == "reduce_scatter_perf" else "none"), row
     assert row["mode"] == mode and row["nranks"] == ranks, row
     # Equal to the byte, except that with error feedback an all-gather compares checksums now and then.
     slack = 8 * (ranks - 1) if name == "all_gather_perf" and mode == "ef" else 0
     assert row["wire_bytes_bound"] <= row["wire_bytes"] <= row["wire_bytes_bound"] + slack, row
     if mode == "dense":
-        assert row["rel_error"] < (1e-6 if row["type"] == "float" else 1e-2), row
+        assert row["rel_error"] < (1e-2 if ELEMENT_BYTES[row["type"]] == 2 else 1e-6), row
     else:
         assert row["count"] < 256 or 0.1 < row["rel_error"] < 1.2, row
 
@@ -61,6 +62,10 @@ def main() -> None:
     for extra in (["-d", "half"], ["-d", "bfloat16", "--scale", "l1"], ["--block", "tensor"]):
         for row in sweep(tool, "-t", "3", "--mode", "ef", *extra):
             check(row, name, "ef", 3)
+    ops = ("sum", "avg", "max", "min") if name == "reduce_scatter_perf" else ("sum",)
+    for type, op in zip(("uint8", "int32", "int64", "double"), 4 * ops):
+        for row in sweep(tool, "-t", "3", "-d", type, *(["-o", op] if len(ops) > 1 else [])):
+            check(row, name, "dense", 3, op)
     if name == "reduce_scatter_perf":
         sweep(tool, "-t", "2", "--mode", "ef", "-o", "avg")
     else:

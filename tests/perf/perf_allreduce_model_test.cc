@@ -299,12 +299,12 @@ TEST(DenseAllReduceTest, AddsInRankOrderAndRoundsOnce) {
   const float inputs[3][2] = {{1, 0x1p24f}, {0x1p-24f, 1}, {0x1p-24f, -0x1p24f}};
   const void* pointers[] = {inputs[0], inputs[1], inputs[2]};
   float output[2];
-  DenseAllReduce(pointers, 2, DataType::kF32, true, output);
+  DenseAllReduce(pointers, 2, DataType::kF32, DenseOp::kSum, output);
   EXPECT_EQ(output[0], 1.0f);  // each addend alone is half a unit in the last place
   EXPECT_EQ(output[1], 0.0f);
   const float thirds[3][1] = {{1}, {2}, {4}};
   const void* third_pointers[] = {thirds[0], thirds[1], thirds[2]};
-  DenseAllReduce(third_pointers, 1, DataType::kF32, false, output);
+  DenseAllReduce(third_pointers, 1, DataType::kF32, DenseOp::kAverage, output);
   EXPECT_EQ(output[0], 7.0f / 3.0f);
 }
 

@@ -11,17 +11,21 @@
 namespace onebit::perf {
 namespace {
 
-constexpr onebitDataType_t kTypes[] = {onebitFloat16, onebitFloat32, onebitBfloat16};
+constexpr onebitDataType_t kFloats[] = {onebitFloat16, onebitFloat32, onebitFloat64,
+                                        onebitBfloat16};
 
 TEST(ElementsTest, NamesAreThoseOfNcclTests) {
   EXPECT_EQ(TypeName(onebitFloat16), "half");
   EXPECT_EQ(TypeName(onebitBfloat16), "bfloat16");
+  EXPECT_EQ(TypeName(onebitFloat64), "double");
+  EXPECT_EQ(TypeName(onebitUint8), "uint8");
   EXPECT_EQ(OpName(onebitAvg), "avg");
+  EXPECT_EQ(OpName(onebitMin), "min");
 }
 
 TEST(ElementsTest, SeededDataIsNearlyNormal) {
   constexpr size_t kCount = 100'000;
-  for (onebitDataType_t type : kTypes) {
+  for (onebitDataType_t type : kFloats) {
     std::vector<std::byte> data(kCount * ElementBytes(type));
     FillSeeded(data.data(), kCount, type, 1, 0);
     double sum = 0, squares = 0;
@@ -45,6 +49,24 @@ TEST(ElementsTest, SeedRankAndNothingElseDecideTheData) {
   EXPECT_EQ(filled(3, 1), filled(3, 1));
   EXPECT_NE(filled(3, 1), filled(3, 2));
   EXPECT_NE(filled(3, 1), filled(4, 1));
+}
+
+TEST(ElementsTest, InputsAreWhatIsFilledIn) {
+  constexpr size_t kCount = 1000;
+  for (const onebitDataType_t type : {onebitUint8, onebitInt32, onebitInt64, onebitFloat16,
+                                      onebitFloat32, onebitFloat64, onebitBfloat16}) {
+    std::vector<std::byte> data(kCount * ElementBytes(type));
+    FillSeeded(data.data(), kCount, type, 5, 2);
+    const SeededInput input(type, 5, 2);
+    bool has_large = false;
+    for (size_t i = 0; i < kCount; ++i) {
+      const double value = ElementAt(data.data(), type, i);
+      ASSERT_EQ(value, input.At(i)) << TypeName(type);
+      has_large = has_large || value > 100;
+      EXPECT_TRUE(!IsInteger(type) || value == std::trunc(value));
+    }
+    EXPECT_EQ(has_large, IsInteger(type)) << TypeName(type);
+  }
 }
 
 TEST(ElementsTest, DifferencesAreBytesNotValues) {

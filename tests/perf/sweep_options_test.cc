@@ -56,7 +56,9 @@ TEST(OptionsTest, FlagsAreThoseOfNcclTests) {
   EXPECT_EQ(options.warmup_iterations, 0);
   EXPECT_EQ(options.checks, 0);
   EXPECT_EQ(options.ranks.threads, 7);
-  EXPECT_THAT(options.types, testing::ElementsAre(onebitFloat16, onebitFloat32, onebitBfloat16));
+  EXPECT_THAT(options.types,
+              testing::ElementsAre(onebitUint8, onebitInt32, onebitInt64, onebitFloat16,
+                                   onebitFloat32, onebitFloat64, onebitBfloat16));
   EXPECT_THAT(options.ops, testing::ElementsAre(onebitAvg));
   EXPECT_EQ(options.json_path, "x.json");
 }
@@ -91,6 +93,19 @@ TEST(OptionsTest, CompressionHasItsOwn) {
   EXPECT_EQ(Parse({"--block", "1K"}).block, 1024);
 }
 
+TEST(OptionsTest, AllIsWhatTheModeHas) {
+  EXPECT_THAT(Parse({"-o", "all"}).ops,
+              testing::ElementsAre(onebitSum, onebitMax, onebitMin, onebitAvg));
+  EXPECT_THAT(Parse({"-d", "double", "-o", "min"}).types, testing::ElementsAre(onebitFloat64));
+  const Options compressed = Parse({"--mode", "ef", "-d", "all", "-o", "all"});
+  EXPECT_THAT(compressed.types, testing::ElementsAre(onebitFloat16, onebitFloat32, onebitBfloat16));
+  EXPECT_THAT(compressed.ops, testing::ElementsAre(onebitSum, onebitAvg));
+  EXPECT_EQ(ErrorOf({"--mode", "ef", "-d", "int64"}),
+            "-d int64 needs --mode dense: the other modes take half|float|bfloat16");
+  EXPECT_EQ(ErrorOf({"--mode", "sign", "-o", "max"}),
+            "-o max needs --mode dense: the other modes take sum|avg");
+}
+
 TEST(OptionsTest, BuffersAreHostMemoryOrThatOfADevice) {
   EXPECT_FALSE(Parse({}).device.is_cuda);
   EXPECT_FALSE(Parse({"--device", "cpu"}).device.is_cuda);
@@ -107,8 +122,9 @@ TEST(OptionsTest, BuffersAreHostMemoryOrThatOfADevice) {
 
 TEST(OptionsTest, ErrorsSayWhatWouldBeRight) {
   EXPECT_THAT(ErrorOf({"-b", "4X"}), testing::HasSubstr("'4X' is no size"));
-  EXPECT_THAT(ErrorOf({"-d", "int8"}), testing::HasSubstr("half|float|bfloat16"));
-  EXPECT_THAT(ErrorOf({"-o", "prod"}), testing::HasSubstr("sum|avg"));
+  EXPECT_THAT(ErrorOf({"-d", "int8"}),
+              testing::HasSubstr("uint8|int32|int64|half|float|double|bfloat16"));
+  EXPECT_THAT(ErrorOf({"-o", "prod"}), testing::HasSubstr("sum|max|min|avg"));
   EXPECT_THAT(ErrorOf({"--mode", "2bit"}), testing::HasSubstr("dense|plain|ef|sign"));
   EXPECT_THAT(ErrorOf({"--transport", "pigeon"}), testing::HasSubstr("start some with --procs N"));
   EXPECT_THAT(ErrorOf({"--block", "100"}), testing::HasSubstr("multiple of 64"));

@@ -9,7 +9,8 @@ import sys
 WRONG = {
     ("-b", "4X"): "'4X' is no size",
     ("-b", "2K", "-e", "1K"): "larger than",
-    ("-d", "int8"): "half|float|bfloat16",
+    ("-d", "int8"): "uint8|int32|int64|half|float|double|bfloat16",
+    ("--mode", "ef", "-d", "int32"): "needs --mode dense",
     ("--mode", "2bit"): "dense|plain|ef|sign",
     ("--transport", "pigeon"): "start some with --procs N",
     ("--procs", "0"): "--procs",

@@ -39,21 +39,30 @@ struct Kind {
   onebitDataType_t type;
   size_t element_bytes;
   int mode;  // -1: dense
+  onebitRedOp_t op = onebitAvg;
 };
 
 constexpr Kind kKinds[] = {{"dense float", onebitFloat32, 4, -1},
                            {"dense bfloat16", onebitBfloat16, 2, -1},
+                           {"dense int64", onebitInt64, 8, -1},
+                           {"dense uint8 max", onebitUint8, 1, -1, onebitMax},
+                           {"dense float64 min", onebitFloat64, 8, -1, onebitMin},
                            {"ef float", onebitFloat32, 4, onebitModeEf},
                            {"ef half", onebitFloat16, 2, onebitModeEf},
                            {"sign float", onebitFloat32, 4, onebitModeSign}};
 constexpr size_t kCounts[] = {0, 1, 1000, 8193, 700'001};
 
-// Finite values of every type: exponents from the middle of fp16's, random signs and fractions.
+// Any values of integers and fp64, of which only the largest or smallest is asked for. Finite
+// values of the other types: exponents from the middle of fp16's, random signs and fractions.
 void Fill(std::vector<uint8_t>* bytes, const Kind& kind, uint64_t seed) {
   uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
   for (size_t at = 0; at < bytes->size(); at += kind.element_bytes) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     const auto random = static_cast<uint32_t>(state >> 32);
+    if (kind.element_bytes == 1 || kind.element_bytes == 8) {
+      std::memcpy(bytes->data() + at, &state, kind.element_bytes);
+      continue;
+    }
     if (kind.type == onebitFloat16) {
       const auto value = static_cast<uint16_t>((random & 0x83ff) | (12 + random % 5) << 10);
       std::memcpy(bytes->data() + at, &value, 2);
@@ -84,8 +93,8 @@ uint64_t RunKind(onebitComm_t comm, int rank, const Kind& kind, size_t count) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (int call = 0; call < kCalls; ++call) {
     Fill(&in, kind, static_cast<uint64_t>(1000 * call + rank + 1));
-    Check(onebitAllReduce(in.data(), out.data(), count, kind.type, onebitAvg, compressor.get(),
-                          comm, nullptr),
+    Check(onebitAllReduce(in.data(), out.data(), count, kind.type, kind.op, compressor.get(), comm,
+                          nullptr),
           "allreduce");
     hash = HashOf(out, hash);
   }
@@ -125,9 +134,9 @@ uint64_t RunParts(onebitComm_t comm, int rank, const PartsKind& parts, const Kin
     const auto c = compressor.get();
     switch (parts.collective) {
       case onebitCollectiveReduceScatter:
-        Check(onebitReduceScatter(in.data(), out.data(), count, kind.type, onebitAvg, c, comm,
-                                  nullptr),
-              parts.name);
+        Check(
+            onebitReduceScatter(in.data(), out.data(), count, kind.type, kind.op, c, comm, nullptr),
+            parts.name);
         break;
       case onebitCollectiveAllGather:
         Check(onebitAllGather(in.data(), out.data(), count, kind.type, c, comm, nullptr),
@@ -140,8 +149,7 @@ uint64_t RunParts(onebitComm_t comm, int rank, const PartsKind& parts, const Kin
     hash = HashOf(out, hash);
   }
   std::vector<uint8_t> hashes(static_cast<size_t>(ranks) * sizeof(hash));
-  Check(onebitAllGather(&hash, hashes.data(), sizeof(hash) / sizeof(float), onebitFloat32, nullptr,
-                        comm, nullptr),
+  Check(onebitAllGather(&hash, hashes.data(), sizeof(hash), onebitUint8, nullptr, comm, nullptr),
         "all-gather of hashes");
   return HashOf(hashes, 0xcbf29ce484222325u);
 }
@@ -149,7 +157,7 @@ uint64_t RunParts(onebitComm_t comm, int rank, const PartsKind& parts, const Kin
 // Compares rank 0's hash with the own one on every rank.
 void ExpectEqual(onebitComm_t comm, uint64_t hash) {
   uint64_t first = hash;
-  Check(onebitBroadcast(&first, &first, 2, onebitFloat32, 0, comm, nullptr), "broadcast");
+  Check(onebitBroadcast(&first, &first, 1, onebitInt64, 0, comm, nullptr), "broadcast");
   if (first != hash) Die("ranks differ");
 }
 
@@ -181,7 +189,7 @@ uint64_t RunAll(onebitComm_t comm, int rank, bool is_group) {
       Fill(&tensor.in, tensor.kind, seed += 100'000);
       Check(onebitAllReduce(tensor.in.data(), tensor.out.data(),
                             tensor.in.size() / tensor.kind.element_bytes, tensor.kind.type,
-                            onebitAvg, tensor.compressor.get(), comm, nullptr),
+                            tensor.kind.op, tensor.compressor.get(), comm, nullptr),
             "allreduce");
     }
     if (is_group) Check(onebitGroupEnd(), "group end");

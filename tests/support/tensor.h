@@ -12,6 +12,7 @@
 #include "kernels/reference/elements.h"
 #include "kernels/types.h"
 #include "onebit/onebit.h"
+#include "tests/support/dense_types.h"
 
 namespace onebit::testing {
 
@@ -23,8 +24,37 @@ constexpr onebitDataType_t ApiType(kernels::DataType type) {
       return onebitFloat16;
     case kernels::DataType::kBf16:
       return onebitBfloat16;
+    case kernels::DataType::kI32:
+      return onebitInt32;
+    case kernels::DataType::kI64:
+      return onebitInt64;
+    case kernels::DataType::kU8:
+      return onebitUint8;
+    case kernels::DataType::kF64:
+      return onebitFloat64;
   }
   return onebitFloat32;
+}
+
+constexpr kernels::DataType KernelType(onebitDataType_t type) {
+  for (const kernels::DataType candidate : kernels::kDenseTypes) {
+    if (ApiType(candidate) == type) return candidate;
+  }
+  return kernels::DataType::kF32;
+}
+
+constexpr onebitRedOp_t ApiOp(kernels::DenseOp op) {
+  switch (op) {
+    case kernels::DenseOp::kSum:
+      return onebitSum;
+    case kernels::DenseOp::kAverage:
+      return onebitAvg;
+    case kernels::DenseOp::kMax:
+      return onebitMax;
+    case kernels::DenseOp::kMin:
+      return onebitMin;
+  }
+  return onebitSum;
 }
 
 class Tensor {
@@ -53,6 +83,7 @@ class Tensor {
   kernels::DataType type() const { return type_; }
   onebitDataType_t api_type() const { return ApiType(type_); }
 
+  // Only of types that compressed calls take.
   float Get(size_t i) const { return kernels::reference::LoadElement(data(), type_, i); }
   void Set(size_t i, float value) { kernels::reference::StoreElement(value, type_, i, data()); }
   void Fill(float value) {
@@ -61,6 +92,17 @@ class Tensor {
   void FillNormal(std::mt19937& random) {
     std::normal_distribution<float> normal;
     for (size_t i = 0; i < count_; ++i) Set(i, normal(random));
+  }
+  // Of every type: floats as FillNormal, integers of any value.
+  void FillRandom(std::mt19937& random) {
+    std::normal_distribution<double> normal;
+    if (kernels::IsCompressible(type_)) return FillNormal(random);
+    for (size_t i = 0; i < bytes(); ++i) data()[i] = static_cast<std::byte>(random());
+    if (type_ != kernels::DataType::kF64) return;
+    for (size_t i = 0; i < count_; ++i) {
+      const double value = normal(random);
+      std::memcpy(data() + i * sizeof(value), &value, sizeof(value));
+    }
   }
   void CopyFrom(const Tensor& other) { std::memcpy(data(), other.data(), bytes()); }
 

@@ -1,11 +1,12 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Sums in rank order and rounds once.
+// Reduces in rank order and rounds once.
 #include "tests/support/nccl/clique.h"
 
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/reference/float_formats.h"
@@ -23,34 +24,60 @@ std::mutex last_error_mutex;
 auto& errors = *new std::set<std::string>;
 const char* last_error = "";
 
-template <typename Value>
-Value Get(const void* array, size_t i) {
-  Value value;
-  std::memcpy(&value, static_cast<const std::byte*>(array) + i * sizeof value, sizeof value);
-  return value;
-}
-
-float Load(ncclDataType_t type, const void* array, size_t i) {
-  switch (type) {
-    case ncclFloat32:
-      return Get<float>(array, i);
-    case ncclFloat16:
-      return FloatOfFp16(Get<uint16_t>(array, i));
-    case ncclBfloat16:
-      return FloatOfBf16(Get<uint16_t>(array, i));
-    case ncclInt8:
-      return Get<int8_t>(array, i);
+template <typename Number>
+Number Combine(ncclRedOp_t op, Number a, Number b) {
+  if (op == ncclMax) return std::max(a, b);
+  if (op == ncclMin) return std::min(a, b);
+  if constexpr (std::is_integral_v<Number>) {
+    using Unsigned = std::make_unsigned_t<Number>;  // wraps
+    return static_cast<Number>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b));
+  } else {
+    return a + b;
   }
-  return 0;
 }
 
-void Store(ncclDataType_t type, std::byte* array, size_t i, float value) {
-  std::byte* to = array + i * BytesOf(type);
-  if (type == ncclFloat32) std::memcpy(to, &value, sizeof value);
-  if (type == ncclInt8) *to = static_cast<std::byte>(static_cast<int8_t>(value));
-  if (type == ncclFloat32 || type == ncclInt8) return;
-  const uint16_t half = type == ncclFloat16 ? Fp16OfFloat(value) : Bf16OfFloat(value);
-  std::memcpy(to, &half, sizeof half);
+// Reduces `count` elements of type Stored, which `load` makes a Number and `store` a Stored.
+template <typename Stored, typename Load, typename Store>
+void ReduceAs(const std::vector<const void*>& inputs, size_t count, ncclRedOp_t op,
+              const Load& load, const Store& store, std::byte* result) {
+  const auto get = [&](const void* array, size_t i) {
+    Stored stored;
+    std::memcpy(&stored, static_cast<const std::byte*>(array) + i * sizeof stored, sizeof stored);
+    return load(stored);
+  };
+  using Number = decltype(get(nullptr, 0));
+  for (size_t i = 0; i < count; ++i) {
+    Number number = get(inputs[0], i);
+    for (size_t rank = 1; rank < inputs.size(); ++rank) {
+      number = Combine<Number>(op, number, get(inputs[rank], i));
+    }
+    if (op == ncclAvg) number = static_cast<Number>(number / static_cast<Number>(inputs.size()));
+    const Stored stored = store(number);
+    std::memcpy(result + i * sizeof stored, &stored, sizeof stored);
+  }
+}
+
+void Reduce(ncclDataType_t type, const std::vector<const void*>& inputs, size_t count,
+            ncclRedOp_t op, std::byte* result) {
+  const auto same = [](auto value) { return value; };
+  switch (type) {
+    case ncclInt8:
+      return ReduceAs<int8_t>(inputs, count, op, same, same, result);
+    case ncclUint8:
+      return ReduceAs<uint8_t>(inputs, count, op, same, same, result);
+    case ncclInt32:
+      return ReduceAs<int32_t>(inputs, count, op, same, same, result);
+    case ncclInt64:
+      return ReduceAs<int64_t>(inputs, count, op, same, same, result);
+    case ncclFloat16:
+      return ReduceAs<uint16_t>(inputs, count, op, FloatOfFp16, Fp16OfFloat, result);
+    case ncclBfloat16:
+      return ReduceAs<uint16_t>(inputs, count, op, FloatOfBf16, Bf16OfFloat, result);
+    case ncclFloat32:
+      return ReduceAs<float>(inputs, count, op, same, same, result);
+    case ncclFloat64:
+      return ReduceAs<double>(inputs, count, op, same, same, result);
+  }
 }
 
 }  // namespace
@@ -58,12 +85,17 @@ void Store(ncclDataType_t type, std::byte* array, size_t i, float value) {
 size_t BytesOf(ncclDataType_t type) {
   switch (type) {
     case ncclInt8:
+    case ncclUint8:
       return 1;
     case ncclFloat16:
     case ncclBfloat16:
       return 2;
+    case ncclInt32:
     case ncclFloat32:
       return 4;
+    case ncclInt64:
+    case ncclFloat64:
+      return 8;
   }
   return 0;
 }
@@ -96,11 +128,7 @@ void Collective::Compute() {
     for (size_t i = 0; i < parts; ++i) std::memcpy(&result[i * bytes], inputs[i], bytes);
     return;
   }
-  for (size_t i = 0; i < count * parts; ++i) {
-    float sum = 0;
-    for (const void* input : inputs) sum += Load(type, input, i);
-    Store(type, result.data(), i, op == ncclAvg ? sum / static_cast<float>(inputs.size()) : sum);
-  }
+  Reduce(type, inputs, count * parts, op, result.data());
 }
 
 std::span<const std::byte> Collective::ResultOf(int rank) const {

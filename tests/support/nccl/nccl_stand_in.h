@@ -37,9 +37,18 @@ typedef enum {
   ncclInProgress = 7
 } ncclResult_t;
 
-typedef enum { ncclInt8 = 0, ncclFloat16 = 6, ncclFloat32 = 7, ncclBfloat16 = 9 } ncclDataType_t;
+typedef enum {
+  ncclInt8 = 0,
+  ncclUint8 = 1,
+  ncclInt32 = 2,
+  ncclInt64 = 4,
+  ncclFloat16 = 6,
+  ncclFloat32 = 7,
+  ncclFloat64 = 8,
+  ncclBfloat16 = 9
+} ncclDataType_t;
 
-typedef enum { ncclSum = 0, ncclAvg = 4 } ncclRedOp_t;
+typedef enum { ncclSum = 0, ncclMax = 2, ncclMin = 3, ncclAvg = 4 } ncclRedOp_t;
 
 // The fields that the stand-in reads. A caller's structure may be longer, or shorter from `unused`
 // on.
