@@ -276,8 +276,7 @@ ONEBIT_API onebitResult_t onebitCommUserRank(onebitComm_t comm, int* rank);
 /** What a compressor remembers from call to call. */
 typedef enum {
   onebitModePlain = 0, /* nothing; with onebitCodecSign training does not converge in general */
-  onebitModeEf = 1,    /* error feedback: what a call loses is added to the next call's input */
-  onebitModeSign = onebitModePlain /* the former name of onebitModePlain */
+  onebitModeEf = 1     /* error feedback: what a call loses is added to the next call's input */
 } onebitMode_t;
 
 /**
@@ -427,9 +426,9 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
  * the result is the input, 0 outside the mask, and residuals do not change.
  *
  * With a compressor, a NaN or infinity in any rank's input, or an overflow on the way, makes the
- * whole output NaN on every rank and changes no residual. The call still returns onebitSuccess,
- * because on a GPU stream it could return nothing else; nonfinite_calls of the stats counts it.
- * Without a compressor only the affected elements are not finite, as in any sum.
+ * whole output NaN on every rank and changes no residual. The call still returns onebitSuccess, as
+ * on a GPU stream; nonfinite_calls of the stats counts it. With onebitModePlain and other codecs
+ * than signs it costs its block alone, without a compressor the affected elements.
  *
  * @param sendbuff   `count` elements. Equal to recvbuff for in place; no other overlap.
  * @param recvbuff   `count` elements. Undefined after an error.

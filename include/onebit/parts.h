@@ -61,7 +61,7 @@ ONEBIT_API onebitResult_t onebitReduceScatter(const void* sendbuff, void* recvbu
  * Gathers `sendcount` elements of every rank on all ranks; those of rank r become part r of
  * recvbuff. With a compressor, sends one bit per element to each rank.
  *
- * Dense: copies. onebitModeSign: signs and scales of the input; the sender decodes its own part,
+ * Dense: copies. onebitModePlain: signs and scales of the input; the sender decodes its own part,
  * too, so that all ranks hold the same bytes.
  *
  * onebitModeEf is meant for tensors that change little from call to call. Every rank keeps an fp32
@@ -94,7 +94,7 @@ ONEBIT_API onebitResult_t onebitAllGather(const void* sendbuff, void* recvbuff, 
  * Compressed: signs and scales for every destination; each scale is rounded to `datatype` before it
  * is sent. onebitModeEf keeps a residual for every destination: sum of outputs + residual = sum of
  * inputs for every pair of ranks, in any type. That helps where a part means the same in every call
- * (gradients) and does harm where it does not (tokens, activations): use onebitModeSign there. The
+ * (gradients) and does harm where it does not (tokens, activations): use onebitModePlain there. The
  * part that a rank sends to itself is copied (0 outside the mask).
  *
  * @param sendbuff   n * count elements; must not overlap recvbuff.
@@ -111,7 +111,7 @@ ONEBIT_API onebitResult_t onebitAllToAll(const void* sendbuff, void* recvbuff, s
 
 /**
  * Sends sendcounts[j] elements from sendbuff + sdispls[j] to rank j, for every j, and receives
- * recvcounts[r] elements from rank r at recvbuff + rdispls[r]. With a compressor (onebitModeSign
+ * recvcounts[r] elements from rank r at recvbuff + rdispls[r]. With a compressor (onebitModePlain
  * only), sends one bit per element.
  *
  * Counts may differ between pairs and from call to call. Memory is kept for the next call, so that

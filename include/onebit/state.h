@@ -49,7 +49,7 @@ extern "C" {
  * @param bytes  In: the size of `buffer`, if it is not NULL. Out: the length of the state. For
  *               onebitModeEf and n ranks a onebitStateRank takes about 4 + 4/n bytes per element
  *               (4 + 4 with one exchange; half of it with bf16 residuals), a onebitStateGlobal 8;
- *               for onebitModeSign both take less than 200 bytes.
+ *               for onebitModePlain both take less than 200 bytes.
  * @return onebitInvalidArgument  also: *bytes is too small, and receives what is needed. Nothing
  *                                was sent.
  * @return onebitInvalidUsage     also: the mean of the residuals is not finite; the communicator is

@@ -187,6 +187,7 @@ LowBitResult LowBitAverage(const LowBitReduceInput& in, LowBitFormat format, voi
       return AverageAs<DataType::kF16>(in, format, static_cast<uint16_t*>(output));
     case DataType::kBf16:
       return AverageAs<DataType::kBf16>(in, format, static_cast<uint16_t*>(output));
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
   return {};
 }
@@ -199,6 +200,7 @@ LowBitResult LowBitAddDelta(const LowBitDeltaInput& in, LowBitFormat format, voi
       return AddDeltaAs<DataType::kF16>(in, format, static_cast<uint16_t*>(output));
     case DataType::kBf16:
       return AddDeltaAs<DataType::kBf16>(in, format, static_cast<uint16_t*>(output));
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
   return {};
 }

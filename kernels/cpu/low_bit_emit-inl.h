@@ -57,6 +57,7 @@ HWY_INLINE VF RoundVectorTo(DataType type, VF value) {
       return F32FromF16(hn::TruncateTo(kU16, F16BitsOf(value)));
     case DataType::kBf16:
       return F32FromBf16(hn::TruncateTo(kU16, Bf16BitsOf(value)));
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
   return value;
 }

@@ -212,6 +212,7 @@ inline ChunkReaders ReadersOf(DataType input, Residual residual, Statistic stati
       return ReadersOf<DataType::kF16>(residual, statistic);
     case DataType::kBf16:
       return ReadersOf<DataType::kBf16>(residual, statistic);
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
   return {};
 }

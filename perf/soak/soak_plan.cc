@@ -132,7 +132,7 @@ class Planner {
     spec.count = draws_.LogUniform(limits_.max_elements);
     spec.type = draws_.OneOf(kTypes);
     spec.op = draws_.OneOf(kOps);
-    spec.mode = draws_.Chance(0.75) ? onebitModeEf : onebitModeSign;
+    spec.mode = draws_.Chance(0.75) ? onebitModeEf : onebitModePlain;
     spec.scale_rule = draws_.Chance(0.5) ? onebitScaleL1 : onebitScaleL2;
     spec.block = draws_.OneOf(kBlocks);
     spec.chunk_alignment = draws_.OneOf(kAlignments);

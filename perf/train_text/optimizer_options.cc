@@ -26,7 +26,7 @@ const perf::Names<OptimizerKind> kOptimizers = {{"adam", OptimizerKind::kAdam},
                                                 {"zero-one-adam", OptimizerKind::kZeroOneAdam}};
 const perf::Names<onebitVariant_t> kVariants = {{"paper", onebitVariantPaper},
                                                 {"deepspeed", onebitVariantDeepSpeed}};
-const perf::Names<onebitMode_t> kModes = {{"ef", onebitModeEf}, {"sign", onebitModeSign}};
+const perf::Names<onebitMode_t> kModes = {{"ef", onebitModeEf}, {"sign", onebitModePlain}};
 const perf::Names<onebitScaleRule_t> kScaleRules = {{"l2", onebitScaleL2}, {"l1", onebitScaleL1}};
 const perf::Names<onebitDataType_t> kGradientTypes = {
     {"float", onebitFloat32}, {"half", onebitFloat16}, {"bfloat16", onebitBfloat16}};
@@ -189,7 +189,7 @@ void CompleteOptimizerOptions(const CLI::App& app, TrainOptions& options) {
   if (options.loss_scale == 0.0) throw perf::UsageError("--loss-scale: is 0");
   CheckRule(app, options);
   CheckVariant(app, options);
-  if (options.mode == onebitModeSign) {
+  if (options.mode == onebitModePlain) {
     RequireUnused(app, {"--residual", "--no-server-residual"},
                   "with --mode sign, which has no residuals");
   }

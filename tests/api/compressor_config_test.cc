@@ -64,7 +64,7 @@ TEST_F(CompressorConfigTest, DefaultsAreTheHeaders) {
 
 TEST_F(CompressorConfigTest, MembersAreTaken) {
   ASSERT_EQ(Create([](auto& c) {
-              c.mode = onebitModeSign;
+              c.mode = onebitModePlain;
               c.scaleRule = onebitScaleL1;
               c.block = ONEBIT_BLOCK_TENSOR;
               c.residualType = onebitBfloat16;
@@ -205,7 +205,7 @@ TEST_F(CompressorConfigTest, MembersThatACollectiveHasNotAreRefused) {
   ExpectRefused(gather, "residualType", "9");
   EXPECT_EQ(Create([&](auto& c) {
               gather(c);
-              c.mode = onebitModeSign;
+              c.mode = onebitModePlain;
             }),
             onebitSuccess);
 }
@@ -213,7 +213,7 @@ TEST_F(CompressorConfigTest, MembersThatACollectiveHasNotAreRefused) {
 TEST_F(CompressorConfigTest, AllToAllvTakesSignsWithoutCountAndMask) {
   const auto pairs = [](auto& c) {
     c.collective = onebitCollectiveAllToAllv;
-    c.mode = onebitModeSign;
+    c.mode = onebitModePlain;
   };
   EXPECT_EQ(Create(pairs, 0), onebitSuccess);
   const uint8_t mask = 1;

@@ -190,7 +190,7 @@ TEST_F(StateTest, StatesOfOtherCompressorsAreRefusedByName) {
       {"count", "elements 10 in the state, 11 here", false, 11},
       {"datatype", "datatype float32 in the state, float16 here", true, kCount, onebitFloat16},
       {"mode", "mode ef in the state, sign here", false, kCount, onebitFloat32,
-       [](auto& config) { config.mode = onebitModeSign; }},
+       [](auto& config) { config.mode = onebitModePlain; }},
       {"rule", "scaleRule l2 in the state, l1 here", true, kCount, onebitFloat32,
        [](auto& config) { config.scaleRule = onebitScaleL1; }},
       {"block", "block 4096 in the state, 64 here", true, kCount, onebitFloat32,

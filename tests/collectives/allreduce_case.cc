@@ -64,7 +64,7 @@ void RunRank(onebitComm_t comm, size_t rank, const AllReduceCase& c, const Model
 
 onebitCompressorConfig_t AllReduceCase::config() const {
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-  config.mode = model.has_feedback ? onebitModeEf : onebitModeSign;
+  config.mode = model.has_feedback ? onebitModeEf : onebitModePlain;
   config.scaleRule = model.rule == ScaleRule::kL2 ? onebitScaleL2 : onebitScaleL1;
   config.block = static_cast<int32_t>(model.block);
   config.residualType = ApiType(model.residual_type);

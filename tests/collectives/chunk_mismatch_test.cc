@@ -30,7 +30,7 @@ UniqueCompressor CompressorOf(onebitCollective_t collective, onebitComm_t comm,
                               const Change& change = {}) {
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
   config.collective = collective;
-  if (collective == onebitCollectiveAllToAllv) config.mode = onebitModeSign;
+  if (collective == onebitCollectiveAllToAllv) config.mode = onebitModePlain;
   if (change) change(config);
   return NewCompressor(comm, collective == onebitCollectiveAllToAllv ? 0 : kCount, onebitFloat32,
                        config);

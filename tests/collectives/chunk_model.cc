@@ -16,7 +16,7 @@ namespace reference = kernels::reference;
 onebitCompressorConfig_t ChunkCase::config() const {
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
   config.collective = collective;
-  config.mode = has_feedback ? onebitModeEf : onebitModeSign;
+  config.mode = has_feedback ? onebitModeEf : onebitModePlain;
   config.scaleRule = rule == ScaleRule::kL2 ? onebitScaleL2 : onebitScaleL1;
   config.block = static_cast<int32_t>(block);
   config.residualType = ApiType(residual_type);

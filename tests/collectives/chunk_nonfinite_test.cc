@@ -207,7 +207,7 @@ TEST(PairsNonfiniteTest, InOnePairIsEverybodysNan) {
       group.Run([&](int rank) {
         onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
         config.collective = onebitCollectiveAllToAllv;
-        config.mode = onebitModeSign;
+        config.mode = onebitModePlain;
         const UniqueCompressor compressor =
             NewCompressor(group.comm(rank), 0, onebitFloat32, config);
         std::vector<float> sent(3 * kCount, 1), received(3 * kCount);

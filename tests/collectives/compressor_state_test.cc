@@ -34,7 +34,7 @@ const StateSubject kSubjects[] = {
     {.name = "WithoutServer", .has_server_residual = false},
     {.name = "FewerElementsThanRanks", .count = 3},
     {.name = "Empty", .count = 0},
-    {.name = "Sign", .mode = onebitModeSign},
+    {.name = "Sign", .mode = onebitModePlain},
     {.name = "Fp4", .codec = onebitCodecFp4},
     {.name = "Int2Sum", .op = onebitSum, .codec = onebitCodecInt2},
     {.name = "Uint8mmBf16OneExchange",
@@ -333,7 +333,7 @@ TEST(GlobalStateExportTest, TensorOfSeveralPieces) {
 }
 
 TEST(GlobalStateExportTest, SignModeHasASmallState) {
-  const StateSubject subject = {.name = "Sign", .mode = onebitModeSign};
+  const StateSubject subject = {.name = "Sign", .mode = onebitModePlain};
   StateJob job(3, subject);
   job.CallsSucceed(2);
   const auto states = job.Export(onebitStateGlobal);

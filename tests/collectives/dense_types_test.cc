@@ -156,7 +156,7 @@ TEST_P(DenseTypesTest, GroupsAndStreamsMixTypes) {
     const onebitComm_t comm = group.comm(rank);
     const auto r = static_cast<size_t>(rank);
     onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-    config.mode = onebitModeSign;
+    config.mode = onebitModePlain;
     const UniqueCompressor compressor = NewCompressor(comm, kCount, onebitFloat32, config);
     onebitStream_t stream = nullptr;
     ASSERT_EQ(onebitStreamCreate(&stream), onebitSuccess);

@@ -18,7 +18,7 @@ namespace {
 const FaultSubject kDense{.name = "Dense", .mode = std::nullopt};
 const FaultSubject kDenseLarge{
     .name = "DenseLarge", .mode = std::nullopt, .count = 20'000, .segment_elements = 4000};
-const FaultSubject kSign{.name = "Sign", .mode = onebitModeSign};
+const FaultSubject kSign{.name = "Sign", .mode = onebitModePlain};
 const FaultSubject kEf{.name = "Ef", .mode = onebitModeEf};
 const FaultSubject kEfOneExchange{
     .name = "EfOneExchange", .mode = onebitModeEf, .one_exchange_elements = 1'000'000};
@@ -57,11 +57,11 @@ const FaultSubject kGatherEfGroup{.name = "AllGatherEfGroup",
 const FaultSubject kGatherEf{
     .name = "AllGatherEf", .mode = onebitModeEf, .collective = onebitCollectiveAllGather};
 const FaultSubject kGatherSign{
-    .name = "AllGatherSign", .mode = onebitModeSign, .collective = onebitCollectiveAllGather};
+    .name = "AllGatherSign", .mode = onebitModePlain, .collective = onebitCollectiveAllGather};
 const FaultSubject kToAllEf{
     .name = "AllToAllEf", .mode = onebitModeEf, .collective = onebitCollectiveAllToAll};
 const FaultSubject kToAllvSign{
-    .name = "AllToAllvSign", .mode = onebitModeSign, .collective = onebitCollectiveAllToAllv};
+    .name = "AllToAllvSign", .mode = onebitModePlain, .collective = onebitCollectiveAllToAllv};
 
 bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;

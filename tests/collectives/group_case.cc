@@ -37,7 +37,7 @@ std::vector<GroupCall> RandomCalls(size_t count, int ranks, std::mt19937& random
         break;
       default: {
         onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-        config.mode = random() % 3 == 0 ? onebitModeSign : onebitModeEf;
+        config.mode = random() % 3 == 0 ? onebitModePlain : onebitModeEf;
         constexpr int32_t kBlocks[] = {64, 4096, ONEBIT_BLOCK_TENSOR};
         config.block = kBlocks[random() % std::size(kBlocks)];
         constexpr onebitCodec_t kCodecs[] = {onebitCodecFp4, onebitCodecUint8mm, onebitCodecInt2};

@@ -30,13 +30,13 @@ const std::vector<PartsCall> kCalls = {
     {onebitCollectiveAllGather, onebitModeEf, 77},
     {onebitCollectiveAllToAllv, {}, 9},
     {onebitCollectiveAllToAll, onebitModeEf, 64},
-    {onebitCollectiveReduceScatter, onebitModeSign, 1},
+    {onebitCollectiveReduceScatter, onebitModePlain, 1},
     {onebitCollectiveAllToAllv, {}, 300},
-    {onebitCollectiveAllToAllv, onebitModeSign, 41},
+    {onebitCollectiveAllToAllv, onebitModePlain, 41},
     {onebitCollectiveAllGather, {}, 13},
     {onebitCollectiveAllToAll, {}, 5},
     {onebitCollectiveReduceScatter, {}, 31},
-    {onebitCollectiveAllGather, onebitModeSign, 0},
+    {onebitCollectiveAllGather, onebitModePlain, 0},
 };
 
 // The calls of one rank.

@@ -97,7 +97,7 @@ std::vector<Scenario> Scenarios() {
       {"CompressedOp", compressed, With(compressed, [](Call& c) { c.op = onebitAvg; }), "op", "sum",
        "avg"},
       {"DenseAndCompressed", compressed, dense, "mode", "ef", "dense"},
-      {"Mode", compressed, Compressed([](auto& c) { c.mode = onebitModeSign; }), "mode", "ef",
+      {"Mode", compressed, Compressed([](auto& c) { c.mode = onebitModePlain; }), "mode", "ef",
        "sign"},
       {"Block", compressed, Compressed([](auto& c) { c.block = 64; }), "block", "4096", "64"},
       {"BlockTensor", compressed, Compressed([](auto& c) { c.block = ONEBIT_BLOCK_TENSOR; }),

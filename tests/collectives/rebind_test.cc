@@ -279,7 +279,7 @@ TEST(RebindSelectionTest, TwoExchangesCanBecomeOne) {
 
 TEST(RebindSignTest, ModeWithoutResidualsGoesOver) {
   Subject subject = kEf;
-  subject.mode = onebitModeSign;
+  subject.mode = onebitModePlain;
   Job job(3, subject);
   job.CallsSucceed(1);
   job.GoOnWithout({0});

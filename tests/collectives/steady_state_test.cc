@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(
                    .mode = std::nullopt,
                    .count = 100'000,
                    .options = kManySegments},
-        SteadyCase{"Sign", onebitModeSign, 50'000}, SteadyCase{"EfSmall", onebitModeEf, 100},
+        SteadyCase{"Sign", onebitModePlain, 50'000}, SteadyCase{"EfSmall", onebitModeEf, 100},
         SteadyCase{"EfLarge", onebitModeEf, 300'000},
         SteadyCase{"EfTensor", onebitModeEf, 50'000, ONEBIT_BLOCK_TENSOR},
         SteadyCase{"EfSegments", onebitModeEf, 100'000, 64, kManySegments},
@@ -187,7 +187,7 @@ TEST(SteadyPairsTest, AllToAllvTakesOnItsCountsWithoutAllocating) {
     const onebitComm_t comm = group.comm(rank);
     onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
     config.collective = onebitCollectiveAllToAllv;
-    config.mode = onebitModeSign;
+    config.mode = onebitModePlain;
     const UniqueCompressor compressor = NewCompressor(comm, 0, onebitFloat32, config);
     std::vector<float> sent(kRanks * kMost, 0.5f), received(kRanks * kMost);
     size_t send_counts[kRanks], receive_counts[kRanks];

@@ -60,7 +60,7 @@ TEST(ManyCommsTest, GroupsOnDifferentThreadsDoNotMeet) {
       CommGroup group(2 + g % 2, g < 2 ? kPatient : kPatientOneExchange);
       group.Run([&](int rank) {
         onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-        config.mode = g % 2 == 0 ? onebitModeEf : onebitModeSign;
+        config.mode = g % 2 == 0 ? onebitModeEf : onebitModePlain;
         const UniqueCompressor compressor =
             NewCompressor(group.comm(rank), 100, onebitFloat32, config);
         for (int call = 0; call < 200; ++call) {

@@ -87,7 +87,7 @@ TEST_P(StatsTest, ResidualBytesAreWhatTheHeaderSays) {
   EXPECT_EQ(bytes(), 2 * (kCount + served));
   config.serverResidual = 0;
   EXPECT_EQ(bytes(), 2 * kCount);
-  config.mode = onebitModeSign;
+  config.mode = onebitModePlain;
   EXPECT_EQ(bytes(), 0u);
 }
 

@@ -22,7 +22,7 @@ constexpr onebitCollective_t kCollectives[] = {
 Cases CasesOfEveryCollective() {
   Cases cases;
   for (const onebitCollective_t collective : kCollectives) {
-    for (const onebitMode_t mode : {onebitModeEf, onebitModeSign}) {
+    for (const onebitMode_t mode : {onebitModeEf, onebitModePlain}) {
       if (mode == onebitModeEf && collective == onebitCollectiveAllToAllv) continue;
       cases.push_back({.collective = collective, .mode = mode, .count = 5000});
     }
@@ -36,7 +36,7 @@ Cases CasesOfElementTypes() {
   for (const onebitDataType_t type : kTypes) {
     for (const onebitCollective_t collective : kCollectives) {
       const onebitMode_t mode =
-          collective == onebitCollectiveAllToAllv ? onebitModeSign : onebitModeEf;
+          collective == onebitCollectiveAllToAllv ? onebitModePlain : onebitModeEf;
       cases.push_back(
           {.collective = collective, .mode = mode, .type = type, .op = onebitSum, .count = 700});
       cases.push_back({.collective = collective, .is_dense = true, .type = type, .count = 700});

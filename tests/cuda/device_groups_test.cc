@@ -54,7 +54,7 @@ std::vector<CallKind> RandomKinds(size_t calls, unsigned seed) {
   for (CallKind& kind : kinds) {
     kind.collective = kCollectives[random() % 3 == 0 ? random() % 4 : 0];
     kind.type = kTypes[random() % 3];
-    kind.mode = random() % 3 == 0 ? onebitModeSign : onebitModeEf;
+    kind.mode = random() % 3 == 0 ? onebitModePlain : onebitModeEf;
     kind.block = kBlocks[random() % 4];
     const bool is_delta = kind.collective == onebitCollectiveAllGather && kind.mode == onebitModeEf;
     if (!is_delta && random() % 4 == 0) kind.residual_type = onebitBfloat16;

@@ -341,7 +341,7 @@ TEST(DeviceCallsInProgressTest, ACompressorForTheHostDoesNotDisturbThem) {
     config.memory = onebitMemoryDevice;
     const UniqueCompressor on_device = NewCompressor(comm, kCount, onebitFloat32, config);
     config.memory = onebitMemoryHost;
-    config.mode = onebitModeSign;  // has no residuals
+    config.mode = onebitModePlain;  // has no residuals
     const CudaStream stream;
     const std::vector<float> ones(kCount, 1.0f);
     const CudaBuffer input(std::as_bytes(std::span(ones)));

@@ -26,8 +26,8 @@ struct CallKind {
 };
 inline constexpr CallKind kCallKinds[] = {
     {.name = "dense", .mode = std::nullopt},
-    {.name = "sign", .mode = onebitModeSign},
-    {.name = "sign, one exchange", .mode = onebitModeSign, .is_one_exchange = true},
+    {.name = "sign", .mode = onebitModePlain},
+    {.name = "sign, one exchange", .mode = onebitModePlain, .is_one_exchange = true},
     {.name = "ef", .mode = onebitModeEf},
     {.name = "ef, one exchange", .mode = onebitModeEf, .is_one_exchange = true},
 };

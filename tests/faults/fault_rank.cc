@@ -50,7 +50,7 @@ class Rank {
     onebitCommUserRank(comm, &rank_);
     if (mode == "dense") return;
     onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-    config.mode = mode == "ef" ? onebitModeEf : onebitModeSign;
+    config.mode = mode == "ef" ? onebitModeEf : onebitModePlain;
     config.block = 64;
     const onebitResult_t made =
         onebit::MakeCompressor(compressor_, comm, count, onebitFloat32, &config);

@@ -43,7 +43,7 @@ class GoldenPartsTest : public ::testing::TestWithParam<const char*> {
     std::vector<std::byte> mask;
     onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
     config.collective = kind.in_api;
-    config.mode = is_ef() ? onebitModeEf : onebitModeSign;
+    config.mode = is_ef() ? onebitModeEf : onebitModePlain;
     config.block = golden_["block"];
     config.scaleRule = golden_["rule"] == "l1" ? onebitScaleL1 : onebitScaleL2;
     config.residualType = ApiType(TypeNamed(golden_["residual"]));

@@ -38,8 +38,8 @@ TEST(OneBitAdamConvergenceTest, ErrorFeedbackArrives) {
 }
 
 TEST(OneBitAdamConvergenceTest, PlainSignDoesNot) {
-  EXPECT_GT(ExcessLoss(PaperCompressor(onebitScaleL2, onebitModeSign)), 0.1);
-  EXPECT_GT(ExcessLoss(PaperCompressor(onebitScaleL1, onebitModeSign)), 0.1);
+  EXPECT_GT(ExcessLoss(PaperCompressor(onebitScaleL2, onebitModePlain)), 0.1);
+  EXPECT_GT(ExcessLoss(PaperCompressor(onebitScaleL1, onebitModePlain)), 0.1);
 }
 
 TEST(OneBitAdamConvergenceTest, DefaultsArrive) {

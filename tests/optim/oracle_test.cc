@@ -76,7 +76,7 @@ TEST(OneBitAdamOracleTest, FollowsL2WithWeightDecay) {
 }
 
 TEST(OneBitAdamOracleTest, FollowsPlainSign) {
-  ExpectTrajectory("l2_sign", PaperCompressor(onebitScaleL2, onebitModeSign));
+  ExpectTrajectory("l2_sign", PaperCompressor(onebitScaleL2, onebitModePlain));
 }
 
 TEST(OneBitAdamOracleTest, NeverFrozenIsAdam) {

@@ -179,7 +179,7 @@ TEST(OptimizerStateOfOthersTest, CompressorOfOtherSettingsIsRefused) {
   other.config.compressor = &compressor;
   ExpectRefused(other, StateOf(Adam()), onebitMismatch,
                 HasSubstr("block 4096 in the state, 64 here"));
-  compressor.mode = onebitModeSign;
+  compressor.mode = onebitModePlain;
   ExpectRefused(other, StateOf(Adam(), onebitStateGlobal), onebitMismatch, HasSubstr("mode ef"));
 }
 

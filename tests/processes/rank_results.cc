@@ -49,7 +49,7 @@ constexpr Kind kKinds[] = {{"dense float", onebitFloat32, 4, -1},
                            {"dense float64 min", onebitFloat64, 8, -1, onebitMin},
                            {"ef float", onebitFloat32, 4, onebitModeEf},
                            {"ef half", onebitFloat16, 2, onebitModeEf},
-                           {"sign float", onebitFloat32, 4, onebitModeSign}};
+                           {"sign float", onebitFloat32, 4, onebitModePlain}};
 constexpr size_t kCounts[] = {0, 1, 1000, 8193, 700'001};
 
 // Any values of integers and fp64, of which only the largest or smallest is asked for. Finite

@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{2, "bfloat16", [](TrainOptions& o) { o.gradient_type = onebitBfloat16; }},
         Variant{2, "sign_l1",
                 [](TrainOptions& o) {
-                  o.mode = onebitModeSign;
+                  o.mode = onebitModePlain;
                   o.scale_rule = onebitScaleL1;
                 }},
         Variant{3, "overlap", [](TrainOptions& o) { o.is_overlapped = true; }},
