@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "perf/common/row_checker.h"
 #include "perf/common/row_timer.h"
 #include "perf/common/run_facts.h"
@@ -48,7 +50,12 @@ class Sweep {
 
  private:
   Case CaseOf(size_t bytes, onebitDataType_t type, onebitRedOp_t op) const {
-    return {collective_.CountOf(bytes, type, ranks_.count()), type, op, ranks_.count()};
+    return {.count = collective_.CountOf(bytes, type, ranks_.count()),
+            .type = type,
+            .op = op,
+            .ranks = ranks_.count(),
+            .root = options_.root,
+            .ragged = {static_cast<uint32_t>(options_.seed), options_.row_elements}};
   }
 
   void Prepare(const Case& row) {
@@ -75,10 +82,11 @@ class Sweep {
   Row MeasureRow(size_t bytes, onebitDataType_t type, onebitRedOp_t op) {
     const Case row_case = CaseOf(bytes, type, op);
     Row row;
-    row.bytes = MessageBytes(collective_.ShapeOf(row_case, 0), type);
+    row.bytes = collective_.BytesOf(row_case);
     row.count = row_case.count;
     row.type = type;
     row.op = collective_.has_op() ? std::optional(op) : std::nullopt;
+    if (collective_.has_root()) row.root = row_case.root;
 
     output_.ShowProgress(row.bytes, "timing");
     Prepare(row_case);
@@ -117,8 +125,7 @@ class Sweep {
     row->wire_bytes_bound =
         collective_.WireBound(row_case, options_, WireFactsOf(row_case, times.messages));
     if (times.wire_bytes > 0) {
-      row->ratio = collective_.DenseOptimalBytes(row->bytes, ranks_.count()) /
-                   static_cast<double>(times.wire_bytes);
+      row->ratio = collective_.DenseOptimalBytes(row_case) / static_cast<double>(times.wire_bytes);
     }
   }
 
@@ -166,7 +173,10 @@ int RunOptions(const Options& options, const Collective& collective,
 }
 
 ToolTraits TraitsOf(const Collective& collective) {
-  return {.collective = collective.collective(), .has_op = collective.has_op()};
+  return {.collective = collective.collective(),
+          .has_op = collective.has_op(),
+          .has_root = collective.has_root(),
+          .is_ragged = collective.is_ragged()};
 }
 
 }  // namespace
@@ -174,6 +184,9 @@ ToolTraits TraitsOf(const Collective& collective) {
 int RunSweep(const Collective& collective, const Options& options, Ranks& ranks,
              SweepOutput& output) {
   try {
+    if (options.root >= ranks.count()) {
+      throw UsageError(fmt::format("--root {}: there are {} ranks", options.root, ranks.count()));
+    }
     Sweep(collective, options, ranks, output).Run();
     std::vector<SentTotal> sent;
     if (ranks.counts_sent()) {

@@ -73,7 +73,7 @@ Json RowJson(const Row& row, const RowFacts& facts) {
                {"count", row.count},
                {"type", TypeName(row.type)},
                {"redop", OpName(row.op)},
-               {"root", -1},
+               {"root", row.root},
                {"out_of_place", MeasurementJson(row.out_of_place)},
                {"in_place", MeasurementJson(row.in_place)},
                {"actual_iterations", row.iterations},

@@ -104,9 +104,8 @@ std::string ProcessesText(std::span<const RankInfo> infos) {
 }
 
 std::string RowText(const Row& row) {
-  constexpr int kNoRoot = -1;
   return fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}{}{}  {}  {}  {:8.1e}  {}\n", row.bytes,
-                     row.count, TypeName(row.type), OpName(row.op), kNoRoot,
+                     row.count, TypeName(row.type), OpName(row.op), row.root,
                      MeasurementText(row.out_of_place), MeasurementText(row.in_place),
                      OptionalText(row.wire_bytes, 11), OptionalText(row.ratio, 6), row.rel_error,
                      OptionalText(row.speedup_vs_dense, 7));
