@@ -3,6 +3,7 @@
 // Measures, checks and reports row after row.
 #include "perf/common/sweep_driver.h"
 
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -172,6 +173,13 @@ int RunOptions(const Options& options, const Collective& collective,
   return RunSweep(collective, options, *ranks, output);
 }
 
+// Communicators of threads have no configuration, so it is a setting for all.
+void SetTimeout(const Options& options) {
+  if (options.timeout_seconds == 0) return;
+  const std::string milliseconds = fmt::format("{}000", options.timeout_seconds);
+  setenv("ONEBIT_COLLECTIVE_TIMEOUT_MS", milliseconds.c_str(), 1);
+}
+
 ToolTraits TraitsOf(const Collective& collective) {
   return {.collective = collective.collective(),
           .has_op = collective.has_op(),
@@ -187,7 +195,9 @@ int RunSweep(const Collective& collective, const Options& options, Ranks& ranks,
     if (options.root >= ranks.count()) {
       throw UsageError(fmt::format("--root {}: there are {} ranks", options.root, ranks.count()));
     }
-    Sweep(collective, options, ranks, output).Run();
+    for (int cycle = 0; cycle < options.cycles; ++cycle) {
+      Sweep(collective, options, ranks, output).Run();
+    }
     std::vector<SentTotal> sent;
     if (ranks.counts_sent()) {
       sent = ranks.GatherFromAll([&](int rank) { return ranks.state(rank).link->Sent(); });
@@ -209,6 +219,7 @@ int RunSweepTool(int argc, const char* const* argv, const Collective& collective
                                                   LaunchedRank(), TraitsOf(collective));
     if (!options) return kExitOk;
     if (!collective.has_in_place()) options->is_in_place_timed = false;
+    SetTimeout(*options);
     if (options->ranks.procs > 0) {
       return LaunchSelf(collective.tool(), options->ranks.procs, argc, argv);
     }

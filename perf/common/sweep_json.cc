@@ -47,6 +47,8 @@ Json ConfigJson(const SweepFlags& flags, int threads) {
   config["warmup_iters"] = flags.warmup_iterations;
   config["iterations"] = flags.iterations;
   if (flags.row_seconds) config["row_seconds"] = *flags.row_seconds;
+  config["run_cycles"] = flags.cycles;
+  config["average"] = static_cast<int>(flags.rank_time);
   config["aggregated_iterations"] = 1;
   config["validation"] = flags.checks;
   config["graph"] = 0;

@@ -16,6 +16,7 @@ namespace onebit::perf {
 namespace {
 
 constexpr int kMaxRanks = 1024;
+constexpr int kMaxTimeoutSeconds = INT_MAX / 1000;
 
 const Names<onebitDataType_t> kTypes = {{"uint8", onebitUint8},      {"int32", onebitInt32},
                                         {"int64", onebitInt64},      {"half", onebitFloat16},
@@ -62,6 +63,16 @@ void AddNcclOptions(CLI::App& app, const ToolTraits& traits, Options& options) {
   if (traits.has_op) AddNames(app, "-o,--op", "reduction", kOps, &options.ops);
   AddCount(app, "-t,--nthreads", "ranks, each a thread of this process", 1, kMaxRanks,
            &options.ranks.threads);
+  AddOnly(app, "-g,--ngpus", "ranks of a thread", "1",
+          "a thread drives one rank; for more ranks give -t N or --procs N");
+  AddParsed(app, "-z,--blocking", "1: wait for each timed call on a stream before the next", "0|1",
+            "0, on host memory 1", [&options](const std::string& text) {
+              options.is_blocking = text == "1";
+              return text == "0" || text == "1" ? std::string() : text + " is not 0|1";
+            });
+  AddCount(app, "-T,--timeout",
+           "seconds without progress until a call fails; 0: ONEBIT_COLLECTIVE_TIMEOUT_MS", 0,
+           kMaxTimeoutSeconds, &options.timeout_seconds);
   if (traits.has_root) {
     AddCount(app, "-r,--root", "the rank that sends", 0, kMaxRanks - 1, &options.root);
   }
@@ -100,6 +111,9 @@ std::optional<Options> ParseOptions(int argc, const char* const* argv, std::stri
   }
   const bool has_rows = traits.is_ragged && options.block > 0 && app.count("--block") > 0;
   if (has_rows) options.row_elements = static_cast<size_t>(options.block);
+  if (!options.device.is_cuda && app.count("--blocking") > 0 && !options.is_blocking) {
+    throw UsageError("-z 0: calls on host memory block; those of --device cuda do not");
+  }
   options.ranks.has_cuda = options.device.is_cuda;
   options.ranks.is_threads_given = app.count("--nthreads") > 0;
   options.transport = CheckedTransportOf(options.ranks);

@@ -25,6 +25,9 @@ struct Options : SweepFlags, CodecChoice {
   std::string transport = "local";  // in use, given or not
   DeviceChoice device;
   bool is_dense_timed = true;  // in compressed modes, for the speed-up
+  // Waits for each timed call on a stream before the next one. Calls on host memory block anyway.
+  bool is_blocking = false;
+  int timeout_seconds = 0;  // without progress, until a call fails; 0: the library's default
   int root = 0;
   // Of ragged counts: what they follow from, and what they are multiples of.
   int seed = 1;

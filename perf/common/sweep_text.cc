@@ -56,15 +56,15 @@ std::string RankInfoLine(const std::string& ranks, const RankInfo& info) {
   return fmt::format("#  {} Pid {:6} on {:>10} {}\n", ranks, info.pid, info.host, memory);
 }
 
-std::string ParametersText(const SweepFlags& flags, int threads) {
+std::string ParametersText(const SweepFlags& flags, const RunFacts& facts) {
   const SweepRange& sweep = flags.sweep;
   const bool has_factor = sweep.step_factor > 1;
   return fmt::format(
-      "# nThread {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {}{} validation: "
-      "{}\n",
-      threads, sweep.min_bytes, sweep.max_bytes, has_factor ? sweep.step_factor : sweep.step_bytes,
-      has_factor ? "factor" : "bytes", flags.warmup_iterations, flags.row_seconds ? "at most " : "",
-      flags.iterations, flags.checks);
+      "# nThread {} nGpus {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {}{} agg "
+      "iters: 1 validation: {} graph: 0\n",
+      facts.threads, facts.config.value("ngpus", 0), sweep.min_bytes, sweep.max_bytes,
+      has_factor ? sweep.step_factor : sweep.step_bytes, has_factor ? "factor" : "bytes",
+      flags.warmup_iterations, flags.row_seconds ? "at most " : "", flags.iterations, flags.checks);
 }
 
 std::string ColumnsText() {
@@ -86,8 +86,8 @@ std::string HeaderText(std::string_view tool, const SweepFlags& flags, const Run
   return fmt::format(
       "# {}\n# Collective test starting: {}\n{}# mode: {} transport: {} nranks: {}{}\n#\n"
       "# Using devices\n{}#\n{}",
-      facts.system, tool, ParametersText(flags, facts.threads), facts.rows.mode,
-      facts.rows.transport, facts.rows.ranks, facts.details, facts.devices, ColumnsText());
+      facts.system, tool, ParametersText(flags, facts), facts.rows.mode, facts.rows.transport,
+      facts.rows.ranks, facts.details, facts.devices, ColumnsText());
 }
 
 std::string ThreadsText(std::span<const RankInfo> infos) {
