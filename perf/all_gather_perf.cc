@@ -12,7 +12,9 @@ class AllGather : public ChunksCollective {
  public:
   std::string_view tool() const override { return "all_gather_perf"; }
   const char* call() const override { return "onebitAllGather"; }
-  onebitCollective_t collective() const override { return onebitCollectiveAllGather; }
+  std::optional<onebitCollective_t> collective() const override {
+    return onebitCollectiveAllGather;
+  }
   bool has_op() const override { return false; }
 
   Shape ShapeOf(const Case& row, int rank) const override {

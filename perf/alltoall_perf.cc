@@ -12,7 +12,7 @@ class AllToAll : public ChunksCollective {
  public:
   std::string_view tool() const override { return "alltoall_perf"; }
   const char* call() const override { return "onebitAllToAll"; }
-  onebitCollective_t collective() const override { return onebitCollectiveAllToAll; }
+  std::optional<onebitCollective_t> collective() const override { return onebitCollectiveAllToAll; }
   bool has_op() const override { return false; }
   bool has_in_place() const override { return false; }
 

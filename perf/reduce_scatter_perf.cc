@@ -12,7 +12,9 @@ class ReduceScatter : public ChunksCollective {
  public:
   std::string_view tool() const override { return "reduce_scatter_perf"; }
   const char* call() const override { return "onebitReduceScatter"; }
-  onebitCollective_t collective() const override { return onebitCollectiveReduceScatter; }
+  std::optional<onebitCollective_t> collective() const override {
+    return onebitCollectiveReduceScatter;
+  }
 
   Shape ShapeOf(const Case& row, int rank) const override {
     const size_t all = row.count * static_cast<size_t>(row.ranks);

@@ -13,7 +13,9 @@ namespace onebit::perf {
 
 class AllReduceCollective : public Collective {
  public:
-  onebitCollective_t collective() const override { return onebitCollectiveAllReduce; }
+  std::optional<onebitCollective_t> collective() const override {
+    return onebitCollectiveAllReduce;
+  }
 
   size_t CountOf(size_t bytes, onebitDataType_t type, int /*ranks*/) const override {
     return bytes / ElementBytes(type);
@@ -21,9 +23,6 @@ class AllReduceCollective : public Collective {
   Shape ShapeOf(const Case& row, int /*rank*/) const override { return {row.count, row.count}; }
 
   double BusFactor(int ranks) const override { return AllReduceFactor(ranks); }
-  double DenseOptimalBytes(size_t bytes, int ranks) const override {
-    return AllReduceFactor(ranks) * static_cast<double>(bytes);
-  }
 
   // All ranks have the same result, so each measures the error of its share.
   ErrorNorm ErrorOf(const Case& row, std::span<const SeededInput> inputs, const void* output,

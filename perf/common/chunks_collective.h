@@ -24,9 +24,6 @@ class ChunksCollective : public Collective {
   }
 
   double BusFactor(int ranks) const override { return ChunksFactor(ranks); }
-  double DenseOptimalBytes(size_t bytes, int ranks) const override {
-    return ChunksFactor(ranks) * static_cast<double>(bytes);
-  }
 
   uint64_t WireBound(const Case& row, const Options& options,
                      const WireFacts& facts) const override {

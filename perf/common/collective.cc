@@ -14,13 +14,14 @@ namespace onebit::perf {
 void Collective::Prepare(const Case& row, const Options& options, RankState& state) const {
   if (!options.is_compressed()) return;
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-  config.collective = collective();
+  config.collective = *collective();
   options.Configure(&config);
   config.tensorId = kModelTensorId;
   if (options.device.is_cuda) config.memory = onebitMemoryDevice;  // of the thread's device
   onebitCompressor_t compressor = nullptr;
   state.compressor.reset();  // before the next one is allocated
-  Check(onebitCompressorCreate(&compressor, state.comm.get(), row.count, row.type, &config),
+  Check(onebitCompressorCreate(&compressor, state.comm.get(), CompressorCount(row), row.type,
+                               &config),
         "onebitCompressorCreate");
   state.compressor.reset(compressor);
 }
@@ -28,6 +29,10 @@ void Collective::Prepare(const Case& row, const Options& options, RankState& sta
 void Collective::Reset(RankState& state) const {
   if (state.compressor == nullptr) return;
   Check(onebitCompressorReset(state.compressor.get()), "onebitCompressorReset");
+}
+
+size_t Collective::BytesOf(const Case& row) const {
+  return MessageBytes(ShapeOf(row, 0), row.type);
 }
 
 double ExactResult(const Case& row, std::span<const SeededInput> inputs, size_t i) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -21,12 +22,20 @@ struct RankState;
 // depends on it, so models must know it.
 inline constexpr uint32_t kModelTensorId = 0;
 
+// What the counts of an all-to-all-v depend on.
+struct Ragged {
+  uint32_t seed = 1;
+  size_t row_elements = 1;  // counts are multiples of it
+};
+
 // One row: what all ranks call.
 struct Case {
   size_t count = 0;  // as the collective's argument
   onebitDataType_t type = onebitFloat32;
   onebitRedOp_t op = onebitSum;
   int ranks = 1;
+  int root = 0;  // of a collective that has one
+  Ragged ragged = {};
 };
 
 // The buffers of one rank. In place both are parts of one buffer, which is as long as the longer of
@@ -83,8 +92,8 @@ class Collective {
 
   virtual std::string_view tool() const = 0;  // name of the program
   virtual const char* call() const = 0;       // name of the function it measures
-  // The collective that compressors are created for.
-  virtual onebitCollective_t collective() const = 0;
+  // The collective that compressors are created for; none if all calls are dense.
+  virtual std::optional<onebitCollective_t> collective() const = 0;
 
   // Gives a rank what it keeps between the calls of a row: a compressor with fresh residuals, or
   // nothing in mode dense.
@@ -94,6 +103,8 @@ class Collective {
 
   virtual bool has_op() const { return true; }        // it reduces
   virtual bool has_in_place() const { return true; }  // it can be called in place
+  virtual bool has_root() const { return false; }
+  virtual bool is_ragged() const { return false; }  // every pair of ranks has a count of its own
   // The number of messages in which a rank sends each peer its part of a dense call that is not
   // segmented.
   virtual size_t dense_exchanges() const { return 2; }
@@ -102,10 +113,17 @@ class Collective {
   virtual size_t CountOf(size_t bytes, onebitDataType_t type, int ranks) const = 0;
   virtual Shape ShapeOf(const Case& row, int rank) const = 0;
 
+  // The size of a row, as it is reported and as bandwidths are computed from it.
+  virtual size_t BytesOf(const Case& row) const;
+  // The count that compressors are created with.
+  virtual size_t CompressorCount(const Case& row) const { return row.count; }
+
   // BusFactor: busbw = algbw * factor. DenseOptimalBytes: what each rank must send in a bandwidth-
-  // optimal dense collective.
+  // optimal dense collective, the largest over ranks.
   virtual double BusFactor(int ranks) const = 0;
-  virtual double DenseOptimalBytes(size_t bytes, int ranks) const = 0;
+  virtual double DenseOptimalBytes(const Case& row) const {
+    return BusFactor(row.ranks) * static_cast<double>(BytesOf(row));
+  }
 
   // Exact bytes on the wire, the largest over ranks. Only asked if sent bytes are counted.
   virtual uint64_t WireBound(const Case& /*row*/, const Options& /*options*/,

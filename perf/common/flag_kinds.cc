@@ -45,6 +45,13 @@ CLI::Option* AddCount(CLI::App& app, const std::string& flags, const std::string
       ->capture_default_str();
 }
 
+void AddOnly(CLI::App& app, const std::string& flags, const std::string& help,
+             const std::string& value, const std::string& instead) {
+  AddParsed(app, flags, help, value, value, [value, instead](const std::string& text) {
+    return text == value ? std::string() : fmt::format("{}: {}", text, instead);
+  });
+}
+
 void AddSize(CLI::App& app, const std::string& flags, const std::string& help,
              const std::string& default_text, size_t* size) {
   AddParsed(app, flags, help, "SIZE", default_text, [size](const std::string& text) {

@@ -34,6 +34,11 @@ CLI::Option* AddParsed(CLI::App& app, const std::string& flags, const std::strin
 CLI::Option* AddCount(CLI::App& app, const std::string& flags, const std::string& help,
                       int at_least, int at_most, int* count);
 
+// Adds a flag of nccl-tests of which only one value makes sense here; `instead` is the error text
+// for others.
+void AddOnly(CLI::App& app, const std::string& flags, const std::string& help,
+             const std::string& value, const std::string& instead);
+
 // Adds a size in bytes, with K, M or G. CLI::AsSizeValue would refuse fractions such as 1.5G.
 void AddSize(CLI::App& app, const std::string& flags, const std::string& help,
              const std::string& default_text, size_t* size);

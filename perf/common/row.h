@@ -24,6 +24,7 @@ struct Row {
   size_t count = 0;
   onebitDataType_t type = onebitFloat32;
   std::optional<onebitRedOp_t> op = onebitSum;  // none: the collective reduces nothing
+  int root = -1;                                // -1: the collective has none
   int iterations = 0;                           // timed calls out of place
   int64_t untimed_calls = 0;                    // other calls in the row's mode, without warm-up
   Measurement out_of_place;

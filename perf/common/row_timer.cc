@@ -47,8 +47,12 @@ struct CallPlan {
 // The calls of one rank, on its thread.
 class RankTimer {
  public:
-  RankTimer(const Collective& collective, const Case& row, Ranks& ranks, int rank)
-      : collective_(collective), row_(row), state_(ranks.state(rank)) {
+  RankTimer(const Collective& collective, const Case& row, const Options& options, Ranks& ranks,
+            int rank)
+      : collective_(collective),
+        row_(row),
+        is_blocking_(options.is_blocking),
+        state_(ranks.state(rank)) {
     const Shape shape = collective.ShapeOf(row, rank);
     const size_t element_bytes = ElementBytes(row.type);
     send_bytes_ = shape.send_elements * element_bytes;
@@ -109,6 +113,7 @@ class RankTimer {
   void Call(const RankCall& call) {
     if (call.compressor == state_.compressor.get()) ++calls_;
     Check(collective_.Run(row_, call), collective_.call());
+    if (is_blocking_) state_.Await();
   }
 
   // Results replace the inputs of calls in place, and grow from call to call. Restores the inputs
@@ -124,6 +129,7 @@ class RankTimer {
 
   const Collective& collective_;
   const Case& row_;
+  const bool is_blocking_;
   RankState& state_;
   size_t send_bytes_ = 0;
   size_t in_place_send_ = 0;
@@ -172,7 +178,7 @@ std::vector<CallPlan> PlanCalls(const Collective& collective, const Case& row,
   if (!options.row_seconds) return plans;
   const std::vector<Sample> firsts = ranks.GatherFromAll([&](int rank) {
     Sample first;
-    RankTimer timer(collective, row, ranks, rank);
+    RankTimer timer(collective, row, options, ranks, rank);
     timer.OutOfPlace(timer.compressor(), 1, false, &first);
     return first;
   });
@@ -191,7 +197,7 @@ RowTimes TimeRow(const Collective& collective, const Case& row, const Options& o
                  Ranks& ranks) {
   const std::vector<CallPlan> plans = PlanCalls(collective, row, options, ranks);
   const std::vector<RankSamples> samples = ranks.GatherFromAll([&](int rank) {
-    RankTimer timer(collective, row, ranks, rank);
+    RankTimer timer(collective, row, options, ranks, rank);
     return TimeRank(timer, row, options, plans[static_cast<size_t>(rank)]);
   });
 
@@ -199,16 +205,20 @@ RowTimes TimeRow(const Collective& collective, const Case& row, const Options& o
   times.calls = plans.front().calls;
   times.untimed_calls = static_cast<int64_t>(samples.front().calls) - times.calls;
   const bool has_dense = samples.front().dense.calls > 0;
-  if (options.is_in_place_timed) times.in_place_seconds = 0;
-  if (has_dense || !options.is_compressed()) times.dense_seconds = 0;
-  const double share = 1.0 / ranks.count();
+  const auto seconds_of = [&](Sample RankSamples::*path) {
+    std::vector<double> seconds;
+    for (const RankSamples& rank : samples) seconds.push_back((rank.*path).seconds_per_call());
+    return SecondsOver(seconds, options.rank_time);
+  };
+  times.out_of_place_seconds = seconds_of(&RankSamples::out_of_place);
+  if (options.is_in_place_timed) times.in_place_seconds = seconds_of(&RankSamples::in_place);
+  if (has_dense) {
+    times.dense_seconds = seconds_of(&RankSamples::dense);
+  } else if (!options.is_compressed()) {
+    times.dense_seconds = times.out_of_place_seconds;
+  }
   for (const RankSamples& rank : samples) {
     const Sample& sample = rank.out_of_place;
-    times.out_of_place_seconds += sample.seconds_per_call() * share;
-    if (times.in_place_seconds) *times.in_place_seconds += rank.in_place.seconds_per_call() * share;
-    if (times.dense_seconds) {
-      *times.dense_seconds += (has_dense ? rank.dense : sample).seconds_per_call() * share;
-    }
     times.wire_bytes = std::max(times.wire_bytes, sample.bytes_sent / sample.calls);
     times.is_native |= sample.native_calls != 0;
     times.messages = std::max(times.messages, sample.messages_sent / sample.calls);

@@ -13,7 +13,7 @@
 
 namespace onebit::perf {
 
-// Means over ranks and calls.
+// Means over calls, of the ranks that the options ask for.
 struct RowTimes {
   double out_of_place_seconds = 0;
   std::optional<double> in_place_seconds;  // no value: not wanted

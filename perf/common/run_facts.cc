@@ -36,7 +36,7 @@ Json BlockJson(const CodecChoice& choice) {
 Json ConfigOf(const Options& options, std::span<const RankInfo> infos) {
   Json config = ConfigJson(options, options.ranks.threads);
   config["ngpus"] = options.device.is_cuda ? 1 : 0;
-  config["blocking_collectives"] = BoolText(!options.device.is_cuda);
+  config["blocking_collectives"] = BoolText(!options.device.is_cuda || options.is_blocking);
   config["codec"] = CodecJson(options);
   config["scale"] = options.is_low_bit() ? Json(nullptr) : Json(options.scale_name());
   config["block"] = BlockJson(options);

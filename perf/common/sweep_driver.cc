@@ -3,12 +3,15 @@
 // Measures, checks and reports row after row.
 #include "perf/common/sweep_driver.h"
 
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "perf/common/row_checker.h"
 #include "perf/common/row_timer.h"
@@ -48,7 +51,12 @@ class Sweep {
 
  private:
   Case CaseOf(size_t bytes, onebitDataType_t type, onebitRedOp_t op) const {
-    return {collective_.CountOf(bytes, type, ranks_.count()), type, op, ranks_.count()};
+    return {.count = collective_.CountOf(bytes, type, ranks_.count()),
+            .type = type,
+            .op = op,
+            .ranks = ranks_.count(),
+            .root = options_.root,
+            .ragged = {static_cast<uint32_t>(options_.seed), options_.row_elements}};
   }
 
   void Prepare(const Case& row) {
@@ -75,10 +83,11 @@ class Sweep {
   Row MeasureRow(size_t bytes, onebitDataType_t type, onebitRedOp_t op) {
     const Case row_case = CaseOf(bytes, type, op);
     Row row;
-    row.bytes = MessageBytes(collective_.ShapeOf(row_case, 0), type);
+    row.bytes = collective_.BytesOf(row_case);
     row.count = row_case.count;
     row.type = type;
     row.op = collective_.has_op() ? std::optional(op) : std::nullopt;
+    if (collective_.has_root()) row.root = row_case.root;
 
     output_.ShowProgress(row.bytes, "timing");
     Prepare(row_case);
@@ -117,8 +126,7 @@ class Sweep {
     row->wire_bytes_bound =
         collective_.WireBound(row_case, options_, WireFactsOf(row_case, times.messages));
     if (times.wire_bytes > 0) {
-      row->ratio = collective_.DenseOptimalBytes(row->bytes, ranks_.count()) /
-                   static_cast<double>(times.wire_bytes);
+      row->ratio = collective_.DenseOptimalBytes(row_case) / static_cast<double>(times.wire_bytes);
     }
   }
 
@@ -165,8 +173,18 @@ int RunOptions(const Options& options, const Collective& collective,
   return RunSweep(collective, options, *ranks, output);
 }
 
+// Communicators of threads have no configuration, so it is a setting for all.
+void SetTimeout(const Options& options) {
+  if (options.timeout_seconds == 0) return;
+  const std::string milliseconds = fmt::format("{}000", options.timeout_seconds);
+  setenv("ONEBIT_COLLECTIVE_TIMEOUT_MS", milliseconds.c_str(), 1);
+}
+
 ToolTraits TraitsOf(const Collective& collective) {
-  return {.collective = collective.collective(), .has_op = collective.has_op()};
+  return {.collective = collective.collective(),
+          .has_op = collective.has_op(),
+          .has_root = collective.has_root(),
+          .is_ragged = collective.is_ragged()};
 }
 
 }  // namespace
@@ -174,7 +192,12 @@ ToolTraits TraitsOf(const Collective& collective) {
 int RunSweep(const Collective& collective, const Options& options, Ranks& ranks,
              SweepOutput& output) {
   try {
-    Sweep(collective, options, ranks, output).Run();
+    if (options.root >= ranks.count()) {
+      throw UsageError(fmt::format("--root {}: there are {} ranks", options.root, ranks.count()));
+    }
+    for (int cycle = 0; cycle < options.cycles; ++cycle) {
+      Sweep(collective, options, ranks, output).Run();
+    }
     std::vector<SentTotal> sent;
     if (ranks.counts_sent()) {
       sent = ranks.GatherFromAll([&](int rank) { return ranks.state(rank).link->Sent(); });
@@ -196,6 +219,7 @@ int RunSweepTool(int argc, const char* const* argv, const Collective& collective
                                                   LaunchedRank(), TraitsOf(collective));
     if (!options) return kExitOk;
     if (!collective.has_in_place()) options->is_in_place_timed = false;
+    SetTimeout(*options);
     if (options->ranks.procs > 0) {
       return LaunchSelf(collective.tool(), options->ranks.procs, argc, argv);
     }

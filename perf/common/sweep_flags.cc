@@ -12,6 +12,11 @@
 namespace onebit::perf {
 namespace {
 
+const Names<RankTime> kRankTimes = {{"0", RankTime::kRank0},
+                                    {"1", RankTime::kMean},
+                                    {"2", RankTime::kLeast},
+                                    {"3", RankTime::kMost}};
+
 constexpr int kMaxCalls = 1'000'000;
 constexpr double kMaxRowSeconds = 1e6;
 
@@ -36,6 +41,12 @@ void AddSweepFlags(CLI::App& app, const std::string& check_help, SweepFlags* fla
                      [](double seconds) { return seconds >= 0 && seconds < kMaxRowSeconds; }));
   AddCount(app, "-w,--warmup_iters", "calls at each power of two times -b, once before the sweep",
            0, kMaxCalls, &flags->warmup_iterations);
+  AddCount(app, "-N,--run_cycles", "times that the sweep is repeated", 1, kMaxCalls,
+           &flags->cycles);
+  AddChoice(app, "-a,--average", kRankTimes, &flags->rank_time,
+            "time of a row: 0: rank 0's, 1: mean over ranks, 2: the least, 3: the most");
+  AddOnly(app, "-m,--agg_iters", "calls in a group", "1",
+          "calls are timed one by one; group_perf compares them with groups");
   AddCount(app, "-c,--check", check_help, 0, kMaxCalls, &flags->checks);
   app.add_flag_callback(
       "--no-in-place", [flags] { flags->is_in_place_timed = false; },

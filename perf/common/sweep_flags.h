@@ -10,6 +10,7 @@
 #include <string>
 
 #include "perf/common/message_sizes.h"
+#include "perf/common/rank_time.h"
 
 namespace CLI {
 class App;
@@ -26,8 +27,10 @@ struct SweepFlags {
   // Time for the timed calls of a row. If set, `iterations` is the maximum, not the number of
   // calls.
   std::optional<double> row_seconds;
-  int warmup_iterations = 1;  // calls per size of WarmupSizes, once before the sweep
-  int checks = 1;             // check passes per row, 0: none
+  int cycles = 1;                        // times that the sweep is repeated
+  RankTime rank_time = RankTime::kMean;  // of a row
+  int warmup_iterations = 1;             // calls per size of WarmupSizes, once before the sweep
+  int checks = 1;                        // check passes per row, 0: none
   bool is_in_place_timed = true;
   std::string json_path;  // empty: no report
 

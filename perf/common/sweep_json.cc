@@ -47,6 +47,8 @@ Json ConfigJson(const SweepFlags& flags, int threads) {
   config["warmup_iters"] = flags.warmup_iterations;
   config["iterations"] = flags.iterations;
   if (flags.row_seconds) config["row_seconds"] = *flags.row_seconds;
+  config["run_cycles"] = flags.cycles;
+  config["average"] = static_cast<int>(flags.rank_time);
   config["aggregated_iterations"] = 1;
   config["validation"] = flags.checks;
   config["graph"] = 0;
@@ -73,7 +75,7 @@ Json RowJson(const Row& row, const RowFacts& facts) {
                {"count", row.count},
                {"type", TypeName(row.type)},
                {"redop", OpName(row.op)},
-               {"root", -1},
+               {"root", row.root},
                {"out_of_place", MeasurementJson(row.out_of_place)},
                {"in_place", MeasurementJson(row.in_place)},
                {"actual_iterations", row.iterations},

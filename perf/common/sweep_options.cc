@@ -3,6 +3,8 @@
 // Declares the flags to CLI11 and checks what it cannot.
 #include "perf/common/sweep_options.h"
 
+#include <climits>
+
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -14,6 +16,7 @@ namespace onebit::perf {
 namespace {
 
 constexpr int kMaxRanks = 1024;
+constexpr int kMaxTimeoutSeconds = INT_MAX / 1000;
 
 const Names<onebitDataType_t> kTypes = {{"uint8", onebitUint8},      {"int32", onebitInt32},
                                         {"int64", onebitInt64},      {"half", onebitFloat16},
@@ -54,12 +57,29 @@ void KeepCompressible(const char* flag, const Names<Value>& names, std::vector<V
                                NameOf(names, first), Choices(compressible)));
 }
 
-void AddNcclOptions(CLI::App& app, bool has_op, Options& options) {
+void AddNcclOptions(CLI::App& app, const ToolTraits& traits, Options& options) {
   AddSweepFlags(app, "passes that check results against the scalar reference; 0: none", &options);
   AddNames(app, "-d,--datatype", "element type", kTypes, &options.types);
-  if (has_op) AddNames(app, "-o,--op", "reduction", kOps, &options.ops);
+  if (traits.has_op) AddNames(app, "-o,--op", "reduction", kOps, &options.ops);
   AddCount(app, "-t,--nthreads", "ranks, each a thread of this process", 1, kMaxRanks,
            &options.ranks.threads);
+  AddOnly(app, "-g,--ngpus", "ranks of a thread", "1",
+          "a thread drives one rank; for more ranks give -t N or --procs N");
+  AddParsed(app, "-z,--blocking", "1: wait for each timed call on a stream before the next", "0|1",
+            "0, on host memory 1", [&options](const std::string& text) {
+              options.is_blocking = text == "1";
+              return text == "0" || text == "1" ? std::string() : text + " is not 0|1";
+            });
+  AddCount(app, "-T,--timeout",
+           "seconds without progress until a call fails; 0: ONEBIT_COLLECTIVE_TIMEOUT_MS", 0,
+           kMaxTimeoutSeconds, &options.timeout_seconds);
+  if (traits.has_root) {
+    AddCount(app, "-r,--root", "the rank that sends", 0, kMaxRanks - 1, &options.root);
+  }
+  if (traits.is_ragged) {
+    AddCount(app, "--seed", "number that counts follow from; with --block they are multiples of it",
+             0, INT_MAX, &options.seed);
+  }
   AddRankSource(app, &options.ranks, "; nccl for both with --device cuda");
 }
 
@@ -68,7 +88,6 @@ void AddCompressionOptions(CLI::App& app, Options& options) {
   app.add_flag_callback(
       "--no-dense", [&options] { options.is_dense_timed = false; },
       "do not time dense calls in turns with compressed ones");
-  AddDevice(app, &options.device);
 }
 
 }  // namespace
@@ -80,14 +99,20 @@ std::optional<Options> ParseOptions(int argc, const char* const* argv, std::stri
   options.ranks.launched_rank = launched_rank;
   CLI::App app{std::string(description), std::string(tool)};
   app.get_formatter()->column_width(38);
-  AddNcclOptions(app, traits.has_op, options);
-  AddCompressionOptions(app, options);
+  AddNcclOptions(app, traits, options);
+  if (traits.collective) AddCompressionOptions(app, options);
+  AddDevice(app, &options.device);
   if (!ParseCommandLine(app, argc, argv, options.ranks.is_speaker())) return std::nullopt;
   CheckSweepFlags(options);
-  CompleteCodec(app, traits.collective, &options);
+  if (traits.collective) CompleteCodec(app, *traits.collective, &options);
   if (options.is_compressed()) {
     KeepCompressible("-d", kTypes, &options.types);
     KeepCompressible("-o", kOps, &options.ops);
+  }
+  const bool has_rows = traits.is_ragged && options.block > 0 && app.count("--block") > 0;
+  if (has_rows) options.row_elements = static_cast<size_t>(options.block);
+  if (!options.device.is_cuda && app.count("--blocking") > 0 && !options.is_blocking) {
+    throw UsageError("-z 0: calls on host memory block; those of --device cuda do not");
   }
   options.ranks.has_cuda = options.device.is_cuda;
   options.ranks.is_threads_given = app.count("--nthreads") > 0;

@@ -3,6 +3,7 @@
 // The command line of all sweep tools: nccl-tests' flags and defaults, and those of compression.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,12 +25,21 @@ struct Options : SweepFlags, CodecChoice {
   std::string transport = "local";  // in use, given or not
   DeviceChoice device;
   bool is_dense_timed = true;  // in compressed modes, for the speed-up
+  // Waits for each timed call on a stream before the next one. Calls on host memory block anyway.
+  bool is_blocking = false;
+  int timeout_seconds = 0;  // without progress, until a call fails; 0: the library's default
+  int root = 0;
+  // Of ragged counts: what they follow from, and what they are multiples of.
+  int seed = 1;
+  size_t row_elements = 1;
 };
 
 // The properties of a tool's collective that its flags depend on.
 struct ToolTraits {
-  onebitCollective_t collective = onebitCollectiveAllReduce;
-  bool has_op = true;  // it reduces
+  std::optional<onebitCollective_t> collective = onebitCollectiveAllReduce;  // none: only dense
+  bool has_op = true;                                                        // it reduces
+  bool has_root = false;
+  bool is_ragged = false;  // every pair of ranks has a count of its own
 };
 
 // Parses the command line. `launched_rank` is the rank that a launcher has given this process, if

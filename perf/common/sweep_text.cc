@@ -56,15 +56,15 @@ std::string RankInfoLine(const std::string& ranks, const RankInfo& info) {
   return fmt::format("#  {} Pid {:6} on {:>10} {}\n", ranks, info.pid, info.host, memory);
 }
 
-std::string ParametersText(const SweepFlags& flags, int threads) {
+std::string ParametersText(const SweepFlags& flags, const RunFacts& facts) {
   const SweepRange& sweep = flags.sweep;
   const bool has_factor = sweep.step_factor > 1;
   return fmt::format(
-      "# nThread {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {}{} validation: "
-      "{}\n",
-      threads, sweep.min_bytes, sweep.max_bytes, has_factor ? sweep.step_factor : sweep.step_bytes,
-      has_factor ? "factor" : "bytes", flags.warmup_iterations, flags.row_seconds ? "at most " : "",
-      flags.iterations, flags.checks);
+      "# nThread {} nGpus {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {}{} agg "
+      "iters: 1 validation: {} graph: 0\n",
+      facts.threads, facts.config.value("ngpus", 0), sweep.min_bytes, sweep.max_bytes,
+      has_factor ? sweep.step_factor : sweep.step_bytes, has_factor ? "factor" : "bytes",
+      flags.warmup_iterations, flags.row_seconds ? "at most " : "", flags.iterations, flags.checks);
 }
 
 std::string ColumnsText() {
@@ -86,8 +86,8 @@ std::string HeaderText(std::string_view tool, const SweepFlags& flags, const Run
   return fmt::format(
       "# {}\n# Collective test starting: {}\n{}# mode: {} transport: {} nranks: {}{}\n#\n"
       "# Using devices\n{}#\n{}",
-      facts.system, tool, ParametersText(flags, facts.threads), facts.rows.mode,
-      facts.rows.transport, facts.rows.ranks, facts.details, facts.devices, ColumnsText());
+      facts.system, tool, ParametersText(flags, facts), facts.rows.mode, facts.rows.transport,
+      facts.rows.ranks, facts.details, facts.devices, ColumnsText());
 }
 
 std::string ThreadsText(std::span<const RankInfo> infos) {
@@ -104,9 +104,8 @@ std::string ProcessesText(std::span<const RankInfo> infos) {
 }
 
 std::string RowText(const Row& row) {
-  constexpr int kNoRoot = -1;
   return fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}{}{}  {}  {}  {:8.1e}  {}\n", row.bytes,
-                     row.count, TypeName(row.type), OpName(row.op), kNoRoot,
+                     row.count, TypeName(row.type), OpName(row.op), row.root,
                      MeasurementText(row.out_of_place), MeasurementText(row.in_place),
                      OptionalText(row.wire_bytes, 11), OptionalText(row.ratio, 6), row.rel_error,
                      OptionalText(row.speedup_vs_dense, 7));

@@ -63,6 +63,35 @@ TEST(OptionsTest, FlagsAreThoseOfNcclTests) {
   EXPECT_EQ(options.json_path, "x.json");
 }
 
+TEST(OptionsTest, ScriptsOfNcclTestsRunAsTheyAre) {
+  const Options options =
+      Parse({"-g", "1", "-m", "1", "-z", "1", "-T", "60", "-N", "3", "-a", "3"});
+  EXPECT_TRUE(options.is_blocking);
+  EXPECT_EQ(options.timeout_seconds, 60);
+  EXPECT_EQ(options.cycles, 3);
+  EXPECT_EQ(options.rank_time, RankTime::kMost);
+  EXPECT_EQ(Parse({}).rank_time, RankTime::kMean);
+  EXPECT_FALSE(Parse({"-z", "0", "--device", "cuda"}).is_blocking);
+}
+
+TEST(OptionsTest, OnlySomeToolsHaveARootOrASeed) {
+  const std::vector<const char*> arguments = {"tool", "-r", "2"};
+  EXPECT_EQ(ParseOptions(3, arguments.data(), "tool", "Measure.", std::nullopt,
+                         {.collective = std::nullopt, .has_root = true})
+                ->root,
+            2);
+  EXPECT_NE(ErrorOf({"-r", "0"}), "");
+  EXPECT_NE(ErrorOf({"--seed", "1"}), "");
+}
+
+TEST(RankTimeTest, IsThatOfTheRanksAskedFor) {
+  const double seconds[] = {3, 1, 5};
+  EXPECT_EQ(SecondsOver(seconds, RankTime::kRank0), 3);
+  EXPECT_EQ(SecondsOver(seconds, RankTime::kMean), 3);
+  EXPECT_EQ(SecondsOver(seconds, RankTime::kLeast), 1);
+  EXPECT_EQ(SecondsOver(seconds, RankTime::kMost), 5);
+}
+
 TEST(OptionsTest, ASweepCanBeKeptShort) {
   const Options usual = Parse({});
   EXPECT_FALSE(usual.row_seconds.has_value());
@@ -133,7 +162,13 @@ TEST(OptionsTest, ErrorsSayWhatWouldBeRight) {
   EXPECT_THAT(ErrorOf({"-i", "0"}), testing::HasSubstr("never reaches"));
   EXPECT_NE(ErrorOf({"-t", "0"}), "");
   EXPECT_NE(ErrorOf({"-n", "0"}), "");
-  EXPECT_NE(ErrorOf({"-g", "1"}), "");
+  EXPECT_THAT(ErrorOf({"-g", "2"}), testing::HasSubstr("give -t N or --procs N"));
+  EXPECT_THAT(ErrorOf({"-m", "8"}), testing::HasSubstr("group_perf"));
+  EXPECT_THAT(ErrorOf({"-z", "0"}), testing::HasSubstr("calls on host memory block"));
+  EXPECT_THAT(ErrorOf({"-z", "2"}), testing::HasSubstr("0|1"));
+  EXPECT_NE(ErrorOf({"-a", "4"}), "");
+  EXPECT_NE(ErrorOf({"-N", "0"}), "");
+  EXPECT_NE(ErrorOf({"-T", "-1"}), "");
 }
 
 }  // namespace

@@ -21,7 +21,9 @@ WRONG = {
     ("--codec", "fp4", "--mode", "sign"): "with --codec fp4 it is --mode plain",
     ("--codec", "int8s", "--mode", "ef"): "it is --mode plain",
     ("-t", "0"): "--nthreads",
-    ("-g", "1"): "-g",
+    ("-g", "2"): "give -t N or --procs N",
+    ("-m", "8"): "group_perf",
+    ("-z", "0"): "calls on host memory block",
     ("-f", "-2"): "--stepfactor",
     ("-J", "/nonexistent/folder/x.json", "-b", "1K", "-e", "1K"): "/nonexistent/folder/x.json",
 }
@@ -41,6 +43,14 @@ def main() -> None:
 
     help_text = run(tool, "--help")
     assert help_text.returncode == 0 and "--minbytes" in help_text.stdout, help_text
+
+    # The flags of a script for nccl-tests, and its header.
+    flags = run(tool, "-b", "1K", "-e", "1K", "-t", "2", "-g", "1", "-m", "1", "-z", "1", "-N", "3",
+                "-a", "3", "-T", "60", ONEBIT_COLLECTIVE_TIMEOUT_MS="overridden by -T")
+    assert flags.returncode == 0, flags
+    assert len([line for line in flags.stdout.splitlines() if line[0] != "#"]) == 3, flags
+    assert ("# nThread 2 nGpus 0 minBytes 1024 maxBytes 1024 step: 1048576(bytes) warmup iters: 1 "
+            "iters: 20 agg iters: 1 validation: 1 graph: 0\n") in flags.stdout, flags
 
     # Errors of the library are shown in its own words.
     wrong = run(tool, "-b", "1K", "-e", "1K", "-t", "2", ONEBIT_SEGMENT_ELEMENTS="1")
