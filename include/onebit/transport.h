@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Transport plugin ABI, version 3: carries frames from one rank to another.
+ * Transport plugin ABI, version 4: carries frames from one rank to another.
  *
  * A frame is a header of at most ONEBIT_TRANSPORT_FRAME_HEADER_BYTES and a payload of bounded size.
  * The transport interprets neither. It delivers the frames of two ranks in order and says when a

@@ -141,7 +141,7 @@ TEST_P(FpEnvironmentTest, DenseAndDecodeAreUnaffected) {
     for (const auto& reduce : {cpu::DenseReduce, reference::DenseReduce}) {
       ExpectNoEffect([&] {
         Bytes output(a.size());
-        reduce(inputs, 3, 100, type, true, output.data());
+        reduce(inputs, 3, 100, type, DenseOp::kAverage, output.data());
         return output;
       });
     }
