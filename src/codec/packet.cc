@@ -30,7 +30,7 @@ Status CheckLowBitScales(std::span<const std::byte> packet, const PacketShape& s
   for (size_t i = 0; i < shape.used_scale_bytes() / sizeof(uint16_t); ++i) {
     uint16_t pattern;
     std::memcpy(&pattern, packet.data() + i * sizeof(pattern), sizeof(pattern));
-    const bool is_scale = i < shape.scale_count;
+    const bool is_scale = shape.scale_count > i;
     const bool is_finite = (pattern & 0x7f80u) != 0x7f80u;
     if (is_scale ? (is_finite && pattern < 0x8000u) || (may_be_nan && pattern == kNanScale)
                  : is_finite) {

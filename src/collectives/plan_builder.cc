@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace onebit {
 
@@ -74,8 +75,8 @@ Plan PlanBuilder::Build() && {
     plan_.receive_steps[((step.exchange - 1) * plan_.ranks + step.peer) * plan_.segments() +
                         step.segment] = index;
   }
-  std::ranges::stable_sort(plan_.receives, {},
-                           [&](uint32_t index) { return plan_.steps[index].peer; });
+  std::ranges::sort(plan_.receives, {},
+                    [&](uint32_t index) { return std::pair(plan_.steps[index].peer, index); });
   std::partial_sum(plan_.first_receive.begin(), plan_.first_receive.end(),
                    plan_.first_receive.begin());
   return std::move(plan_);

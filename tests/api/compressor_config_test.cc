@@ -165,7 +165,7 @@ TEST_F(CompressorConfigTest, MembersOutOfRangeAreNamed) {
     ExpectRefused([&](auto& c) { c.transactional = value; }, "transactional", text);
     ExpectRefused([&](auto& c) { c.serverResidual = value; }, "serverResidual", text);
   }
-  for (const int value : {-1, 5}) {
+  for (const int value : {-1, 6}) {
     ExpectRefused([&](auto& c) { c.collective = value; }, "collective", std::to_string(value));
   }
   for (const int value : {-64, 1, 8, 63, 65, (1 << 30) + 64}) {

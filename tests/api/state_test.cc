@@ -189,7 +189,7 @@ TEST_F(StateTest, StatesOfOtherCompressorsAreRefusedByName) {
   const std::vector<Unfit> all = {
       {"count", "elements 10 in the state, 11 here", false, 11},
       {"datatype", "datatype float32 in the state, float16 here", true, kCount, onebitFloat16},
-      {"mode", "mode ef in the state, sign here", false, kCount, onebitFloat32,
+      {"mode", "mode ef in the state, plain here", false, kCount, onebitFloat32,
        [](auto& config) { config.mode = onebitModePlain; }},
       {"rule", "scaleRule l2 in the state, l1 here", true, kCount, onebitFloat32,
        [](auto& config) { config.scaleRule = onebitScaleL1; }},
