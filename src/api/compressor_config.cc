@@ -85,9 +85,6 @@ Status CheckCodec(const onebitCompressorConfig_t& config, const CodecRow& codec,
                   "onebitModePlain with onebitCodecInt8Stochastic: error feedback would undo that "
                   "its mean is exact");
   }
-  if (config.memory == onebitMemoryDevice) {
-    return Refuse("codec", codec.number, "onebitCodecSign with onebitMemoryDevice");
-  }
   return CheckLowBitBlock(block, *codec.low_bit, collective);
 }
 

@@ -24,7 +24,7 @@ bool IsDriftCheckTime(const PlannedCompressor& compressor) {
 void AddDraws(const PlanKey& key, const Compressor& state, CallDescriptor* descriptor) {
   const uint64_t seed = state.config().seed;
   descriptor->mask_digest ^= static_cast<uint32_t>(seed) ^ static_cast<uint32_t>(seed >> 32);
-  if (key.is_one_exchange) descriptor->replica_age = Compressor::AgeOf(state.epoch());
+  if (HasSharedDraws(key)) descriptor->replica_age = Compressor::AgeOf(state.epoch());
 }
 
 // True if the transport makes the dense call itself.
