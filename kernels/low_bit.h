@@ -50,6 +50,17 @@ constexpr size_t CodeBytes(LowBitCodec codec, size_t element_count) {
 }
 constexpr bool HasMinimum(LowBitCodec codec) { return codec == LowBitCodec::kUint8; }
 
+// A packet in one piece of memory has all scales, all minimums, padding, and the codes from a
+// multiple of kCodeAlignment on.
+inline constexpr size_t kCodeAlignment = 16;
+constexpr size_t UsedScaleBytes(LowBitCodec codec, size_t scale_count) {
+  return scale_count * sizeof(uint16_t) * (HasMinimum(codec) ? 2 : 1);
+}
+constexpr size_t ScaleBytes(LowBitCodec codec, size_t scale_count) {
+  return (UsedScaleBytes(codec, scale_count) + kCodeAlignment - 1) / kCodeAlignment *
+         kCodeAlignment;
+}
+
 struct LowBitFormat {
   LowBitCodec codec = LowBitCodec::kFp4;
   size_t block = 128;  // at least 1; block * CodeBits is a multiple of 8

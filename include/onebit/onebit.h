@@ -360,7 +360,7 @@ typedef struct {
   int32_t memory; /* onebitMemory_t: where the residuals and the buffers of all calls are; default
                      onebitMemoryHost */
   int32_t device; /* CUDA device, with onebitMemoryDevice only; default: the current device */
-  int32_t codec;  /* onebitCodec_t; default onebitCodecSign. Others: onebitMemoryHost only */
+  int32_t codec;  /* onebitCodec_t; default onebitCodecSign */
   uint64_t seed;  /* of onebitCodecInt8Stochastic, whose draws follow from it, the tensorId, the
                      number of calls and the element; default 0. Equal on all ranks */
 } onebitCompressorConfig_t;

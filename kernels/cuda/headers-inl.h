@@ -166,6 +166,8 @@ ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParamsOf<kMessages>& p)
       report(kPayloadDiffers);
     } else if ((flags & kFailureFlag) != 0) {
       report(kHasFailed);
+    } else if (flags != 0 && !message.has_verdict) {
+      report(kFlagUnfit);
     } else if (flags != 0) {
       SetVerdict(warp, message.verdict, kNonfinite);
     }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/low_bit_params.h"
 #include "kernels/cuda/params.h"
 
 namespace onebit::kernels::cuda {
@@ -13,39 +14,49 @@ namespace onebit::kernels::cuda {
 // X(name, type of its parameters). A kernel's enumerator is "k" plus its name, its symbol "onebit"
 // plus its name.
 //
-// Kernels that work on lists (kMaxPieces):
-#define ONEBIT_CUDA_LIST_KERNELS(X)   \
-  X(CompressBlocks, CompressParams)   \
-  X(CompressSigns, CompressParams)    \
-  X(CompressResidual, CompressParams) \
-  X(ReduceBlocks, ReduceParams)       \
-  X(ReduceSigns, ReduceParams)        \
-  X(ReduceResidual, ReduceParams)     \
-  X(FinishScale, FinishScaleParams)   \
-  X(DecodeAverage, ReduceParams)      \
-  X(Decode, DecodeParams)             \
-  X(AddDelta, DecodeParams)           \
-  X(Copy, CopyParams)                 \
-  X(Seal, SealParams)                 \
-  X(Check, CheckParams)               \
-  X(FillIf, FillParams)               \
+// Kernels that work on lists (kMaxPieces, kMaxLowBitPieces):
+#define ONEBIT_CUDA_LIST_KERNELS(X)       \
+  X(CompressBlocks, CompressParams)       \
+  X(CompressSigns, CompressParams)        \
+  X(CompressResidual, CompressParams)     \
+  X(ReduceBlocks, ReduceParams)           \
+  X(ReduceSigns, ReduceParams)            \
+  X(ReduceResidual, ReduceParams)         \
+  X(FinishScale, FinishScaleParams)       \
+  X(DecodeAverage, ReduceParams)          \
+  X(Decode, DecodeParams)                 \
+  X(AddDelta, DecodeParams)               \
+  X(LowBitCompress, LowBitCompressParams) \
+  X(LowBitReduce, LowBitReduceParams)     \
+  X(LowBitAverage, LowBitReduceParams)    \
+  X(LowBitDecode, LowBitDecodeParams)     \
+  X(LowBitAddDelta, LowBitDecodeParams)   \
+  X(Copy, CopyParams)                     \
+  X(Seal, SealParams)                     \
+  X(Check, CheckParams)                   \
+  X(FillIf, FillParams)                   \
   X(Commit, CommitParams)
 // The same for short lists, in the same order.
-#define ONEBIT_CUDA_FEW_KERNELS(X)                     \
-  X(CompressBlocksFew, CompressParamsOf<kFewPieces>)   \
-  X(CompressSignsFew, CompressParamsOf<kFewPieces>)    \
-  X(CompressResidualFew, CompressParamsOf<kFewPieces>) \
-  X(ReduceBlocksFew, ReduceParamsOf<kFewPieces>)       \
-  X(ReduceSignsFew, ReduceParamsOf<kFewPieces>)        \
-  X(ReduceResidualFew, ReduceParamsOf<kFewPieces>)     \
-  X(FinishScaleFew, FinishScaleParamsOf<kFewPieces>)   \
-  X(DecodeAverageFew, ReduceParamsOf<kFewPieces>)      \
-  X(DecodeFew, DecodeParamsOf<kFewPieces>)             \
-  X(AddDeltaFew, DecodeParamsOf<kFewPieces>)           \
-  X(CopyFew, CopyParamsOf<kFewPieces>)                 \
-  X(SealFew, SealParamsOf<kFewPieces>)                 \
-  X(CheckFew, CheckParamsOf<kFewPieces>)               \
-  X(FillIfFew, FillParamsOf<kFewPieces>)               \
+#define ONEBIT_CUDA_FEW_KERNELS(X)                         \
+  X(CompressBlocksFew, CompressParamsOf<kFewPieces>)       \
+  X(CompressSignsFew, CompressParamsOf<kFewPieces>)        \
+  X(CompressResidualFew, CompressParamsOf<kFewPieces>)     \
+  X(ReduceBlocksFew, ReduceParamsOf<kFewPieces>)           \
+  X(ReduceSignsFew, ReduceParamsOf<kFewPieces>)            \
+  X(ReduceResidualFew, ReduceParamsOf<kFewPieces>)         \
+  X(FinishScaleFew, FinishScaleParamsOf<kFewPieces>)       \
+  X(DecodeAverageFew, ReduceParamsOf<kFewPieces>)          \
+  X(DecodeFew, DecodeParamsOf<kFewPieces>)                 \
+  X(AddDeltaFew, DecodeParamsOf<kFewPieces>)               \
+  X(LowBitCompressFew, LowBitCompressParamsOf<kFewPieces>) \
+  X(LowBitReduceFew, LowBitReduceParamsOf<kFewPieces>)     \
+  X(LowBitAverageFew, LowBitReduceParamsOf<kFewPieces>)    \
+  X(LowBitDecodeFew, LowBitDecodeParamsOf<kFewPieces>)     \
+  X(LowBitAddDeltaFew, LowBitDecodeParamsOf<kFewPieces>)   \
+  X(CopyFew, CopyParamsOf<kFewPieces>)                     \
+  X(SealFew, SealParamsOf<kFewPieces>)                     \
+  X(CheckFew, CheckParamsOf<kFewPieces>)                   \
+  X(FillIfFew, FillParamsOf<kFewPieces>)                   \
   X(CommitFew, CommitParamsOf<kFewPieces>)
 
 #define ONEBIT_CUDA_KERNELS(X)                  \

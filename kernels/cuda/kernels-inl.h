@@ -11,6 +11,7 @@
 #include "kernels/cuda/dense-inl.h"
 #include "kernels/cuda/headers-inl.h"
 #include "kernels/cuda/lamb-inl.h"
+#include "kernels/cuda/low_bit-inl.h"
 #include "kernels/cuda/reduce-inl.h"
 #include "kernels/cuda/sums-inl.h"
 #include "kernels/cuda/zero_one-inl.h"

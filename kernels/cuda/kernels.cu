@@ -27,6 +27,12 @@ constexpr unsigned MinCtas(Kernel kernel) {
     case Kernel::kReduceSigns:
     case Kernel::kReduceSignsFew:
       return kTileCtas;
+    // Code for five codecs, of which the longest decides.
+    case Kernel::kLowBitCompress:
+    case Kernel::kLowBitCompressFew:
+    case Kernel::kLowBitReduce:
+    case Kernel::kLowBitReduceFew:
+      return 4;
     default:
       return 6;
   }

@@ -33,6 +33,18 @@ enum Verdict : uint32_t {
 // pinned memory, which the host alone writes and kernels only read. Each side has a word of its own
 // because a bus may lack atomic operations. The verdict is the bits of both.
 
+// A compressor's record of its calls. In device memory.
+struct CompressorWords {
+  uint32_t current = 0;  // the generation that the next call reads
+  uint32_t has_failed =
+      0;  // 1: the last call that was not halted has failed, its residuals are there
+  uint64_t epoch = 0;
+  uint64_t age = 0;
+  uint64_t nonfinite_calls = 0;
+  uint64_t residual_resets = 0;
+  uint64_t nonfinite_blocks = 0;  // of low-bit packets, advanced by their kernels
+};
+
 // A run of elements with a packet, or a part of one, of its own. Blocks begin at its first element.
 // All pointers are to what belongs to that element, or to the call of the piece: pieces of several
 // calls may share a launch.
@@ -234,7 +246,8 @@ struct Message {
   uint64_t bytes = 0;         // of the payload
   PayloadSum* sum = nullptr;  // unless that is 0
   uint32_t* verdict = nullptr;
-  uint32_t peer = 0;  // that sent it
+  uint32_t peer = 0;        // that sent it
+  bool has_verdict = true;  // false: a header must not have the flag of values that are not finite
 };
 
 template <unsigned kMessages>
@@ -269,6 +282,7 @@ enum FailureKind : uint32_t {
   kHeaderDiffers = 1,   // another call, or not a header
   kPayloadDiffers = 2,  // wrong checksum of the payload
   kHasFailed = 3,       // the peer only reports that it had a failure
+  kFlagUnfit = 4,       // the flag of values that are not finite, where has_verdict is false
 };
 
 // kCheck: compares the header of each message with its template: all but the flags, the payload's
@@ -276,7 +290,8 @@ enum FailureKind : uint32_t {
 //   kSeal is set, because nobody then commits the call. The header's check must be right, and the
 //   payload's checksum must equal the header's. On a difference sets kFailed in
 //   *verdict and fills in *failure, the first time; if the header has the flag of a failure, does
-//   the same with kPeerFailed. Sets kNonfinite if it has the other flag.
+//   the same with kPeerFailed. Sets kNonfinite if it has the other flag, or kFailed where that must
+//   not be.
 template <unsigned kMessages>
 struct CheckParamsOf {
   MessageFailure* failure = nullptr;
@@ -299,17 +314,6 @@ struct FillParamsOf {
   FillSpan spans[kSpans];
 };
 using FillParams = FillParamsOf<kMaxPieces>;
-
-// A compressor's record of its calls. In device memory.
-struct CompressorWords {
-  uint32_t current = 0;  // the generation that the next call reads
-  uint32_t has_failed =
-      0;  // 1: the last call that was not halted has failed, its residuals are there
-  uint64_t epoch = 0;
-  uint64_t age = 0;
-  uint64_t nonfinite_calls = 0;
-  uint64_t residual_resets = 0;
-};
 
 // kCommit: the end of each call of a list.
 //   *verdict clear: the other generation becomes current (if there are two), epoch and age advance.

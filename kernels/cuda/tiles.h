@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
+#include "kernels/cuda/low_bit_params.h"
 #include "kernels/cuda/params.h"
 #include "kernels/cuda/warp.h"
 
@@ -34,18 +36,21 @@ ONEBIT_KERNEL uint64_t BytesOfFill(FillValue value) {
 }
 
 // Elements [begin, end) of a piece.
-struct Tile {
-  const Piece& piece;
+template <class PieceType>
+struct TileOf {
+  const PieceType& piece;
   bool is_first;            // of this piece, for this warp
   uint64_t index;           // in the launch
   uint64_t index_in_piece;  // in blocks, if a tile is a block
   uint64_t begin;
   uint64_t end;
 };
+using Tile = TileOf<Piece>;
+using LowBitTile = TileOf<LowBitPiece>;
 
 ONEBIT_KERNEL uint64_t Smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-// Calls body(Tile) for the tiles of this warp, or for its equal parts of tiles.
+// Calls body(TileOf<Piece type>) for the tiles of this warp, or for its equal parts of tiles.
 template <unsigned kParts = 1, class List, class Body>
 ONEBIT_KERNEL void ForEachTile(const Warp& warp, const List& list, uint64_t tile_elements,
                                const Body& body) {
@@ -54,12 +59,13 @@ ONEBIT_KERNEL void ForEachTile(const Warp& warp, const List& list, uint64_t tile
     const uint64_t tile = part / kParts;
     bool is_first = part == warp.index();
     for (; k + 1 < list.count && list.pieces[k + 1].first_tile <= tile; ++k) is_first = true;
-    const Piece& piece = list.pieces[k];
+    const auto& piece = list.pieces[k];
     const uint64_t in_piece = tile - piece.first_tile;
     const uint64_t begin = in_piece * tile_elements + part % kParts * (tile_elements / kParts);
     if (begin < piece.count) {
       const uint64_t end = Smaller(piece.count, begin + tile_elements / kParts);
-      body(Tile{piece, is_first, tile, in_piece, begin, end});
+      body(TileOf<std::remove_cvref_t<decltype(piece)>>{piece, is_first, tile, in_piece, begin,
+                                                        end});
     }
   }
 }
@@ -96,29 +102,38 @@ struct ResidualPair {
 
 // True if an earlier call failed, or the host has given up the call of this piece, so that it must
 // write no residual.
-ONEBIT_KERNEL bool IsHalted(const Piece& piece) {
+template <class PieceType>
+ONEBIT_KERNEL bool IsHalted(const PieceType& piece) {
   if (piece.decision != nullptr && (*piece.decision & ~uint32_t{kNonfinite}) != 0) return true;
   return piece.verdict != nullptr && (*piece.verdict & kHalted) != 0;
 }
 
+// The word whose bit 0 is the generation to read, or null.
+ONEBIT_KERNEL const uint32_t* CurrentOf(const Piece& piece) { return piece.current; }
+ONEBIT_KERNEL const uint32_t* CurrentOf(const LowBitPiece& piece) {
+  return piece.words == nullptr ? nullptr : &piece.words->current;
+}
+
 // Returns the generation to read and the one to write.
-ONEBIT_KERNEL ResidualPair Resolve(const Piece& piece, bool keeps_residual) {
+template <class PieceType>
+ONEBIT_KERNEL ResidualPair Resolve(const PieceType& piece, bool keeps_residual) {
   void* const first = piece.residuals[0];
   void* const second = piece.residuals[1];
-  const bool is_second_current = piece.current != nullptr && (*piece.current & 1) != 0;
+  const uint32_t* const current = CurrentOf(piece);
+  const bool is_second_current = current != nullptr && (*current & 1) != 0;
   const ResidualPair pair =
       is_second_current ? ResidualPair{second, first} : ResidualPair{first, second};
   return keeps_residual ? pair : ResidualPair{pair.in, nullptr};
 }
 
-// As ForEachTile, but calls body(Tile, ResidualPair), and leaves out pieces that are halted. The
+// As ForEachTile, but calls body(tile, ResidualPair), and leaves out pieces that are halted. The
 // words that decide this may be in host memory, so they are read once for each piece.
 template <unsigned kParts = 1, class List, class Body>
 ONEBIT_KERNEL void ForEachResidualTile(const Warp& warp, const List& list, uint64_t tile_elements,
                                        bool keeps_residual, const Body& body) {
   bool is_halted = false;
   ResidualPair residual;
-  ForEachTile<kParts>(warp, list, tile_elements, [&](const Tile& tile) ONEBIT_INLINE {
+  ForEachTile<kParts>(warp, list, tile_elements, [&](const auto& tile) ONEBIT_INLINE {
     if (tile.is_first) {
       is_halted = IsHalted(tile.piece);
       residual = Resolve(tile.piece, keeps_residual);

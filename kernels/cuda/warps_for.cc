@@ -66,6 +66,12 @@ unsigned PartsIn(Kernel kernel) {
     case Kernel::kDecodeFew:
     case Kernel::kAddDelta:
     case Kernel::kAddDeltaFew:
+    case Kernel::kLowBitAverage:
+    case Kernel::kLowBitAverageFew:
+    case Kernel::kLowBitDecode:
+    case Kernel::kLowBitDecodeFew:
+    case Kernel::kLowBitAddDelta:
+    case Kernel::kLowBitAddDeltaFew:
     case Kernel::kCopy:
     case Kernel::kCopyFew:
       return kTileParts;

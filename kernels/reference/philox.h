@@ -20,6 +20,8 @@ struct PhiloxWords {
 };
 
 ONEBIT_HOST_DEVICE inline PhiloxWords Philox(PhiloxWords counter, uint32_t key0, uint32_t key1) {
+  // Copies, because code for a device has no global arrays of the host.
+  constexpr uint32_t kStep0 = kPhiloxKeyStep[0], kStep1 = kPhiloxKeyStep[1];
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const uint64_t product0 = uint64_t{kPhiloxMultiplier[0]} * counter.word[0];
     const uint64_t product1 = uint64_t{kPhiloxMultiplier[1]} * counter.word[2];
@@ -27,8 +29,8 @@ ONEBIT_HOST_DEVICE inline PhiloxWords Philox(PhiloxWords counter, uint32_t key0,
                 static_cast<uint32_t>(product1),
                 static_cast<uint32_t>(product0 >> 32) ^ counter.word[3] ^ key1,
                 static_cast<uint32_t>(product0)}};
-    key0 += kPhiloxKeyStep[0];
-    key1 += kPhiloxKeyStep[1];
+    key0 += kStep0;
+    key1 += kStep1;
   }
   return counter;
 }

@@ -86,9 +86,6 @@ Status CheckCodec(const onebitCompressorConfig_t& config, const CodecRow& codec,
                   "onebitModePlain with onebitCodecInt8Stochastic: error feedback would make its "
                   "result biased");
   }
-  if (config.memory == onebitMemoryDevice) {
-    return Refuse("codec", codec.number, "onebitCodecSign with onebitMemoryDevice");
-  }
   return CheckLowBitBlock(block, *codec.low_bit, collective);
 }
 

@@ -25,9 +25,6 @@ struct PacketFormat {
   kernels::LowBitFormat low_bit_format() const { return {low_bit, block}; }
 };
 
-// Codes of low-bit packets begin at a multiple of this.
-inline constexpr size_t kCodeAlignment = 16;
-
 // The codec of a packet and its number of scales and elements, which determine its layout.
 struct PacketShape {
   size_t scale_count = 0;
@@ -38,10 +35,10 @@ struct PacketShape {
   // Scales, minimums and padding.
   constexpr size_t scale_bytes() const {
     if (!IsLowBit(codec)) return scale_count * sizeof(float);
-    return RoundUp(used_scale_bytes(), kCodeAlignment);
+    return kernels::ScaleBytes(low_bit, scale_count);
   }
   constexpr size_t used_scale_bytes() const {
-    return scale_count * sizeof(uint16_t) * (kernels::HasMinimum(low_bit) ? 2 : 1);
+    return kernels::UsedScaleBytes(low_bit, scale_count);
   }
   constexpr size_t bits_per_element() const {
     return IsLowBit(codec) ? kernels::CodeBits(low_bit) : 1;

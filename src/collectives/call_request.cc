@@ -27,7 +27,7 @@ void AddDraws(const PlanKey& key, const Compressor& state, CallDescriptor* descr
   const uint64_t seed = state.config().seed;
   constexpr uint32_t kOdd = 0x9e37'79b1u;  // so that no two halves cancel as they are
   descriptor->mask_digest ^= static_cast<uint32_t>(seed) + kOdd * static_cast<uint32_t>(seed >> 32);
-  if (key.is_one_exchange) descriptor->replica_age = Compressor::AgeOf(state.epoch());
+  if (HasSharedDraws(key)) descriptor->replica_age = Compressor::AgeOf(state.epoch());
 }
 
 // True if the transport makes the dense call itself.

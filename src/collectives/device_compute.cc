@@ -130,7 +130,7 @@ class DeviceCompute::StepKernels {
             .mask = call_.compressor->mask(mask_element),
             .scales = packet.scales,
             .bits = packet.bits,
-            .verdict = verdict_.bits,
+            .verdict = HasVerdict(plan_.key.codec) ? verdict_.bits : nullptr,
             .decision = verdict_.decision};
   }
 
@@ -305,7 +305,7 @@ class DeviceCompute::StepKernels {
 };
 
 DeviceCompute::DeviceCompute(const Devices& devices)
-    : devices_(devices), lists_(std::make_unique<Lists>()) {}
+    : devices_(devices), lists_(std::make_unique<Lists>()), low_bit_(devices) {}
 
 DeviceCompute::~DeviceCompute() = default;
 
@@ -321,6 +321,7 @@ void DeviceCompute::Begin(onebitStream_t stream, kernels::cuda::TileSum* tile_su
     list->count = list->tiles = 0;
   }
   lists_->fill.count = lists_->commit.count = 0;
+  low_bit_.Begin(stream);
 }
 
 void DeviceCompute::Add(size_t call_index, const Call& call, const Step& step,
@@ -336,16 +337,28 @@ void DeviceCompute::Add(size_t call_index, const Call& call, const Step& step,
 Status DeviceCompute::EnqueueSteps() {
   const auto key = [](const AddedStep& added) {
     const PlanKey& plan = added.call->plan->key;
-    return std::tuple(added.turn, added.step->kind, plan.type, plan.block, added.index);
+    return std::tuple(added.turn, added.step->kind, IsLowBit(plan.codec), plan.low_bit, plan.type,
+                      plan.block, added.index);
   };
   std::ranges::sort(steps_, {}, key);
   for (size_t i = 0; i < steps_.size(); ++i) {
+    const AddedStep& added = steps_[i];
     // Steps of a later turn need the results of those before.
-    if (i != 0 && steps_[i].turn != steps_[i - 1].turn) ONEBIT_TRY(Flush());
-    ONEBIT_TRY(StepKernels(*this, steps_[i]).Add());
+    if (i != 0 && added.turn != steps_[i - 1].turn) ONEBIT_TRY(FlushTurn());
+    const bool is_copy = added.step->kind == StepKind::kCopy;
+    if (IsLowBit(added.call->plan->key.codec) && !is_copy) {
+      ONEBIT_TRY(low_bit_.Add(*added.call, *added.step, added.verdict));
+    } else {
+      ONEBIT_TRY(StepKernels(*this, added).Add());
+    }
   }
   steps_.clear();
   turns_.clear();
+  return FlushTurn();
+}
+
+Status DeviceCompute::FlushTurn() {
+  ONEBIT_TRY(low_bit_.Flush());
   return Flush();
 }
 

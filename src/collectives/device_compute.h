@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/low_bit_kernels.h"
 #include "collectives/plan.h"
 #include "collectives/step_compute.h"
 #include "device/devices.h"
@@ -82,6 +83,8 @@ class DeviceCompute {
   }
   // Launches the kernels of the open list and empties it.
   Status Flush();
+  // Does so for the steps of a turn, before those that need their results.
+  Status FlushTurn();
   Status FlushFill();
   template <typename Params>
   Status LaunchTensor(kernels::cuda::Kernel signs, kernels::cuda::Kernel residual, Params* params);
@@ -91,6 +94,7 @@ class DeviceCompute {
   kernels::cuda::TileSum* tile_sums_ = nullptr;
   const std::unique_ptr<Lists> lists_;  // parameters of launches, kept because they are large
   kernels::cuda::Kernel open_ = kernels::cuda::Kernel::kCount;  // whose list has pieces, if any has
+  LowBitKernels low_bit_;
   std::vector<AddedStep> steps_;
   std::vector<CallTurn> turns_;  // by call
 };

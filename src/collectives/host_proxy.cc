@@ -409,9 +409,9 @@ Status HostProxy::EnqueueTurn() {
       if (compressor == nullptr) continue;
       ONEBIT_TRY(compute_->BeginCall(VerdictOf(job, i)));
       auto& words = *reinterpret_cast<CallWords*>(job.words + i * job.word_stride);
-      if (HasReplica(compressor->plan->key, compressor->compressor)) {
-        ONEBIT_TRY(devices().Copy(&words.age, compressor->compressor.age_on_device(),
-                                  sizeof(words.age), compute_->stream()));
+      const uint64_t* const age = AgeOnDevice(compressor->plan->key, compressor->compressor);
+      if (age != nullptr) {
+        ONEBIT_TRY(devices().Copy(&words.age, age, sizeof(words.age), compute_->stream()));
       }
     }
   }
@@ -598,7 +598,8 @@ Status HostProxy::MovePart(Job* job, Part* part) {
     if (!part->is_computed_on_stream) {
       call.packets = part->packets + (part->group == nullptr ? 0 : part->group->packets[i]);
     }
-    if (call.compressor == nullptr || !HasReplica(call.plan->key, *call.compressor)) continue;
+    if (call.compressor == nullptr) continue;
+    if (AgeOnDevice(call.plan->key, *call.compressor) == nullptr) continue;
     const auto& words =
         *reinterpret_cast<const CallWords*>(job->words + (part->first + i) * job->word_stride);
     call.descriptor.replica_age = Compressor::AgeOf(words.age);

@@ -4,25 +4,14 @@
 
 #include <cstring>
 
+#include "collectives/low_bit_chunks.h"
+
 namespace onebit {
 namespace {
 
-using kernels::Draws;
 using kernels::LowBitPacket;
 using kernels::LowBitPacketView;
 using kernels::LowBitResult;
-
-// A rank rounds with other draws as a worker than as the server of its chunk.
-constexpr uint32_t kServerStream = 65'536;
-
-Draws DrawsOf(const Call& call, size_t element, uint32_t stream) {
-  const Compressor& compressor = *call.compressor;
-  return {.seed = compressor.config().seed,
-          .first = element,
-          .epoch = static_cast<uint32_t>(compressor.epoch()),
-          .tensor = compressor.config().tensor_id,
-          .stream = stream};
-}
 
 LowBitPacketView ReadOnly(const LowBitPacket& packet) {
   return {packet.scales, packet.minimums, packet.codes};
@@ -33,22 +22,11 @@ void Merge(const LowBitResult& part, LowBitResult* whole) {
   whole->is_finite = whole->is_finite && part.is_finite;
 }
 
-// Calls `take(chunk, elements, scale)` for the chunks of a packet: a single one, or all of the
-// tensor, where elements of a packet are those of the tensor and `scale` numbers the first block.
+// Adds up what `take` returns for each chunk of a packet.
 template <typename Take>
 LowBitResult ForEachChunk(const Call& call, const Step& step, const Take& take) {
   LowBitResult all;
-  if (step.chunk != kAllChunks) {
-    if (step.elements.count != 0) all = take(step.chunk, step.elements, 0, 0);
-    return all;
-  }
-  const Plan& plan = *call.plan;
-  size_t scale = 0;
-  for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
-    const ElementRange elements = plan.partition.Chunk(chunk);
-    if (elements.count != 0) Merge(take(chunk, elements, scale, elements.begin), &all);
-    scale += kernels::BlockCount(elements.count, plan.key.block);
-  }
+  ForEachLowBitChunk(*call.plan, step, [&](const LowBitChunk& part) { Merge(take(part), &all); });
   return all;
 }
 
@@ -95,42 +73,37 @@ LowBitResult LowBitCompute::Compute(const Call& call, const Step& step) {
 LowBitResult LowBitCompute::Compress(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
   ClearPadding(call, step);
-  return ForEachChunk(
-      call, step, [&](uint32_t, ElementRange elements, size_t scale, size_t element) {
-        kernels::CompressInput in = InputOf(call, elements);
-        if (plan.key.is_delta()) in.residual_out = nullptr;  // the estimate changes at decoding
-        return kernels::cpu::LowBitCompress(
-            in, plan.key.packet_format().low_bit_format(), DrawsOf(call, elements.begin, plan.rank),
-            LowBitViewOf(call.Write(step.region), step.shape, scale, element));
-      });
+  return ForEachChunk(call, step, [&](const LowBitChunk& part) {
+    kernels::CompressInput in = InputOf(call, part.elements);
+    if (plan.key.is_delta()) in.residual_out = nullptr;  // the estimate changes at decoding
+    return kernels::cpu::LowBitCompress(
+        in, plan.key.packet_format().low_bit_format(), WorkerDraws(call, part),
+        LowBitViewOf(call.Write(step.region), step.shape, part.scale, part.packet_element));
+  });
 }
 
 LowBitResult LowBitCompute::Reduce(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
   const Compressor& compressor = *call.compressor;
   ClearPadding(call, step);
-  return ForEachChunk(
-      call, step, [&](uint32_t chunk, ElementRange elements, size_t scale, size_t element) {
-        FindPieces(call, step, scale, element);
-        const size_t served = plan.key.is_one_exchange
-                                  ? elements.begin
-                                  : elements.begin - plan.partition.Chunk(plan.rank).begin;
-        const kernels::LowBitReduceInput in = {
-            .packets = packets_.data(),
-            .ranks = plan.ranks,
-            .residual_in = compressor.server_in(served),
-            .residual_out = compressor.server_out(served),
-            .residual_type = compressor.config().residual_type,
-            .mask = compressor.mask(elements.begin),
-            .count = elements.count,
-            .output_type = plan.key.type,
-            .is_sum = call.descriptor.op == ReduceOp::kSum,
-        };
-        return kernels::cpu::LowBitReduce(
-            in, plan.key.packet_format().low_bit_format(),
-            DrawsOf(call, elements.begin, kServerStream + chunk),
-            LowBitViewOf(call.Write(step.region), step.shape, scale, element));
-      });
+  return ForEachChunk(call, step, [&](const LowBitChunk& part) {
+    FindPieces(call, step, part.scale, part.packet_element);
+    const size_t served = ServedElement(plan, part);
+    const kernels::LowBitReduceInput in = {
+        .packets = packets_.data(),
+        .ranks = plan.ranks,
+        .residual_in = compressor.server_in(served),
+        .residual_out = compressor.server_out(served),
+        .residual_type = compressor.config().residual_type,
+        .mask = compressor.mask(part.elements.begin),
+        .count = part.elements.count,
+        .output_type = plan.key.type,
+        .is_sum = call.descriptor.op == ReduceOp::kSum,
+    };
+    return kernels::cpu::LowBitReduce(
+        in, plan.key.packet_format().low_bit_format(), ServerDraws(call, part),
+        LowBitViewOf(call.Write(step.region), step.shape, part.scale, part.packet_element));
+  });
 }
 
 LowBitResult LowBitCompute::Average(const Call& call, const Step& step) {
@@ -152,9 +125,10 @@ LowBitResult LowBitCompute::Average(const Call& call, const Step& step) {
 LowBitResult LowBitCompute::Decode(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
   const kernels::LowBitFormat format = plan.key.packet_format().low_bit_format();
-  const auto decode = [&](uint32_t, ElementRange elements, size_t scale, size_t element) {
-    const LowBitPacketView packet =
-        ReadOnly(LowBitViewOf(call.Write(step.region), step.shape, scale, element));
+  const auto decode = [&](const LowBitChunk& part) {
+    const ElementRange elements = part.elements;
+    const LowBitPacketView packet = ReadOnly(
+        LowBitViewOf(call.Write(step.region), step.shape, part.scale, part.packet_element));
     std::byte* const output = call.OutputAt(elements.begin);
     if (plan.key.is_delta()) {
       const kernels::LowBitDeltaInput in = {
@@ -167,9 +141,8 @@ LowBitResult LowBitCompute::Decode(const Call& call, const Step& step) {
       };
       return kernels::cpu::LowBitAddDelta(in, format, output);
     }
-    const uint8_t* const mask =
-        step.chunk == kAllChunks ? call.compressor->mask(elements.begin) : call.MaskOfDecoded(step);
-    return kernels::cpu::LowBitDecode(packet, format, elements.count, mask, plan.key.type, output);
+    return kernels::cpu::LowBitDecode(packet, format, elements.count,
+                                      MaskOfDecoded(call, step, part), plan.key.type, output);
   };
   return ForEachChunk(call, step, decode);
 }

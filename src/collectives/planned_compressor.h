@@ -31,6 +31,20 @@ inline bool HasReplica(const PlanKey& key, const Compressor& compressor) {
          (key.is_one_exchange && compressor.server_in(0) != nullptr);
 }
 
+// True if every rank rounds for every server, with the same draws. Calls with this key compare the
+// age of the epoch that these depend on.
+inline bool HasSharedDraws(const PlanKey& key) {
+  return IsLowBit(key.codec) && key.low_bit == kernels::LowBitCodec::kInt8Stochastic &&
+         key.is_one_exchange;
+}
+
+// With stream-ordered calls: the number in device memory whose age (Compressor::AgeOf) the headers
+// of a call with this key carry; null if they carry none.
+inline const uint64_t* AgeOnDevice(const PlanKey& key, const Compressor& compressor) {
+  if (HasReplica(key, compressor)) return compressor.age_on_device();
+  return HasSharedDraws(key) ? compressor.epoch_on_device() : nullptr;
+}
+
 struct PlannedCompressor {
   Compressor compressor;
   std::shared_ptr<const Plan> plan;

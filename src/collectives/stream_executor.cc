@@ -165,9 +165,7 @@ kernels::cuda::HeaderTemplate StreamExecutor::TemplateOf(size_t index, const Ste
   kernels::cuda::HeaderTemplate result;
   std::memcpy(result.bytes, bytes.data(), bytes.size());
   result.sequence = compute_->sequence();
-  if (IsCompressed(call) && HasReplica(call.plan->key, *call.compressor)) {
-    result.replica_age = call.compressor->age_on_device();
-  }
+  if (IsCompressed(call)) result.replica_age = AgeOnDevice(call.plan->key, *call.compressor);
   return result;
 }
 
@@ -194,6 +192,7 @@ Status StreamExecutor::AddMessages(size_t index, std::span<const uint32_t> steps
     if (params->list.count == kMaxPieces) ONEBIT_TRY(LaunchMessages(kernel, params));
     message.filled = filled;
     message.verdict = spaces_[index].verdict;
+    message.has_verdict = !IsCompressed(calls_[index]) || HasVerdict(plan.key.codec);
     params->list.messages[params->list.count++] = message;
   }
   return OkStatus();
@@ -338,6 +337,10 @@ Status StreamExecutor::FindFailure() const {
     return Error(Code::kRemoteError,
                  "rank {}: {}: rank {} had a failure, in this call or before it", comm_.rank(),
                  call, failure->peer);
+  }
+  if (failure->kind == kernels::cuda::kFlagUnfit) {
+    return Error(Code::kCorrupt, "rank {}: {}: rank {} sent flags that do not fit such a call",
+                 comm_.rank(), call, failure->peer);
   }
   const std::string difference =
       expected.ok() ? DescribeDifference(expected.value().call, received.value().call) : "";

@@ -22,7 +22,7 @@ struct TurnWords {
 // The outcome of one call. In pinned memory, followed by the checksums of StreamTurns::held.
 struct CallWords {
   alignas(64) uint32_t verdict = 0;   // written by kernels (kernels::cuda::Verdict)
-  uint64_t age = 0;                   // copied from the compressor's words when the call begins
+  uint64_t age = 0;                   // copied from AgeOnDevice when the call begins
   alignas(64) uint32_t decision = 0;  // written by the host (CallVerdict)
 };
 

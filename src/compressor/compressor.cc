@@ -122,6 +122,7 @@ Status Compressor::Refresh() {
   age_ = words.age;
   nonfinite_calls_ = words.nonfinite_calls;
   residual_resets_ = words.residual_resets;
+  nonfinite_blocks_ = words.nonfinite_blocks;
   return OkStatus();
 }
 
@@ -132,7 +133,8 @@ Status Compressor::Publish() {
                                                 .epoch = epoch_,
                                                 .age = age_,
                                                 .nonfinite_calls = nonfinite_calls_,
-                                                .residual_resets = residual_resets_};
+                                                .residual_resets = residual_resets_,
+                                                .nonfinite_blocks = nonfinite_blocks_};
   return CopyNow(*config_.devices, words_.location().device, words_.data(), &words, sizeof(words));
 }
 

@@ -66,8 +66,8 @@ class Compressor {
   size_t worker_elements() const { return HasFeedback(config_.kind) ? config_.elements() : 0; }
   size_t server_elements() const { return has_server_residual() ? config_.server_elements : 0; }
 
-  // Results per unit of the server residual. Servers of sums work on means where signs travel, which
-  // they multiply by the number of ranks afterwards, and on sums otherwise.
+  // Results per unit of the server residual. Servers of sums work on means where signs travel,
+  // which they multiply by the number of ranks afterwards, and on sums otherwise.
   float server_unit(ReduceOp op, size_t ranks) const {
     return op == ReduceOp::kSum && !IsLowBit(config_.kind) ? static_cast<float>(ranks) : 1.0f;
   }
@@ -114,6 +114,7 @@ class Compressor {
   // Residuals that a call without results zeroes, because they have a single generation.
   std::array<std::span<std::byte>, 2> ResidualsToReset() const;
   const uint64_t* age_on_device() const { return &words()->age; }
+  const uint64_t* epoch_on_device() const { return &words()->epoch; }
   kernels::cuda::CompressorWords* words() const {
     return reinterpret_cast<kernels::cuda::CompressorWords*>(words_.data());
   }

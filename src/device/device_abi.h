@@ -17,8 +17,8 @@ namespace onebit {
 inline constexpr char kDeviceLibrary[] = "libonebit-cuda.so";
 inline constexpr char kDeviceSymbol[] = "onebitDeviceGet";
 
-// Changes with every change of this file or of kernels/cuda/params.h.
-inline constexpr uint32_t kDeviceAbiVersion = 4;
+// Changes with every change of this file or of kernels/cuda/*params.h.
+inline constexpr uint32_t kDeviceAbiVersion = 5;
 
 // The kind of memory that a pointer points to.
 enum class MemoryKind : uint32_t {

@@ -124,7 +124,6 @@ TEST_F(CompressorConfigTest, LowBitCodecsHaveLimitsOfTheirOwn) {
   ExpectRefused(with(onebitCodecInt2, [](auto& c) { c.scaleRule = onebitScaleL2; }), "scaleRule",
                 "0");
   ExpectRefused(with(onebitCodecInt8Stochastic, [](auto&) {}), "mode", "1");
-  ExpectRefused(with(onebitCodecFp4, [](auto& c) { c.memory = onebitMemoryDevice; }), "codec", "1");
   for (const int codec : {-1, 6}) {
     ExpectRefused([&](auto& c) { c.codec = codec; }, "codec", std::to_string(codec));
   }

@@ -17,6 +17,7 @@ struct DeviceCase {
   onebitCollective_t collective = onebitCollectiveAllReduce;
   bool is_dense = false;
   onebitMode_t mode = onebitModeEf;
+  onebitCodec_t codec = onebitCodecSign;
   onebitDataType_t type = onebitFloat32;
   onebitRedOp_t op = onebitAvg;
   onebitScaleRule_t rule = onebitScaleL2;
@@ -39,6 +40,8 @@ struct DeviceRecord {
   std::vector<std::byte> state;                 // onebitStateRank after them; empty if dense
   uint64_t epoch = 0;
   uint64_t nonfinite_calls = 0;
+  uint64_t nonfinite_blocks =
+      0;                    // with onebitModePlain only, where they are no other rank's affair
   uint64_t wire_bytes = 0;  // sent by the communicator
 };
 // Describes the differences, except in bytes sent, which include other calls; "" if there are none.

@@ -17,6 +17,32 @@ constexpr onebitCollective_t kCollectives[] = {
     onebitCollectiveAllReduce, onebitCollectiveReduceScatter, onebitCollectiveAllGather,
     onebitCollectiveAllToAll, onebitCollectiveAllToAllv};
 
+struct Codec {
+  onebitCodec_t codec;
+  int32_t row;  // a block for an all-to-all-v
+};
+constexpr Codec kLowBitCodecs[] = {{onebitCodecFp4, 10},
+                                   {onebitCodecInt8, 7},
+                                   {onebitCodecUint8mm, 33},
+                                   {onebitCodecInt2, 36},
+                                   {onebitCodecInt8Stochastic, 5}};
+
+// Calls add(case) with each codec and each mode that it has in this collective.
+template <typename Add>
+void ForEachLowBit(onebitCollective_t collective, const Add& add) {
+  for (const Codec& codec : kLowBitCodecs) {
+    const bool is_all_to_all_v = collective == onebitCollectiveAllToAllv;
+    for (const onebitMode_t mode : {onebitModePlain, onebitModeEf}) {
+      const bool has_feedback = codec.codec != onebitCodecInt8Stochastic && !is_all_to_all_v;
+      if (mode == onebitModeEf && !has_feedback) continue;
+      add(DeviceCase{.collective = collective,
+                     .mode = mode,
+                     .codec = codec.codec,
+                     .block = is_all_to_all_v ? codec.row : 96});
+    }
+  }
+}
+
 }  // namespace
 
 Cases CasesOfEveryCollective() {
@@ -135,6 +161,65 @@ Cases CasesOfNonfiniteValues() {
                        .calls = 4,
                        .nonfinite_call = 1});
     }
+  }
+  return cases;
+}
+
+Cases CasesOfLowBitCodecs() {
+  Cases cases;
+  for (const onebitCollective_t collective : kCollectives) {
+    ForEachLowBit(collective, [&](DeviceCase one) {
+      one.type = kTypes[cases.size() % 3];
+      one.op = cases.size() % 2 == 0 ? onebitAvg : onebitSum;
+      one.count = collective == onebitCollectiveAllReduce ? 20'001 : 3001;  // two exchanges
+      cases.push_back(one);
+    });
+  }
+  return cases;
+}
+
+Cases CasesOfLowBitOptions() {
+  Cases cases;
+  ForEachLowBit(onebitCollectiveAllReduce, [&](DeviceCase one) {
+    one.count = 1003;  // so small that it takes one exchange
+    one.has_mask = cases.size() % 2 == 0;
+    cases.push_back(one);
+    one.is_transactional = false;
+    one.residual = onebitBfloat16;
+    one.block = 8192;
+    one.count = 40'000;
+    one.shift_elements = 1;
+    cases.push_back(one);
+  });
+  for (const onebitCollective_t collective : kChunked) {
+    cases.push_back({.collective = collective,
+                     .codec = onebitCodecFp4,
+                     .block = 128,
+                     .has_mask = true,
+                     .count = 1003});
+    if (collective == onebitCollectiveAllToAll) continue;
+    cases.push_back({.collective = collective,
+                     .codec = onebitCodecInt2,
+                     .block = 32,
+                     .count = 3001,
+                     .is_in_place = true});
+  }
+  for (const size_t count : {0, 1, 7, 8, 65, 511}) {
+    cases.push_back({.codec = onebitCodecUint8mm, .block = 32, .count = count});
+  }
+  return cases;
+}
+
+Cases CasesOfLowBitNonfiniteValues() {
+  Cases cases;
+  for (const onebitCollective_t collective : kCollectives) {
+    ForEachLowBit(collective, [&](DeviceCase one) {
+      one.is_transactional = cases.size() % 2 == 0;
+      one.count = 5000;
+      one.calls = 4;
+      one.nonfinite_call = 1;
+      cases.push_back(one);
+    });
   }
   return cases;
 }

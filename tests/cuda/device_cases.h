@@ -18,5 +18,9 @@ std::vector<DeviceCase> CasesOfMasksAndResidualTypes();
 std::vector<DeviceCase> CasesOfCountsAndAlignments();
 std::vector<DeviceCase> CasesInPlace();
 std::vector<DeviceCase> CasesOfNonfiniteValues();
+// Each codec but that of signs: every collective and mode, then what else may differ.
+std::vector<DeviceCase> CasesOfLowBitCodecs();
+std::vector<DeviceCase> CasesOfLowBitOptions();
+std::vector<DeviceCase> CasesOfLowBitNonfiniteValues();
 
 }  // namespace onebit::testing

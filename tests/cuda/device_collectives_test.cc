@@ -80,6 +80,23 @@ TEST_P(DeviceCollectivesTest, ValuesThatAreNotFiniteAreHandledAsOnTheHost) {
   for (const DeviceCase& one : CasesOfNonfiniteValues()) Expect(one);
 }
 
+TEST_P(DeviceCollectivesTest, LowBitCodecsAreThoseOfTheHost) {
+  for (const DeviceCase& one : CasesOfLowBitCodecs()) Expect(one);
+}
+
+TEST_P(DeviceCollectivesTest, LowBitCodecsWithOptionsAreThoseOfTheHost) {
+  for (const DeviceCase& one : CasesOfLowBitOptions()) Expect(one);
+  for (const int ranks : {1, 2, 5}) {
+    Expect({.codec = onebitCodecInt8, .block = 256, .count = 9001}, ranks);
+    Expect({.mode = onebitModePlain, .codec = onebitCodecInt8Stochastic, .block = 64, .count = 901},
+           ranks);
+  }
+}
+
+TEST_P(DeviceCollectivesTest, LowBitBlocksThatAreNotFiniteAreHandledAsOnTheHost) {
+  for (const DeviceCase& one : CasesOfLowBitNonfiniteValues()) Expect(one);
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports, DeviceCollectivesTest,
                          ::testing::Values(Over::kLocal, Over::kNccl),
                          [](const auto& info) { return NameOf(info.param); });

@@ -21,6 +21,7 @@ struct CallKind {
   onebitCollective_t collective = onebitCollectiveAllReduce;
   onebitDataType_t type = onebitFloat32;
   onebitMode_t mode = onebitModeEf;
+  onebitCodec_t codec = onebitCodecSign;
   int32_t block = 4096;
   int32_t residual_type = onebitFloat32;
   int32_t transactional = 1;
@@ -66,6 +67,22 @@ std::vector<CallKind> RandomKinds(size_t calls, unsigned seed) {
   return kinds;
 }
 
+// The same with another codec in most of them, but none that rounds at random: its draws depend on
+// the compressor.
+std::vector<CallKind> RandomLowBitKinds(size_t calls, unsigned seed) {
+  std::vector<CallKind> kinds = RandomKinds(calls, seed);
+  std::mt19937 random(seed + 77);
+  constexpr onebitCodec_t kCodecs[] = {onebitCodecFp4, onebitCodecInt8, onebitCodecUint8mm,
+                                       onebitCodecInt2};
+  constexpr int32_t kBlocks[] = {32, 256, 4096};
+  for (CallKind& kind : kinds) {
+    if (random() % 5 == 0) continue;
+    kind.codec = kCodecs[random() % 4];
+    kind.block = kBlocks[random() % 3];
+  }
+  return kinds;
+}
+
 // The compressors and buffers of some calls on one rank.
 class Calls {
  public:
@@ -76,6 +93,7 @@ class Calls {
       config.memory = onebitMemoryDevice;
       config.mode = kind.mode;
       config.collective = kind.collective;
+      config.codec = kind.codec;
       config.block = kind.block;
       config.residualType = kind.residual_type;
       config.transactional = kind.transactional;
@@ -177,6 +195,11 @@ void ExpectAsAlone(Over over, unsigned seed, const std::vector<CallKind>& kinds)
 TEST_P(DeviceGroupsTest, CallsOfAllKindsComeOutAsAlone) {
   const auto [over, seed] = GetParam();
   ExpectAsAlone(over, seed, RandomKinds(40, seed));
+}
+
+TEST_P(DeviceGroupsTest, CallsOfAllCodecsComeOutAsAlone) {
+  const auto [over, seed] = GetParam();
+  ExpectAsAlone(over, seed, RandomLowBitKinds(40, seed));
 }
 
 // 256 pieces fit into a launch, and three of them have one scale together.

@@ -106,6 +106,13 @@ TEST_P(LaunchesTest, AreAtMostTenPerCallForAnyNumberOfRanks) {
   EXPECT_LE(LaunchesOf(over, ranks, 4096), 10u);
 }
 
+TEST_P(LaunchesTest, AreAtMostTenPerCallWithLowBitCodes) {
+  const auto [over, ranks] = GetParam();
+  onebitCompressorConfig_t config = kConfig;
+  config.codec = onebitCodecFp4;
+  EXPECT_LE(LaunchesOf(over, ranks, 4096, {config}), 10u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, LaunchesTest,
                          ::testing::Combine(::testing::Values(Over::kLocal, Over::kNccl),
                                             ::testing::Values(2, 8, 32, 64)),
@@ -139,6 +146,17 @@ TEST_P(GroupTest, TakesTenLaunchesAndOneForEach256Pieces) {
   const auto [over, ranks, calls] = GetParam();
   const std::vector<onebitCompressorConfig_t> configs(static_cast<size_t>(calls), kConfig);
   EXPECT_LE(LaunchesOf(over, ranks, 512, configs), Limit(over, ranks, calls));
+}
+
+// Of low-bit pieces, 224 fit into a launch.
+TEST_P(GroupTest, WithLowBitCodesTakesTenLaunchesAndOneForEach224Pieces) {
+  const auto [over, ranks, calls] = GetParam();
+  onebitCompressorConfig_t config = kConfig;
+  config.codec = onebitCodecInt8;
+  const std::vector<onebitCompressorConfig_t> configs(static_cast<size_t>(calls), config);
+  const uint64_t pieces = static_cast<uint64_t>(calls) * (2 * static_cast<uint64_t>(ranks) + 1);
+  EXPECT_LE(LaunchesOf(over, ranks, 512, configs),
+            Limit(over, ranks, calls) + pieces / 224 - pieces / 256);
 }
 
 INSTANTIATE_TEST_SUITE_P(Calls, GroupTest,

@@ -86,6 +86,12 @@ TEST(NcclRanksTest, CountsAndAlignmentsAreThoseOfTheHost) {
   ExpectCasesOfTheHost(CasesOfCountsAndAlignments());
 }
 
+TEST(NcclRanksTest, LowBitCodecsAreThoseOfTheHost) {
+  ExpectCasesOfTheHost(CasesOfLowBitCodecs());
+  ExpectCasesOfTheHost(CasesOfLowBitOptions());
+  ExpectCasesOfTheHost(CasesOfLowBitNonfiniteValues());
+}
+
 TEST(NcclRanksTest, InPlaceIsThatOfTheHost) { ExpectCasesOfTheHost(CasesInPlace()); }
 
 TEST(NcclRanksTest, NonfiniteValuesAreHandledAsOnTheHost) {

@@ -6,10 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "kernels/kernels.h"
 #include "kernels/lamb.h"
+#include "kernels/low_bit.h"
 #include "kernels/optimizer.h"
 #include "kernels/zero_one.h"
 #include "tests/kernels/cuda_launch.h"
@@ -27,12 +30,19 @@ constexpr uint32_t kFirst = 6;
 
 constexpr uint32_t kSecond = 0x80000001u;
 
-void SetResidual(const void* in, void* out, cuda::Piece* piece) {
-  if (in == nullptr) return;
+// Returns true if the second generation is the one to read.
+template <class PieceType>
+bool SetGenerations(const void* in, void* out, PieceType* piece) {
   void* const read = const_cast<void*>(in);
   const bool is_second = out != nullptr && NextChoice() % 2 == 0;
   piece->residuals[0] = is_second ? out : read;
   piece->residuals[1] = is_second || out == nullptr ? read : out;
+  return is_second;
+}
+
+void SetResidual(const void* in, void* out, cuda::Piece* piece) {
+  if (in == nullptr) return;
+  const bool is_second = SetGenerations(in, out, piece);
   piece->current = is_second ? &kSecond : NextChoice() % 2 == 0 ? &kFirst : nullptr;
 }
 
@@ -165,6 +175,149 @@ double SumIn(cuda::Kernel kernel, const void* values, DataType type, size_t coun
   Launch(kernel, p);
   Launch(cuda::Kernel::kFinishSum, p);
   return sum;
+}
+
+// ---- Low-bit packets
+
+// A packet in one piece of memory that ends at a guard page, but for a byte that aligns its scales.
+// The case's piece is its last part.
+class PlacedPacket {
+ public:
+  PlacedPacket(LowBitFormat format, size_t count)
+      : format_(format),
+        count_(count),
+        blocks_(BlockCount(count, format.block)),
+        scales_before_(count == 0 ? 0 : NextChoice() % 3),
+        elements_before_(8 * (NextChoice() % 3)),
+        bytes_((ScaleBytes(format.codec, scale_count()) +
+                CodeBytes(format.codec, elements_before_ + count) + 1) /
+               2 * 2),
+        memory_(bytes_ + 1),
+        packet_(memory_.Place(std::vector<uint8_t>(bytes_, 0xEE), Edge::kHigh)) {}
+
+  size_t scale_count() const { return scales_before_ + blocks_; }
+  size_t bytes() const { return bytes_; }
+  uint8_t* data() { return packet_; }
+
+  void SetPart(cuda::LowBitPiece* piece) {
+    piece->packet = reinterpret_cast<std::byte*>(packet_);
+    piece->scale = static_cast<uint32_t>(scales_before_);
+    piece->scale_count = static_cast<uint32_t>(scale_count());
+    piece->element = elements_before_;
+  }
+
+  void Fill(const LowBitPacketView& from) {
+    if (count_ == 0) return;
+    const LowBitPacket to = Part();
+    memcpy(to.scales, from.scales, 2 * blocks_);
+    if (HasMinimum(format_.codec)) memcpy(to.minimums, from.minimums, 2 * blocks_);
+    memcpy(to.codes, from.codes, CodeBytes(format_.codec, count_));
+  }
+
+  // Throws if the bytes around the part are not as they should be.
+  void CopyTo(const LowBitPacket& to) {
+    if (count_ == 0) return;
+    const LowBitPacket from = Part();
+    memcpy(to.scales, from.scales, 2 * blocks_);
+    if (HasMinimum(format_.codec)) memcpy(to.minimums, from.minimums, 2 * blocks_);
+    memcpy(to.codes, from.codes, CodeBytes(format_.codec, count_));
+    const size_t used = UsedScaleBytes(format_.codec, scale_count());
+    const size_t codes = ScaleBytes(format_.codec, scale_count());
+    for (size_t i = 0; i < bytes_; ++i) {
+      const bool is_padding = i >= used && i < codes;
+      const bool is_before = i < 2 * scales_before_ || (i >= codes && packet_ + i < from.codes);
+      if ((is_padding && packet_[i] != 0) || (is_before && packet_[i] != 0xEE)) {
+        throw std::runtime_error("byte " + std::to_string(i) + " of a packet");
+      }
+    }
+  }
+
+ private:
+  LowBitPacket Part() {
+    auto* const scales = reinterpret_cast<uint16_t*>(packet_) + scales_before_;
+    return {.scales = scales,
+            .minimums = HasMinimum(format_.codec) ? scales + scale_count() : nullptr,
+            .codes = packet_ + ScaleBytes(format_.codec, scale_count()) +
+                     CodeBytes(format_.codec, elements_before_)};
+  }
+
+  LowBitFormat format_;
+  size_t count_, blocks_, scales_before_, elements_before_, bytes_;
+  GuardedMemory memory_;
+  uint8_t* packet_;
+};
+
+// One piece, and what a launch says about it.
+class LowBitLaunch {
+ public:
+  cuda::LowBitPieceList List(size_t count, const uint8_t* mask, size_t tile_elements,
+                             const Draws& draws) {
+    cuda::LowBitPieceList list;
+    list.count = 1;
+    list.tiles = static_cast<uint32_t>(BlockCount(count, tile_elements));
+    cuda::LowBitPiece& piece = list.pieces[0];
+    piece.count = count;
+    piece.mask = mask;
+    piece.verdict = &verdict_;
+    piece.draws = draws;
+    piece.draws.epoch = ~draws.epoch;  // that of the words counts
+    words_.epoch = draws.epoch + (uint64_t{5} << 32);
+    piece.words = &words_;
+    return list;
+  }
+  void SetResidual(const void* in, void* out, cuda::LowBitPiece* piece) {
+    if (in != nullptr) words_.current = SetGenerations(in, out, piece) ? kSecond : kFirst;
+  }
+  LowBitResult Result() const {
+    return {.nonfinite_blocks = static_cast<size_t>(words_.nonfinite_blocks),
+            .is_finite = verdict_ == 0};
+  }
+
+ private:
+  cuda::CompressorWords words_;
+  uint32_t verdict_ = 0;
+};
+
+// Sets everything but the list.
+cuda::LowBitReduceParams ParamsOf(const LowBitReduceInput& in, LowBitFormat format,
+                                  const PlacedSources& sources) {
+  cuda::LowBitReduceParams p;
+  p.codec = format.codec;
+  p.block = static_cast<uint32_t>(format.block);
+  p.stride = sources.packets().stride;
+  p.rank = sources.packets().rank;
+  p.ranks = sources.packets().ranks;
+  p.output_type = in.output_type;
+  p.residual_type = in.residual_type;
+  p.is_sum = in.is_sum;
+  return p;
+}
+
+// The packets of all ranks, with the layout of `layout`, whose content changes.
+PlacedSources PlacePackets(const LowBitReduceInput& in, PlacedPacket* layout) {
+  return PlacedSources(in.ranks, layout->bytes(), 16, [&](size_t rank) {
+    layout->Fill(in.packets[rank]);
+    return std::vector<uint8_t>(layout->data(), layout->data() + layout->bytes());
+  });
+}
+
+// Puts the packets of a reduction and its destination into the only piece of a list.
+void SetPackets(const PlacedSources& sources, PlacedPacket* out, cuda::LowBitPiece* piece) {
+  out->SetPart(piece);
+  piece->source = sources.packets().sources;
+  piece->own_source = sources.packets().own_source;
+}
+
+cuda::LowBitDecodeParams DecodeParamsOf(LowBitFormat format, DataType output_type, void* output,
+                                        const cuda::LowBitPieceList& list, PlacedPacket* packet) {
+  cuda::LowBitDecodeParams p;
+  p.codec = format.codec;
+  p.output_type = output_type;
+  p.block = static_cast<uint32_t>(format.block);
+  p.list = list;
+  p.list.pieces[0].values = output;
+  packet->SetPart(&p.list.pieces[0]);
+  return p;
 }
 
 LambNorms RunLamb(cuda::Kernel kernel, const LambUpdate& update) {
@@ -338,6 +491,76 @@ void RefreshVariance(const float* v, const void* input, DataType type, float inp
   Launch(
       cuda::Kernel::kRefreshVariance,
       cuda::RefreshVarianceParams{v, input, type, input_scale, beta2, one_minus_beta2, count, out});
+}
+
+LowBitResult LowBitCompress(const CompressInput& in, LowBitFormat format, const Draws& draws,
+                            LowBitPacket out) {
+  LowBitLaunch launch;
+  PlacedPacket packet(format, in.count);
+  cuda::LowBitCompressParams p;
+  p.codec = format.codec;
+  p.input_type = in.input_type;
+  p.value_type = in.scale_type;
+  p.residual_type = in.residual_type;
+  p.keeps_residual = in.residual_out != nullptr;
+  p.block = static_cast<uint32_t>(format.block);
+  p.list = launch.List(in.count, in.mask, format.block, draws);
+  p.list.pieces[0].values = const_cast<void*>(in.input);
+  packet.SetPart(&p.list.pieces[0]);
+  launch.SetResidual(in.residual_in, in.residual_out, &p.list.pieces[0]);
+  Launch(cuda::Kernel::kLowBitCompress, p);
+  packet.CopyTo(out);
+  return launch.Result();
+}
+
+LowBitResult LowBitReduce(const LowBitReduceInput& in, LowBitFormat format, const Draws& draws,
+                          LowBitPacket out) {
+  LowBitLaunch launch;
+  PlacedPacket packet(format, in.count);
+  const PlacedSources sources = PlacePackets(in, &packet);
+  memset(packet.data(), 0xEE, packet.bytes());
+  cuda::LowBitReduceParams p = ParamsOf(in, format, sources);
+  p.list = launch.List(in.count, in.mask, format.block, draws);
+  SetPackets(sources, &packet, &p.list.pieces[0]);
+  launch.SetResidual(in.residual_in, in.residual_out, &p.list.pieces[0]);
+  Launch(cuda::Kernel::kLowBitReduce, p);
+  packet.CopyTo(out);
+  return launch.Result();
+}
+
+LowBitResult LowBitAverage(const LowBitReduceInput& in, LowBitFormat format, void* output) {
+  LowBitLaunch launch;
+  PlacedPacket packet(format, in.count);
+  const PlacedSources sources = PlacePackets(in, &packet);
+  cuda::LowBitReduceParams p = ParamsOf(in, format, sources);
+  p.list = launch.List(in.count, in.mask, kTensorSumBlock, {});
+  SetPackets(sources, &packet, &p.list.pieces[0]);
+  p.list.pieces[0].packet = nullptr;
+  p.list.pieces[0].values = output;
+  Launch(cuda::Kernel::kLowBitAverage, p);
+  return launch.Result();
+}
+
+LowBitResult LowBitAddDelta(const LowBitDeltaInput& in, LowBitFormat format, void* output) {
+  LowBitLaunch launch;
+  PlacedPacket packet(format, in.count);
+  packet.Fill(in.packet);
+  cuda::LowBitDecodeParams p = DecodeParamsOf(
+      format, in.output_type, output, launch.List(in.count, in.mask, kTensorSumBlock, {}), &packet);
+  launch.SetResidual(in.held_in, in.held_out, &p.list.pieces[0]);
+  Launch(cuda::Kernel::kLowBitAddDelta, p);
+  return launch.Result();
+}
+
+LowBitResult LowBitDecode(LowBitPacketView from, LowBitFormat format, size_t count,
+                          const uint8_t* mask, DataType output_type, void* output) {
+  LowBitLaunch launch;
+  PlacedPacket packet(format, count);
+  packet.Fill(from);
+  Launch(cuda::Kernel::kLowBitDecode,
+         DecodeParamsOf(format, output_type, output, launch.List(count, mask, kTensorSumBlock, {}),
+                        &packet));
+  return launch.Result();
 }
 
 }  // namespace cpu

@@ -89,6 +89,54 @@ void Place(Stage* stage, Kernel kernel, ReduceParamsOf<kPieces>* p) {
   Place(stage, &p->list, p->block, BytesOf(p->output_type), BytesOf(p->residual_type));
 }
 
+// Bytes up to the end of a piece's codes in its packet.
+size_t PacketBytesOf(const LowBitPiece& piece, LowBitCodec codec) {
+  if (piece.count == 0) return 0;
+  return ScaleBytes(codec, piece.scale_count) + CodeBytes(codec, piece.element + piece.count);
+}
+
+// Places what all low-bit kernels may use of a list, but for values and the packets of other ranks.
+template <unsigned kPieces>
+void Place(Stage* stage, LowBitPieceListOf<kPieces>* list, LowBitCodec codec,
+           size_t residual_bytes) {
+  for (LowBitPiece& piece : std::span(list->pieces).first(list->count)) {
+    stage->In(&piece.mask, BitBytes(piece.count));
+    for (void*& residual : piece.residuals) stage->InOut(&residual, residual_bytes * piece.count);
+    stage->InOut(&piece.words, sizeof(*piece.words));
+    stage->InOut(&piece.verdict, sizeof(*piece.verdict));
+    stage->In(&piece.decision, sizeof(*piece.decision));
+    stage->InOut(&piece.packet, PacketBytesOf(piece, codec));
+  }
+}
+
+template <unsigned kPieces>
+void Place(Stage* stage, Kernel, LowBitCompressParamsOf<kPieces>* p) {
+  for (LowBitPiece& piece : std::span(p->list.pieces).first(p->list.count)) {
+    stage->In(&piece.values, BytesOf(p->input_type) * piece.count);
+  }
+  Place(stage, &p->list, p->codec, BytesOf(p->residual_type));
+}
+
+template <unsigned kPieces>
+void Place(Stage* stage, Kernel, LowBitReduceParamsOf<kPieces>* p) {
+  for (LowBitPiece& piece : std::span(p->list.pieces).first(p->list.count)) {
+    SourcePackets packets = {piece.source, p->stride, piece.own_source, p->rank, p->ranks};
+    Place(stage, &packets, PacketBytesOf(piece, p->codec));
+    piece.source = packets.sources;
+    piece.own_source = packets.own_source;
+    stage->InOut(&piece.values, BytesOf(p->output_type) * piece.count);
+  }
+  Place(stage, &p->list, p->codec, BytesOf(p->residual_type));
+}
+
+template <unsigned kPieces>
+void Place(Stage* stage, Kernel, LowBitDecodeParamsOf<kPieces>* p) {
+  for (LowBitPiece& piece : std::span(p->list.pieces).first(p->list.count)) {
+    stage->InOut(&piece.values, BytesOf(p->output_type) * piece.count);
+  }
+  Place(stage, &p->list, p->codec, sizeof(float));
+}
+
 template <unsigned kPieces>
 void Place(Stage* stage, Kernel, FinishScaleParamsOf<kPieces>* p) {
   stage->In(&p->tile_sums, p->list.tiles * sizeof(TileSum));

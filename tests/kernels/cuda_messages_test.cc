@@ -175,6 +175,19 @@ TEST_F(CudaCheckTest, PassesOnThatAValueIsNotFinite) {
   EXPECT_EQ(failure_.state, 0u);
 }
 
+// A call without verdicts has no such flag.
+TEST_F(CudaCheckTest, RefusesTheFlagWhereItHasNoMeaning) {
+  for (Message& message : std::span(params_.list.messages).first(kMessages)) {
+    message.has_verdict = false;
+  }
+  RunCheck();
+  EXPECT_EQ(verdict_, 0u);
+  MessageHeader header = SomeHeader();
+  header.is_nonfinite = true;
+  Send(3, header);
+  ExpectFailure(13, kFlagUnfit);
+}
+
 TEST_F(CudaCheckTest, TellsWhichPeerHadAFailure) {
   MessageHeader header = SomeHeader();
   header.has_failed = true;
