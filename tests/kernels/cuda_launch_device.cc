@@ -95,17 +95,30 @@ size_t PacketBytesOf(const LowBitPiece& piece, LowBitCodec codec) {
   return ScaleBytes(codec, piece.scale_count) + CodeBytes(codec, piece.element + piece.count);
 }
 
+// The same for all pieces of a list that have this packet in common.
+template <unsigned kPieces, typename Pointer>
+size_t SharedPacketBytes(const LowBitPieceListOf<kPieces>& list, LowBitCodec codec,
+                         Pointer LowBitPiece::*member, const LowBitPiece& piece) {
+  size_t bytes = 0;
+  for (const LowBitPiece& other : std::span(list.pieces).first(list.count)) {
+    if (other.*member == piece.*member) bytes = std::max(bytes, PacketBytesOf(other, codec));
+  }
+  return bytes;
+}
+
 // Places what all low-bit kernels may use of a list, but for values and the packets of other ranks.
 template <unsigned kPieces>
 void Place(Stage* stage, LowBitPieceListOf<kPieces>* list, LowBitCodec codec,
            size_t residual_bytes) {
-  for (LowBitPiece& piece : std::span(list->pieces).first(list->count)) {
+  const LowBitPieceListOf<kPieces> original = *list;
+  for (unsigned i = 0; i < list->count; ++i) {
+    LowBitPiece& piece = list->pieces[i];
     stage->In(&piece.mask, BitBytes(piece.count));
     for (void*& residual : piece.residuals) stage->InOut(&residual, residual_bytes * piece.count);
     stage->InOut(&piece.words, sizeof(*piece.words));
     stage->InOut(&piece.verdict, sizeof(*piece.verdict));
     stage->In(&piece.decision, sizeof(*piece.decision));
-    stage->InOut(&piece.packet, PacketBytesOf(piece, codec));
+    stage->InOut(&piece.packet, SharedPacketBytes(original, codec, &LowBitPiece::packet, piece));
   }
 }
 
@@ -119,9 +132,10 @@ void Place(Stage* stage, Kernel, LowBitCompressParamsOf<kPieces>* p) {
 
 template <unsigned kPieces>
 void Place(Stage* stage, Kernel, LowBitReduceParamsOf<kPieces>* p) {
+  const LowBitPieceListOf<kPieces> original = p->list;
   for (LowBitPiece& piece : std::span(p->list.pieces).first(p->list.count)) {
     SourcePackets packets = {piece.source, p->stride, piece.own_source, p->rank, p->ranks};
-    Place(stage, &packets, PacketBytesOf(piece, p->codec));
+    Place(stage, &packets, SharedPacketBytes(original, p->codec, &LowBitPiece::own_source, piece));
     piece.source = packets.sources;
     piece.own_source = packets.own_source;
     stage->InOut(&piece.values, BytesOf(p->output_type) * piece.count);
