@@ -153,12 +153,16 @@ TEST_F(CudaLowBitPiecesTest, ReduceAndAverageEqualOneCallForEach) {
     for (size_t r = 0; r < ranks; ++r) {
       const LowBitPacketCase content =
           RandomLowBitPackets({codec, 32}, 1, layout.element_count, Numbers::kOrdinary, random_);
+      // Every piece starts a block, so there are more scales than blocks in as many elements.
+      const LowBitPacketCase scales =
+          RandomLowBitPackets({codec, 32}, 1, layout.scale_count * 32, Numbers::kOrdinary, random_);
       Bytes one(layout.shape().bytes());
       const LowBitPacket part = layout.PartOf(one, 0);
       const size_t scale_bytes = layout.scale_count * sizeof(uint16_t);
       if (layout.element_count != 0) {
-        memcpy(part.scales, content.scales[0].data(), scale_bytes);
-        if (HasMinimum(codec)) memcpy(part.minimums, content.minimums[0].data(), scale_bytes);
+        ASSERT_EQ(scales.scales[0].size(), layout.scale_count);
+        memcpy(part.scales, scales.scales[0].data(), scale_bytes);
+        if (HasMinimum(codec)) memcpy(part.minimums, scales.minimums[0].data(), scale_bytes);
         memcpy(part.codes, content.codes[0].data(), content.codes[0].size());
       }
       std::copy(one.begin(), one.end(), packets.begin() + static_cast<ptrdiff_t>(r * stride));
