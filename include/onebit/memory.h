@@ -31,14 +31,13 @@
  *   through pinned host memory. All computing of a call is on the stream when the call returns; in
  *   between, the stream waits for a thread of the communicator that moves the messages and makes no
  *   CUDA call. Dense calls are summed on the host. They pass through 16 MiB of pinned memory, in
- *   pieces of 8 MiB; two kinds pass whole and take more, which the communicator keeps: an
- *   all-to-all-v as much as both its buffers, and the dense calls of a group that travel together
- *   up to four times ONEBIT_GROUP_ELEMENTS elements, by default 16 MiB of float32, or 32 MiB if
- *   they are all-to-alls. A CUDA-aware MPI, too, copies device memory piece by piece where the
- *   network cannot reach it, but then in the calling thread. Such calls cannot be captured, and
- *   all calls of a group are on one stream. With mpi the thread needs MPI_THREAD_MULTIPLE. At most
- *   256 calls or groups of a communicator are in flight: one more waits for the first, as for a
- *   full queue of CUDA.
+ *   pieces of 8 MiB, or so many calls of a group at a time. Only an all-to-all-v passes whole and
+ *   takes as much as both its buffers, which the communicator keeps: other ranks do not know how
+ *   long it is. A CUDA-aware MPI, too, copies device memory piece by piece where the network cannot
+ *   reach it, but then in the calling thread. Such calls cannot be captured, and all calls of a
+ *   group are on one stream. With mpi the thread needs MPI_THREAD_MULTIPLE. At most 256 calls or
+ *   groups of a communicator are in flight: one more waits for the first, as for a full queue of
+ *   CUDA.
  *
  * One group cannot mix the two.
  *
@@ -62,8 +61,8 @@
  * - The buffers of a call and the residuals of its compressor are in the same memory. Calls on
  *   different streams are executed one after the other; the caller must order replays of graphs.
  * - Over a host transport some ranks may have their buffers of a call on a device and others on the
- *   host, except in a dense call that passes in pieces: its larger buffer, or in an all-to-all both
- *   together, have more than 8 MiB.
+ *   host, except in a dense call that passes in pieces, or dense calls of a group that together do:
+ *   their larger buffers, or in all-to-alls both, have more than 8 MiB.
  * - A call returns the errors that are known when it is made. An error of CUDA, or one that comes
  *   up later, puts the communicator out of use: onebitCommGetAsyncError reports it, and streams
  *   that wait continue with undefined output. A call that does not end within collectiveTimeoutMs

@@ -56,18 +56,13 @@ size_t DenseSlots::OutputParts(const CallRequest& request) const {
   return 0;
 }
 
-// Input and output share memory as in a call in place, which an all-to-all cannot be.
 size_t DenseSlots::BytesFor(const CallRequest& request, size_t count) const {
-  const size_t element_bytes = kernels::BytesOf(request.type);
   if (request.collective == Collective::kAllToAllv) {
     const BufferBytes bytes = BytesOf(request, comm_);
     return RoundUp(bytes.input, kCacheLine) + RoundUp(bytes.output, kCacheLine);
   }
-  const size_t parts = request.collective == Collective::kAllToAll ? 2 * ranks()
-                       : request.collective == Collective::kBroadcast
-                           ? 1  // also where it is only received
-                           : std::max(InputParts(request), OutputParts(request));
-  return RoundUp(parts * count * element_bytes, kCacheLine);
+  const PlanKey key = {.collective = request.collective, .type = request.type, .count = count};
+  return RoundUp(BufferBytesOf(key, ranks()), kCacheLine);
 }
 
 size_t DenseSlots::PieceCount(const CallRequest& request) const {

@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Pinned host memory through which dense calls on device memory pass over a host transport. Larger
-// calls pass piece by piece: while the host moves one piece, the stream copies the next.
+// calls pass piece by piece: while the host moves one piece, the stream copies the next. An
+// all-to-all-v passes whole, because only the two ranks of a pair know the length of its message:
+// there is no number of pieces that all ranks could agree on.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +32,7 @@ class DenseSlots {
   size_t PieceCount(const CallRequest& request) const;
   // Bytes that a call of this many elements takes.
   size_t BytesFor(const CallRequest& request, size_t count) const;
-  // Allocates: slots for pieces, or for calls that pass whole and take so many bytes together.
+  // Allocates: the slots, or more for an all-to-all-v that takes so many bytes.
   Status Reserve(size_t bytes);
   std::byte* slot(size_t index) const { return memory_.data() + index % kSlots * kSlotBytes; }
   std::byte* data() const { return memory_.data(); }

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/aligned_buffer.h"
 #include "collectives/plan_builder.h"
 
 namespace onebit {
@@ -126,18 +127,14 @@ GroupPlan MergePlans(std::vector<std::shared_ptr<const Plan>> calls, uint32_t ra
   return group;
 }
 
-GroupCut FirstCut(std::span<const PlanKey> keys, size_t ranks, uint64_t group_elements) {
+GroupCut FirstCut(std::span<const PlanKey> keys, size_t ranks, uint64_t group_elements,
+                  size_t most_dense_bytes) {
   GroupCut cut;
   uint64_t elements = 0;
-  const auto elements_of = [ranks](const PlanKey& key) {
-    const bool has_parts = key.collective == Collective::kReduceScatter ||
-                           key.collective == Collective::kAllGather ||
-                           key.collective == Collective::kAllToAll;
-    return has_parts ? key.count * ranks : key.count;
-  };
+  size_t dense_bytes = 0;
   const auto is_alone = [&](const PlanKey& key) {
     return group_elements == 0 || key.is_native || key.collective == Collective::kAllToAllv ||
-           elements_of(key) > group_elements;
+           ElementsOf(key, ranks) > group_elements;
   };
   while (cut.count < std::min(keys.size(), kMostCalls)) {
     const PlanKey& key = keys[cut.count];
@@ -145,9 +142,14 @@ GroupCut FirstCut(std::span<const PlanKey> keys, size_t ranks, uint64_t group_el
       cut.count = std::max<size_t>(cut.count, 1);
       break;
     }
-    elements += elements_of(key);
-    if (elements > kCutsPerCall * group_elements) break;
+    elements += ElementsOf(key, ranks);
+    if (key.codec == CodecKind::kDense) {
+      dense_bytes += RoundUp(BufferBytesOf(key, ranks), kCacheLine);
+    }
+    const bool is_full = elements > kCutsPerCall * group_elements || dense_bytes > most_dense_bytes;
+    if (is_full && cut.count != 0) break;
     ++cut.count;
+    if (is_full) break;
   }
   return cut;
 }

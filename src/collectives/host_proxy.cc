@@ -107,7 +107,7 @@ Status HostProxy::Prepare(std::span<const CallRequest> requests) {
   ONEBIT_TRY(CheckRequests(requests));
   Job& job = *FreeJob();
   CopyRequests(requests, &job);
-  plans_.PlanBatches(job.requests, &job.batches);
+  plans_.PlanBatches(job.requests, &job.batches, DenseSlots::kSlotBytes);
   AddParts(&job);
   ONEBIT_TRY(ReserveFor(&job));
   BindCalls(&job);

@@ -136,6 +136,21 @@ struct Plan {
   }
 };
 
+// Elements of the larger buffer of a call; 0 for an all-to-all-v, whose key has no counts.
+inline size_t ElementsOf(const PlanKey& key, size_t ranks) {
+  const bool has_parts = key.collective == Collective::kReduceScatter ||
+                         key.collective == Collective::kAllGather ||
+                         key.collective == Collective::kAllToAll;
+  return has_parts ? key.count * ranks : key.count;
+}
+
+// Bytes of both buffers of a call, or of the larger one where the call can be in place. Equal on
+// all ranks.
+inline size_t BufferBytesOf(const PlanKey& key, size_t ranks) {
+  const size_t buffers = key.collective == Collective::kAllToAll ? 2 : 1;
+  return buffers * ElementsOf(key, ranks) * kernels::BytesOf(key.type);
+}
+
 // Bytes of the element range in a dense buffer.
 inline Region DenseRegion(Space space, ElementRange elements, kernels::DataType type) {
   const size_t element_bytes = kernels::BytesOf(type);

@@ -68,8 +68,8 @@ void PlanCache::TakeCounts(const CallRequest& request) {
   ResizeAllToAllv(request.pairs, &plan);
 }
 
-void PlanCache::PlanBatches(std::span<const CallRequest> requests,
-                            std::vector<CallBatch>* batches) {
+void PlanCache::PlanBatches(std::span<const CallRequest> requests, std::vector<CallBatch>* batches,
+                            size_t most_dense_bytes) {
   batches->clear();
   keys_.clear();
   for (const CallRequest& request : requests) keys_.push_back(KeyOf(request, comm_));
@@ -79,9 +79,10 @@ void PlanCache::PlanBatches(std::span<const CallRequest> requests,
   for (size_t begin = 0; begin < requests.size(); begin += batches->back().cut.count) {
     const auto rest = std::span<const PlanKey>(keys_).subspan(begin);
     // Sends and receives come last in a group, and make progress together.
-    const size_t count = rest[0].is_pairs()
-                             ? rest.size()
-                             : FirstCut(WithoutPairs(rest), ranks, group_elements).count;
+    const size_t count =
+        rest[0].is_pairs()
+            ? rest.size()
+            : FirstCut(WithoutPairs(rest), ranks, group_elements, most_dense_bytes).count;
     CallBatch batch{.cut = {begin, count}, .plan = nullptr, .group = nullptr};
     if (count == 1) {
       batch.plan = PlanFor(requests[begin], keys_[begin]);

@@ -42,8 +42,10 @@ class PlanCache {
   // Sets the counts of an all-to-all-v in its plan, until the next one. Does nothing for other
   // calls. Never allocates.
   void TakeCounts(const CallRequest& request);
-  // Cuts a list of calls into batches, which run one after the other. All ranks cut alike.
-  void PlanBatches(std::span<const CallRequest> requests, std::vector<CallBatch>* batches);
+  // Cuts a list of calls into batches, which run one after the other. All ranks cut alike
+  // (FirstCut).
+  void PlanBatches(std::span<const CallRequest> requests, std::vector<CallBatch>* batches,
+                   size_t most_dense_bytes = SIZE_MAX);
 
  private:
   struct Entry {

@@ -55,6 +55,17 @@ TEST(GroupCutTest, PartsOfAllRanksCount) {
   EXPECT_EQ(FirstCut(keys, 5, 120).count, 1u);
 }
 
+TEST(GroupCutTest, BuffersOfDenseCallsHaveALimit) {
+  PlanKey compressed = DenseKey(100);
+  compressed.codec = CodecKind::kEf;
+  const PlanKey all_to_all = {.collective = Collective::kAllToAll, .count = 4};  // 128 bytes
+  const std::vector<PlanKey> keys = {DenseKey(16), compressed, all_to_all, DenseKey(16)};
+  EXPECT_EQ(FirstCut(keys, 4, 100, 256).count, 4u);
+  EXPECT_EQ(FirstCut(keys, 4, 100, 255).count, 3u);
+  EXPECT_EQ(FirstCut(keys, 4, 100, 191).count, 2u);
+  EXPECT_EQ(FirstCut(keys, 4, 100, 10).count, 1u) << "a call that is too large is alone";
+}
+
 TEST(GroupCutTest, ATableHasAnEnd) {
   EXPECT_EQ(Cut(std::vector<size_t>(10'000, 0), 100), (Cuts{4096, 4096, 1808}));
 }

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // When calls on a device allocate and free memory: never while a stream waits for a call.
 #include <barrier>
+#include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -108,47 +110,59 @@ INSTANTIATE_TEST_SUITE_P(Transports, DeviceMemoryTest, ::testing::Values(Over::k
 TEST(PinnedMemoryTest, OfDenseCallsHasALimit) {
   constexpr size_t kMiB = 1 << 20;
   constexpr size_t kSharedBytes = 64 << 10;
-  constexpr int kCallsInGroup = 8;  // of a quarter of what travels together, so two of them
+  constexpr size_t kCallsInGroup = 8;
   std::barrier all(2);
-  RunDeviceRanks(Over::kLocal, 2, [&](onebitComm_t comm, int) {
+  RunDeviceRanks(Over::kLocal, 2, [&](onebitComm_t comm, int rank) {
     const CudaStream stream;
-    const CudaBuffer from(40 * kMiB);
+    CudaBuffer from(40 * kMiB);
     const CudaBuffer to(40 * kMiB);
-    size_t limit = kSharedBytes;  // of each rank
-    const auto expect_at_most = [&](size_t more, const char* what) {
-      limit += more;
+    std::vector<float> values(10 * kMiB);
+    std::mt19937 random(static_cast<unsigned>(rank));
+    for (float& value : values) value = static_cast<float>(random() % 4096);
+    from.Write(std::as_bytes(std::span(values)));
+    const auto expect_a_limit = [&](const char* what) {
       stream.Synchronize();
       all.arrive_and_wait();
-      EXPECT_LE(onebitTestCudaAllocatedBytes(-1), 2 * limit) << what;
+      EXPECT_LE(onebitTestCudaAllocatedBytes(-1), 2 * (16 * kMiB + kSharedBytes)) << what;
       all.arrive_and_wait();
     };
-    ASSERT_EQ(onebitAllReduce(from.data(), to.data(), 10 * kMiB, onebitFloat32, onebitSum, nullptr,
-                              comm, stream.handle()),
-              onebitSuccess)
-        << LastError();
-    ASSERT_EQ(onebitAllToAll(from.data(), to.data(), 5 * kMiB, onebitFloat32, nullptr, comm,
-                             stream.handle()),
-              onebitSuccess)
-        << LastError();
-    expect_at_most(16 * kMiB, "single calls");
-    ASSERT_EQ(onebitGroupStart(), onebitSuccess);
-    for (int call = 0; call < kCallsInGroup; ++call) {
-      ASSERT_EQ(onebitAllReduce(from.data(), to.data(), kMiB, onebitFloat32, onebitSum, nullptr,
-                                comm, stream.handle()),
-                onebitSuccess)
-          << LastError();
-    }
-    ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << LastError();
-    expect_at_most(16 * kMiB, "a group of allreduces");
-    ASSERT_EQ(onebitGroupStart(), onebitSuccess);
-    for (int call = 0; call < kCallsInGroup; ++call) {
-      ASSERT_EQ(onebitAllToAll(from.data(), to.data(), kMiB / 2, onebitFloat32, nullptr, comm,
-                               stream.handle()),
-                onebitSuccess)
-          << LastError();
-    }
-    ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << LastError();
-    expect_at_most(32 * kMiB, "a group of all-to-alls");
+    // The calls alone, then in a group; with the sizes of a part and of a call's buffers.
+    const auto expect_equal = [&](size_t count, size_t elements, auto make) {
+      std::vector<std::byte> alone;
+      for (const bool is_group : {false, true}) {
+        if (is_group) {
+          ASSERT_EQ(onebitGroupStart(), onebitSuccess);
+        }
+        for (size_t call = 0; call < kCallsInGroup; ++call) {
+          const size_t offset = call * elements * sizeof(float);
+          ASSERT_EQ(make(static_cast<const std::byte*>(from.data()) + offset,
+                         static_cast<std::byte*>(to.data()) + offset, count),
+                    onebitSuccess)
+              << LastError();
+        }
+        if (is_group) {
+          ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << LastError();
+        }
+        expect_a_limit(is_group ? "a group" : "single calls");
+        if (is_group) {
+          EXPECT_TRUE(to.Read() == alone);
+        } else {
+          alone = to.Read();
+        }
+      }
+    };
+    // 32 MiB of which at most 16 would travel together, between ranks on hosts.
+    expect_equal(kMiB, kMiB, [&](const void* in, void* out, size_t count) {
+      return onebitAllReduce(in, out, count, onebitFloat32, onebitSum, nullptr, comm,
+                             stream.handle());
+    });
+    expect_equal(kMiB / 2, kMiB, [&](const void* in, void* out, size_t count) {
+      return onebitAllToAll(in, out, count, onebitFloat32, nullptr, comm, stream.handle());
+    });
+    // Each takes more than a slot.
+    expect_equal(5 * kMiB / 8, 5 * kMiB / 4, [&](const void* in, void* out, size_t count) {
+      return onebitAllToAll(in, out, count, onebitFloat32, nullptr, comm, stream.handle());
+    });
   });
 }
 
