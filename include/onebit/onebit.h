@@ -32,8 +32,8 @@
  *
  * Tiers, from what everybody needs to what few do. This file includes all but the last line.
  *
- *   this file   basic (join, compressor, collectives, end), communicators, compressors, recovery,
- *               diagnostics
+ *   this file   basic (join, compressor, collectives, end), communicators, recovery, diagnostics
+ *   compressors.h  counters, reset, masks and weights of compressors
  *   parts.h     reduce-scatter, all-gather, all-to-all
  *   group.h     many collectives in few messages
  *   stream.h    calls that run while the caller computes
@@ -634,59 +634,6 @@ ONEBIT_API onebitResult_t onebitCommSplit(onebitComm_t comm, int color, int key,
  */
 ONEBIT_API onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_t* stats);
 
-/* ================================================================================= Compressors */
-
-/** Counters and facts of a compressor. */
-typedef struct {
-  size_t size;    /* sizeof(onebitCompressorStats_t) as the caller was compiled; input */
-  uint64_t epoch; /* calls that committed new residuals (without feedback: successful calls) */
-  uint64_t nonfinite_calls; /* calls that met a NaN or infinity and changed nothing */
-  uint64_t residual_resets; /* residuals lost, by Reset or by an error or NaN when not
-                               transactional */
-  uint64_t residual_bytes;  /* memory held for residuals */
-  uint32_t exchanges; /* exchanges per call: 1 (small tensors; low-bit codes without feedback but in
-                         an allreduce; sends and receives) or 2; except in an allreduce the second
-                         one carries headers only */
-  uint32_t segments;  /* pieces of a chunk that travel on their own */
-  uint64_t wire_bytes;       /* bytes this rank sends per call, headers included (exact; in an
-                                all-gather with onebitModeEf about every 16th call sends 8 more to
-                                each rank; in an all-to-all-v those of the last call; for sends and
-                                receives those of a send) */
-  uint64_t is_detached;      /* 1 if its communicator was destroyed and it was not rebound */
-  uint64_t lost_elements;    /* server residual elements set to 0 by a rebind, because the rank that
-                                held them was gone */
-  uint64_t nonfinite_blocks; /* blocks of low-bit codes with a NaN or infinity that this rank has
-                                compressed or decoded; with onebitModePlain only they become NaN */
-} onebitCompressorStats_t;
-
-/**
- * Sets all residuals to zero and forgets the op of earlier calls. residual_resets counts it if any
- * call had committed.
- *
- * Local: call it on all ranks between the same two calls. With one exchange the next call reports
- * onebitMismatch if some ranks did not.
- *
- * Thread safety: one thread at a time per compressor.
- */
-ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
-
-/**
- * Replaces the mask. The next call drops the residuals of elements that leave.
- *
- * Local: call it on all ranks between the same two calls, with equal masks.
- *
- * @param mask As in the configuration (a bit per element), copied; NULL: all elements take part.
- * @return onebitInvalidUsage  also: `mask` is not NULL, but the compressor is for an all-to-all-v.
- *
- * Thread safety: one thread at a time per compressor.
- */
-ONEBIT_API onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor,
-                                                  const uint8_t* mask);
-
-/** Like onebitCommGetStats. Thread safety: one thread at a time per compressor. */
-ONEBIT_API onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
-                                                   onebitCompressorStats_t* stats);
-
 /* ==================================================================================== Recovery */
 
 /** Writes the error that put `comm` out of use, else onebitSuccess. Thread safety: any thread. */
@@ -787,6 +734,7 @@ typedef enum {
 } /* extern "C" */
 #endif
 
+#include "onebit/compressors.h"
 #include "onebit/group.h"
 #include "onebit/memory.h"
 #include "onebit/optim.h"

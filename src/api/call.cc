@@ -255,6 +255,12 @@ Status CheckCall(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op) {
 Status CheckRecordedOp(const ApiCall& call) {
   if (call.compressor == nullptr || !HasOp(call.request.collective)) return OkStatus();
   const Compressor& compressor = call.compressor->planned.compressor;
+  if (compressor.config().is_weighted && call.request.op != ReduceOp::kAvg) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} has a weight (onebitCompressorSetWeight): op must be "
+                 "onebitAvg",
+                 compressor.config().tensor_id);
+  }
   if (!compressor.op().has_value() || *compressor.op() == call.request.op) return OkStatus();
   return Error(Code::kInvalidUsage,
                "compressor of tensor {} was used with another op; onebitCompressorReset first",

@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Compressors of the C API.
+#include <cmath>
+
 #include "api/compressor_config.h"
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
@@ -113,6 +115,47 @@ Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
   return OkStatus();
 }
 
+Status SetWeight(onebitCompressor_t compressor, float weight) {
+  const onebit::Compressor& state = compressor->planned.compressor;
+  const onebit::Compressor::Config& config = state.config();
+  if (!(weight >= 0) || std::isinf(weight)) {
+    return Error(Code::kInvalidArgument, "weight is {}: it must be finite and not negative",
+                 weight);
+  }
+  if (!onebit::HasOp(config.collective)) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} is for {}: only ranks of an allreduce or a "
+                 "reduce-scatter have weights",
+                 config.tensor_id, onebit::NameOf(config.collective));
+  }
+  if (config.location.is_device()) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} is for {}: weights work on host memory only",
+                 config.tensor_id, Describe(config.location));
+  }
+  if (compressor->has_sync) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} serves a sync, whose steps have weights of their own",
+                 config.tensor_id);
+  }
+  if (state.op() == onebit::ReduceOp::kSum) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} was used with onebitSum, and weights need onebitAvg; "
+                 "onebitCompressorReset first",
+                 config.tensor_id);
+  }
+  onebitComm_t const comm = compressor->id.comm();
+  if (comm == nullptr) {
+    return Error(Code::kDetached,
+                 "compressor of tensor {}: its communicator was destroyed; rebind it with "
+                 "onebitCompressorRebind",
+                 config.tensor_id);
+  }
+  ONEBIT_TRY(comm->comm->Acquire());
+  const onebit::CommUse in_use(*comm->comm);
+  return comm->engine.SetWeight(weight == 0 ? 0 : weight, &compressor->planned);  // not -0
+}
+
 }  // namespace
 
 onebitResult_t onebitCompressorCreate(onebitCompressor_t* compressor, onebitComm_t comm,
@@ -174,6 +217,15 @@ onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor, const uint
   });
 }
 
+onebitResult_t onebitCompressorSetWeight(onebitCompressor_t compressor, float weight) {
+  return Guard([&]() -> Status {
+    if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+    return SetWeight(compressor, weight);
+  });
+}
+
 onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
                                         onebitCompressorStats_t* stats) {
   return Guard([&]() -> Status {
@@ -203,6 +255,7 @@ onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
         .is_detached = compressor->id.comm() == nullptr ? uint64_t{1} : 0,
         .lost_elements = state.lost_elements(),
         .nonfinite_blocks = state.nonfinite_blocks(),
+        .empty_rounds = state.empty_rounds(),
     };
     return onebit::CopyStats(&ours, sizeof(ours), stats);
   });

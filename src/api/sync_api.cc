@@ -84,6 +84,12 @@ Status Create(onebitSync_t* handle, onebitCompressor_t compressor,
                  "compressor of tensor {} was used with onebitSum; onebitCompressorReset first",
                  state.config().tensor_id);
   }
+  if (state.config().is_weighted) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} has a weight (onebitCompressorSetWeight), but the steps "
+                 "of a sync have weights of their own: make another compressor",
+                 state.config().tensor_id);
+  }
   if (compressor->has_sync) {
     return Error(Code::kInvalidUsage, "compressor of tensor {} has a sync already",
                  state.config().tensor_id);

@@ -48,8 +48,9 @@ enum Parameter : uint8_t {
   kOneExchange = 2,
   kReplicaBf16 = 4,
   kReplicaTransactional = 8,
+  kWeighted = 64,
   kSync = 128,
-  kKnownParameters = 15 | kSync,
+  kKnownParameters = 15 | kWeighted | kSync,
 };
 
 static_assert(std::endian::native == std::endian::little,
@@ -203,11 +204,12 @@ void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes) {
   Put<uint8_t>(out, kAtCodec, static_cast<uint8_t>(call.codec));
   Put<uint16_t>(out, kAtAlignment, call.chunk_alignment);
   Put<uint8_t>(out, kAtRule, RuleByte(call));
-  Put<uint8_t>(
-      out, kAtParameters,
-      (call.has_server_residual ? kServerResidual : 0) | (call.is_one_exchange ? kOneExchange : 0) |
-          (call.is_replica_bf16 ? kReplicaBf16 : 0) |
-          (call.is_replica_transactional ? kReplicaTransactional : 0) | (call.is_sync ? kSync : 0));
+  Put<uint8_t>(out, kAtParameters,
+               (call.has_server_residual ? kServerResidual : 0) |
+                   (call.is_one_exchange ? kOneExchange : 0) |
+                   (call.is_replica_bf16 ? kReplicaBf16 : 0) |
+                   (call.is_replica_transactional ? kReplicaTransactional : 0) |
+                   (call.is_weighted ? kWeighted : 0) | (call.is_sync ? kSync : 0));
   Put<uint16_t>(out, kAtSegment, header.segment);
   Put<uint16_t>(out, kAtSegmentCount, header.segment_count);
   Put<uint32_t>(out, kAtSum, header.payload_checksum.sum);
@@ -293,6 +295,7 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
       .replica_age = Get<uint8_t>(in, kAtReplicaAge),
       .mask_digest = Get<uint32_t>(in, kAtMaskDigest),
       .is_sync = (parameters & kSync) != 0,
+      .is_weighted = (parameters & kWeighted) != 0,
   };
   header.exchange = exchange;
   header.is_nonfinite = (flags & kNonfinite) != 0;
@@ -350,6 +353,7 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
           ? "age of what ranks hold of each other (calls since it was zero)"
           : "age of the server residual (calls since it was zero)",
       here.replica_age, there.replica_age);
+  add("weighted (onebitCompressorSetWeight)", here.is_weighted, there.is_weighted);
   add("sync", here.is_sync, there.is_sync);
   if (here.is_sync != there.is_sync) return text;
   const bool has_seed = here.low_bit == kernels::LowBitCodec::kInt8Stochastic;

@@ -59,6 +59,7 @@ struct CallDescriptor {
   // The call is a sync of src/sync, whose weight sum must be equal as well: mask_digest contains
   // its bits by xor.
   bool is_sync = false;
+  bool is_weighted = false;  // what ranks contribute has weights
 
   friend bool operator==(const CallDescriptor&, const CallDescriptor&) = default;
 };

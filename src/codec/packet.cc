@@ -47,7 +47,33 @@ Status CheckLowBitScales(std::span<const std::byte> packet, const PacketShape& s
   return OkStatus();
 }
 
+Status CheckWeight(std::span<const std::byte> packet, bool is_alone) {
+  uint32_t pattern;
+  std::memcpy(&pattern, packet.data(), sizeof(pattern));
+  if (!IsScale(pattern) || (is_alone && pattern != 0)) {
+    return Error(Code::kCorrupt, "the weight is {} ({:#010x})",
+                 is_alone ? "not 0, but no packet follows" : "negative or not finite", pattern);
+  }
+  for (size_t i = sizeof(pattern); i < kWeightBytes; ++i) {
+    if (packet[i] != std::byte{0}) {
+      return Error(Code::kCorrupt, "padding behind the weight is not 0 (byte {})", i);
+    }
+  }
+  return OkStatus();
+}
+
 }  // namespace
+
+float WeightOf(const std::byte* packet) {
+  float weight;
+  std::memcpy(&weight, packet, sizeof(weight));
+  return weight;
+}
+
+void SetWeight(float weight, std::byte* packet) {
+  std::memset(packet, 0, kWeightBytes);
+  std::memcpy(packet, &weight, sizeof(weight));
+}
 
 Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expected) {
   const auto actual = kernels::cpu::ChecksumOf(payload.data(), payload.size());
@@ -59,6 +85,12 @@ Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expec
 }
 
 Status CheckForm(std::span<const std::byte> packet, const PacketShape& shape) {
+  if (shape.is_weighted) {
+    const bool is_alone = packet.size() < shape.bytes();
+    ONEBIT_TRY(CheckWeight(packet, is_alone));
+    if (is_alone) return OkStatus();
+    packet = packet.subspan(kWeightBytes);
+  }
   ONEBIT_TRY(IsLowBit(shape.codec) ? CheckLowBitScales(packet, shape)
                                    : CheckSignScales(packet, shape));
   if (const size_t used = shape.element_count * shape.bits_per_element() % 8; used != 0) {
@@ -73,7 +105,8 @@ Status CheckForm(std::span<const std::byte> packet, const PacketShape& shape) {
 
 Status CheckPacket(std::span<const std::byte> packet, const PacketShape& shape, bool is_nonfinite,
                    kernels::Checksum expected) {
-  if (packet.size() != shape.bytes()) {
+  const bool is_absent = shape.is_weighted && packet.size() == kWeightBytes;
+  if (packet.size() != shape.bytes() && !is_absent) {
     return Error(Code::kCorrupt, "payload has {} bytes, {} were expected", packet.size(),
                  shape.bytes());
   }

@@ -21,9 +21,13 @@ struct PacketFormat {
   size_t block = 0;  // elements per scale; 0, for signs only: one scale for the tensor
   CodecKind codec = CodecKind::kSign;
   kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;
+  bool is_weighted = false;  // what a rank contributes has a weight (FORMAT.md, "Weights")
 
   kernels::LowBitFormat low_bit_format() const { return {low_bit, block}; }
 };
+
+// Bytes before a packet whose sender counts with a weight: the weight as fp32, and zeros.
+inline constexpr size_t kWeightBytes = 16;
 
 // The codec of a packet and its number of scales and elements, which determine its layout.
 struct PacketShape {
@@ -31,7 +35,9 @@ struct PacketShape {
   size_t element_count = 0;
   CodecKind codec = CodecKind::kSign;
   kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;
+  bool is_weighted = false;
 
+  constexpr size_t weight_bytes() const { return is_weighted ? kWeightBytes : 0; }
   // Scales, minimums and padding.
   constexpr size_t scale_bytes() const {
     if (!IsLowBit(codec)) return scale_count * sizeof(float);
@@ -44,14 +50,15 @@ struct PacketShape {
     return IsLowBit(codec) ? kernels::CodeBits(low_bit) : 1;
   }
   constexpr size_t bytes() const {
-    return scale_bytes() + (element_count * bits_per_element() + 7) / 8;
+    return weight_bytes() + scale_bytes() + (element_count * bits_per_element() + 7) / 8;
   }
 };
 
 // Shape of `element_count` elements of one chunk with one scale per block, or a single one if block
 // is 0. Without elements there is no scale.
 constexpr PacketShape ShapeOf(size_t element_count, const PacketFormat& format) {
-  PacketShape shape = {.codec = format.codec, .low_bit = format.low_bit};
+  PacketShape shape = {
+      .codec = format.codec, .low_bit = format.low_bit, .is_weighted = format.is_weighted};
   if (element_count == 0) return shape;
   shape.scale_count = format.block == 0 ? 1 : kernels::BlockCount(element_count, format.block);
   shape.element_count = element_count;
@@ -69,6 +76,7 @@ struct PacketView {
 };
 
 inline PacketView ViewOf(std::byte* packet, const PacketShape& shape) {
+  packet += shape.weight_bytes();
   return {reinterpret_cast<float*>(packet),
           reinterpret_cast<uint8_t*>(packet + shape.scale_bytes())};
 }
@@ -77,6 +85,7 @@ inline PacketView ViewOf(std::byte* packet, const PacketShape& shape) {
 // element begin at a byte.
 inline kernels::LowBitPacket LowBitViewOf(std::byte* packet, const PacketShape& shape,
                                           size_t scale = 0, size_t element = 0) {
+  packet += shape.weight_bytes();
   auto* const scales = reinterpret_cast<uint16_t*>(packet);
   return {
       .scales = scales + scale,
@@ -87,8 +96,13 @@ inline kernels::LowBitPacket LowBitViewOf(std::byte* packet, const PacketShape& 
 
 Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expected);
 
+// The weight before a packet.
+float WeightOf(const std::byte* packet);
+void SetWeight(float weight, std::byte* packet);
+
 // Checks the content of a packet that arrived intact: scales must be finite and not negative,
-// unused bits and padding 0. Without feedback, the scale of a low-bit block may be NaN.
+// unused bits and padding 0. Without feedback, the scale of a low-bit block may be NaN. A weight is
+// finite and not negative; if it is 0 the packet may be missing.
 Status CheckForm(std::span<const std::byte> packet, const PacketShape& shape);
 
 // Checks size, checksum and form of a received packet. The form of a packet that is flagged

@@ -22,8 +22,8 @@ Plan PlanAllReduceOneExchange(const PlanKey& key, uint32_t rank, uint32_t ranks)
   const Partition chunks = ChunksOf(key, ranks);
   PlanBuilder builder(key, rank, ranks, chunks);
   const ElementRange all{0, key.count};
-  const PacketShape mean_shape = WholeShape(chunks, ranks, key.packet_format());
-  PacketShape shape = mean_shape;
+  const PacketShape mean_shape = WholeShape(chunks, ranks, key.mean_format());
+  PacketShape shape = WholeShape(chunks, ranks, key.packet_format());
   if (key.block == 0) shape.scale_count = key.count == 0 ? 0 : 1;  // one worker scale per rank
 
   const auto [packets, stride] = builder.ReservePerRank(shape.bytes());
@@ -44,6 +44,7 @@ Plan PlanAllReduceOneExchange(const PlanKey& key, uint32_t rank, uint32_t ranks)
   reduce.sources = packets;
   reduce.stride = stride;
   reduce.own_source = compress.region.offset;
+  if (key.is_weighted) reduce.mean = builder.Reserve(key.count * sizeof(float)).offset;
   const uint32_t reduced = builder.Add(reduce, {compressed});
 
   for (uint32_t k = 1; k < ranks; ++k) {

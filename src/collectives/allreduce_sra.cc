@@ -41,19 +41,27 @@ class SraPlanner {
 
  private:
   ElementRange Elements(uint32_t chunk) const { return partition_.Segment(chunk, segment_); }
-  PacketShape Shape(uint32_t chunk) const {
-    return is_dense_ ? PacketShape{} : ShapeOf(Elements(chunk).count, key_.packet_format());
+  // Of a rank's packet in exchange 1, and of the packet of the mean.
+  PacketShape Shape(uint32_t chunk, const PacketFormat& format) const {
+    return is_dense_ ? PacketShape{} : ShapeOf(Elements(chunk).count, format);
   }
   // Bytes of a peer's piece of this rank's chunk, or of a chunk's packet.
   size_t PieceBytes(uint32_t chunk) const {
-    return is_dense_ ? Elements(chunk).count * kernels::BytesOf(key_.type) : Shape(chunk).bytes();
+    return is_dense_ ? Elements(chunk).count * kernels::BytesOf(key_.type)
+                     : Shape(chunk, key_.packet_format()).bytes();
   }
-  Step StepOf(StepKind kind, uint32_t chunk) const {
+  Step StepOf(StepKind kind, uint32_t chunk, const PacketFormat& format) const {
     return {.kind = kind,
             .segment = static_cast<uint16_t>(segment_),
             .chunk = chunk,
             .elements = Elements(chunk),
-            .shape = Shape(chunk)};
+            .shape = Shape(chunk, format)};
+  }
+  Step ScatterStep(StepKind kind, uint32_t chunk) const {
+    return StepOf(kind, chunk, key_.packet_format());
+  }
+  Step MeanStep(StepKind kind, uint32_t chunk) const {
+    return StepOf(kind, chunk, key_.mean_format());
   }
 
   // Other ranks' chunks come first, so that their owners can begin. Starting after this rank
@@ -64,7 +72,7 @@ class SraPlanner {
     if (!is_dense_) AddCompress();
     for (uint32_t k = 1; k < ranks_; ++k) {
       const uint32_t peer = (rank_ + k) % ranks_;
-      Step send = StepOf(StepKind::kSend, peer);
+      Step send = ScatterStep(StepKind::kSend, peer);
       send.peer = peer;
       if (is_dense_) {
         send.region = DenseRegion(Space::kInput, send.elements, key_.type);
@@ -92,7 +100,7 @@ class SraPlanner {
     }
     for (uint32_t k = 1; k <= ranks_; ++k) {
       const uint32_t chunk = (rank_ + k) % ranks_;
-      Step compress = StepOf(StepKind::kCompress, chunk);
+      Step compress = ScatterStep(StepKind::kCompress, chunk);
       compress.region = PacketRegion(chunk);
       compress.packet = first_packet_ + chunk;
       compress_[chunk] = builder_.Add(compress);
@@ -100,11 +108,11 @@ class SraPlanner {
   }
 
   Region PacketRegion(uint32_t chunk) const {
-    return {Space::kPackets, packets_ + chunk * stride_, Shape(chunk).bytes()};
+    return {Space::kPackets, packets_ + chunk * stride_, PieceBytes(chunk)};
   }
 
   void AddReduce() {
-    Step reduce = StepOf(StepKind::kReduce, rank_);
+    Step reduce = MeanStep(StepKind::kReduce, rank_);
     std::tie(reduce.sources, reduce.stride) = builder_.ReservePerRank(PieceBytes(rank_));
     if (is_dense_) {
       reduce.region = DenseRegion(Space::kOutput, reduce.elements, key_.type);
@@ -112,13 +120,15 @@ class SraPlanner {
       reduce.own_source = PacketRegion(rank_).offset;
       reduce.region = builder_.Reserve(reduce.shape.bytes());
       reduce.packet = builder_.NewPackets();
+      if (key_.is_weighted)
+        reduce.mean = builder_.Reserve(reduce.elements.count * sizeof(float)).offset;
     }
     reduce_ = builder_.Add(reduce, {compress_[rank_]});
     reduce_region_ = reduce.region;
     reduce_packet_ = reduce.packet;
     for (uint32_t k = 1; k < ranks_; ++k) {
       const uint32_t peer = (rank_ + k) % ranks_;
-      Step receive = StepOf(StepKind::kReceive, rank_);
+      Step receive = ScatterStep(StepKind::kReceive, rank_);
       receive.peer = peer;
       receive.region = {Space::kPackets, reduce.sources + peer * reduce.stride, PieceBytes(rank_)};
       builder_.AddDependency(reduce_, builder_.Add(receive));
@@ -128,14 +138,14 @@ class SraPlanner {
   void AddGather() {
     for (uint32_t k = 1; k < ranks_; ++k) {
       const uint32_t peer = (rank_ + k) % ranks_;
-      Step send = StepOf(StepKind::kSend, rank_);
+      Step send = MeanStep(StepKind::kSend, rank_);
       send.exchange = 2;
       send.peer = peer;
       send.region = reduce_region_;
       send.packet = reduce_packet_;
       builder_.Add(send, {reduce_});
 
-      Step receive = StepOf(StepKind::kReceive, peer);
+      Step receive = MeanStep(StepKind::kReceive, peer);
       receive.exchange = 2;
       receive.peer = peer;
       if (is_dense_) {
@@ -151,7 +161,7 @@ class SraPlanner {
   }
 
   void AddDecode(uint32_t chunk, Region packet, uint32_t after) {
-    Step decode = StepOf(StepKind::kDecode, chunk);
+    Step decode = MeanStep(StepKind::kDecode, chunk);
     decode.region = packet;
     // In place, the output of a chunk is the input of its compression.
     builder_.Add(decode, {after, compress_[chunk]});

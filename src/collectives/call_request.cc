@@ -120,6 +120,7 @@ CallDescriptor DescriptorOf(const CallRequest& request, const Comm& comm) {
   descriptor.has_server_residual =
       state.config().has_server_residual && key.collective == Collective::kAllReduce;
   descriptor.mask_digest = state.mask_digest();
+  descriptor.is_weighted = key.is_weighted;
   if (key.low_bit == kernels::LowBitCodec::kInt8Stochastic) AddDraws(key, state, &descriptor);
   if (HasReplica(key, state)) {
     descriptor.is_replica_bf16 = state.config().residual_type == kernels::DataType::kBf16;

@@ -26,6 +26,7 @@ AgreedValues ConfigurationOf(const Compressor& compressor) {
       {"transactional of the compressor", number(config.is_transactional)},
       {"the chunkAlignment of the compressor", number(config.chunk_alignment)},
       {"the serverResidual of the compressor", number(config.has_server_residual)},
+      {"weights of the compressor (onebitCompressorSetWeight)", number(config.is_weighted)},
       {"the mask of the compressor", number(compressor.mask_digest())},
   };
 }

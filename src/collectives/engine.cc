@@ -40,6 +40,7 @@ PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange, uint32_t n
       .chunk_alignment = has_alignment ? config.chunk_alignment : uint16_t{0},
       .root = config.collective == Collective::kSendRecv ? next_rank : 0,
       .count = config.count,
+      .is_weighted = config.is_weighted,
   };
 }
 
@@ -162,6 +163,17 @@ Result<Engine::NewBinding> Engine::PlanCompressor(const Compressor::Config& conf
       is_one_exchange ? config.count
                       : ChunksOf(plan->key, ranks).Chunk(static_cast<size_t>(comm_.rank())).count;
   return NewBinding{std::move(plan), served};
+}
+
+Status Engine::SetWeight(float weight, PlannedCompressor* planned) {
+  Compressor::Config config = planned->compressor.config();
+  if (!config.is_weighted) {
+    config.is_weighted = true;
+    ONEBIT_ASSIGN_OR_RETURN(NewBinding binding, PlanCompressor(config));
+    planned->plan = std::move(binding.plan);
+  }
+  planned->compressor.set_weight(weight);
+  return OkStatus();
 }
 
 Status Engine::ReserveDense(const CallRequest& request) {
@@ -323,8 +335,12 @@ Status Engine::EndCall(const CallRequest& request, const Call& call, Ending endi
     return OkStatus();
   }
   if (HasOp(request.collective)) state.set_op(request.op);
-  // For one rank the result is the input, so there is nothing to commit.
-  if (comm_.ranks() > 1) state.Commit();
+  if (state.is_empty_round()) {
+    state.CountEmptyRound();
+  } else if (comm_.ranks() >
+             1) {  // for one rank the result is the input: there is nothing to commit
+    state.Commit();
+  }
   compressor->prepared.reset();  // its prepared rebind had not succeeded everywhere
   return OkStatus();
 }

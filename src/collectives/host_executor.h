@@ -82,6 +82,7 @@ class HostExecutor {
   struct InFlight {
     MessageRequest request = nullptr;
     uint32_t step = 0;
+    size_t payload_bytes = 0;  // of a receive
   };
   // The next message from one peer.
   struct Inbound {
@@ -90,6 +91,7 @@ class HostExecutor {
     uint32_t step = kNoStep;           // header accepted, but the step may not run yet
     alignas(64) HeaderBytes header;
     MessageHeader decoded;
+    size_t payload_bytes = 0;
   };
 
   void Finish(uint32_t step, bool is_nonfinite);
@@ -113,7 +115,11 @@ class HostExecutor {
   }
   Status CheckHeader(uint32_t peer);
   Status Accept(uint32_t peer);
-  Status CompleteReceive(uint32_t step);
+  Status CompleteReceive(const InFlight& message);
+  // Packets of exchange 1 with weights, outside of a group: those of absent ranks have no more.
+  bool MayBeAbsent(const Step& message) const {
+    return !batch_.is_group() && plan_->key.is_weighted && message.exchange == 1;
+  }
   // Messages of groups: host_executor_groups.cc. Null in a group, whose messages have one checksum
   // each (Seal).
   kernels::Checksum* packet_checksums() { return batch_.is_group() ? nullptr : checksums_.data(); }

@@ -67,10 +67,12 @@ Result<bool> HostExecutor::StartSend(uint32_t index) {
   if (step.packet != kNoPacket) header.payload_checksum = checksums_[step.packet];
   HeaderBytes bytes;
   EncodeHeader(header, &bytes);
+  const bool is_absent = MayBeAbsent(step) && IsAbsent(batch_.calls[step.call]);
+  const size_t payload_bytes = is_absent ? kWeightBytes : step.region.bytes;
   MessageRequest request = nullptr;
   ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
                           endpoint_.Send(static_cast<int>(step.peer), bytes,
-                                         {batch_.Read(step), step.region.bytes}, &request));
+                                         {batch_.Read(step), payload_bytes}, &request));
   if (has_started) sending_.push_back({request, index});
   return has_started;
 }
@@ -108,7 +110,7 @@ Status HostExecutor::PollReceives(bool* has_moved) {
     receiving_.pop_back();
     ONEBIT_TRY(state.status());
     *has_moved = true;
-    ONEBIT_TRY(CompleteReceive(message.step));
+    ONEBIT_TRY(CompleteReceive(message));
   }
   return OkStatus();
 }
@@ -204,7 +206,10 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
                  header.segment, header.exchange);
   }
   messages_[inbound.step] = MessageState::kArrived;
-  if (const Step& step = plan_->steps[inbound.step]; size.payload_bytes != step.region.bytes) {
+  inbound.payload_bytes = size.payload_bytes;
+  const Step& step = plan_->steps[inbound.step];
+  if (size.payload_bytes != step.region.bytes &&
+      !(MayBeAbsent(step) && size.payload_bytes == kWeightBytes)) {
     return Error(Code::kCorrupt,
                  "rank {} sent {} payload bytes for segment {} of exchange {}, not {}", peer,
                  size.payload_bytes, header.segment, header.exchange, step.region.bytes);
@@ -215,22 +220,23 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
 Status HostExecutor::Accept(uint32_t peer) {
   Inbound& inbound = inbound_[peer];
   const Step& step = plan_->steps[inbound.step];
-  ONEBIT_TRY(endpoint_.Accept(inbound.request, {batch_.Write(step), step.region.bytes}));
+  ONEBIT_TRY(endpoint_.Accept(inbound.request, {batch_.Write(step), inbound.payload_bytes}));
   nonfinite_[inbound.step] = inbound.decoded.is_nonfinite ? 1 : 0;
   expected_[inbound.step] = inbound.decoded.payload_checksum;
-  receiving_.push_back({inbound.request, inbound.step});
+  receiving_.push_back({inbound.request, inbound.step, inbound.payload_bytes});
   inbound.request = nullptr;
   inbound.step = kNoStep;
   return OkStatus();
 }
 
-Status HostExecutor::CompleteReceive(uint32_t index) {
+Status HostExecutor::CompleteReceive(const InFlight& message) {
+  const uint32_t index = message.step;
   const Step& step = plan_->steps[index];
   const bool is_nonfinite = nonfinite_[index] != 0;
   if (batch_.is_group()) {
     ONEBIT_TRY(CheckGroupMessage(step, expected_[index]));
   } else if (CompressorOf(step) != nullptr) {
-    const std::span packet(batch_.Read(step), step.region.bytes);
+    const std::span packet(batch_.Read(step), message.payload_bytes);
     if (Status status = CheckPacket(packet, step.shape, is_nonfinite, expected_[index]);
         !status.ok()) {
       return Error(status.code(), "packet from rank {}, segment {} of exchange {}: {}", step.peer,

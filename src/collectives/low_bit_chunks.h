@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "collectives/batch.h"
 #include "kernels/low_bit.h"
@@ -33,6 +34,14 @@ void ForEachLowBitChunk(const Plan& plan, const Step& step, const Take& take) {
     if (elements.count != 0) take(LowBitChunk{chunk, elements, scale, elements.begin});
     scale += kernels::BlockCount(elements.count, plan.key.block);
   }
+}
+
+// Bytes between scales and codes would otherwise be those of a former call.
+inline void ClearPadding(const Call& call, const Step& step) {
+  const size_t used = step.shape.used_scale_bytes();
+  const size_t padding = step.shape.scale_bytes() - used;
+  std::byte* const scales = call.Write(step.region) + step.shape.weight_bytes();
+  if (padding != 0) std::memset(scales + used, 0, padding);
 }
 
 // The element of the server residual that belongs to the first one of a chunk.

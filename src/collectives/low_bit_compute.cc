@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/low_bit_compute.h"
 
-#include <cstring>
-
 #include "collectives/low_bit_chunks.h"
 
 namespace onebit {
@@ -28,13 +26,6 @@ LowBitResult ForEachChunk(const Call& call, const Step& step, const Take& take) 
   LowBitResult all;
   ForEachLowBitChunk(*call.plan, step, [&](const LowBitChunk& part) { Merge(take(part), &all); });
   return all;
-}
-
-// Bytes between scales and codes would otherwise be those of a former call.
-void ClearPadding(const Call& call, const Step& step) {
-  const size_t used = step.shape.used_scale_bytes();
-  const size_t padding = step.shape.scale_bytes() - used;
-  if (padding != 0) std::memset(call.Write(step.region) + used, 0, padding);
 }
 
 const float* AsFloats(const std::byte* residual) {

@@ -61,6 +61,8 @@ struct Step {
   size_t sources = 0;
   size_t stride = 0;
   size_t own_source = 0;
+  // Reduce of packets with weights: the weighted mean in fp32, in the packet space.
+  size_t mean = 0;
   uint32_t call = 0;              // in a group; kAllCalls for the group's own messages
   uint32_t dependency_count = 0;  // steps that must be done first
   uint32_t first_successor = 0;   // in Plan::successors
@@ -81,11 +83,14 @@ struct PlanKey {
   bool is_receive = false;       // the call is the receiving side of a pair of ranks
   size_t count = 0;              // as in headers; 0 in an all-to-all-v
   bool has_drift_check = false;  // an all-gather that compares estimates
+  bool is_weighted = false;      // the packets of exchange 1 begin with weights
   // Bytes before every message's region in the packet space, for the header if the transport has no
   // separate one.
   uint32_t header_room = 0;
 
-  PacketFormat packet_format() const { return {block, codec, low_bit}; }
+  // Of what is compressed first, and of what is compressed again by the rank that reduces it.
+  PacketFormat packet_format() const { return {block, codec, low_bit, is_weighted}; }
+  PacketFormat mean_format() const { return {block, codec, low_bit}; }
   // True for an all-gather whose packets change what all ranks hold of each other.
   bool is_delta() const { return collective == Collective::kAllGather && HasFeedback(codec); }
 

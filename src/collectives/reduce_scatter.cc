@@ -87,6 +87,9 @@ class ReduceScatterPlanner {
     reduce.region = planner_.OutputRegion(reduce);
     std::tie(reduce.sources, reduce.stride) = planner_.builder().ReservePerRank(bytes);
     if (!planner_.is_dense()) reduce.own_source = PacketRegion(rank).offset;
+    if (planner_.key().is_weighted) {
+      reduce.mean = planner_.builder().Reserve(reduce.elements.count * sizeof(float)).offset;
+    }
     const uint32_t reduced = planner_.Compute(reduce, {compress_[rank]});
     for (uint32_t k = 1; k < planner_.ranks(); ++k) {
       const uint32_t peer = planner_.Peer(k);

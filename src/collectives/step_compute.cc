@@ -20,9 +20,11 @@ void SetChecksum(const Call& call, const Region& region, uint32_t packet,
 }
 
 // The packet of each chunk, with one scale for the tensor.
+PacketShape ChunkShape(const Call& call, uint32_t chunk) {
+  return ShapeOf(call.plan->partition.Chunk(chunk).count, call.plan->key.packet_format());
+}
 Region ChunkPacket(const Call& call, const Step& step, uint32_t chunk) {
-  const size_t count = call.plan->partition.Chunk(chunk).count;
-  return {Space::kPackets, step.sources + chunk * step.stride, ShapeOf(count, 0).bytes()};
+  return {Space::kPackets, step.sources + chunk * step.stride, ChunkShape(call, chunk).bytes()};
 }
 
 // Packets of values that are not finite carry zeros, because the flag in the header suffices.
@@ -46,6 +48,11 @@ bool StepCompute::Run(const Call& call, const Step& step, bool is_nonfinite,
 }
 
 bool StepCompute::Compute(const Call& call, const Step& step) {
+  if (call.plan->key.is_weighted) {
+    if (step.kind == StepKind::kReduce) return weighted_.Reduce(call, step);
+    if (IsAbsent(call) && step.kind == StepKind::kCompress) return KeepResidual(call, step);
+    if (IsAbsent(call) && step.kind == StepKind::kCopy) return ClearOutput(call, step);
+  }
   if (IsLowBit(call.plan->key.codec) && step.kind != StepKind::kCopy) {
     return low_bit_.Run(call, step);
   }
@@ -78,8 +85,14 @@ void FinishPackets(const Call& call, const Step& step, bool is_finite,
   const bool makes_packets = step.kind == StepKind::kCompress ||
                              (step.kind == StepKind::kReduce && step.packet != kNoPacket);
   if (call.compressor == nullptr || !makes_packets) return;
-  const auto finish = [&](const Region& region, uint32_t packet) {
-    if (!is_finite) ClearPacket(call, region);
+  const bool is_contribution = step.kind == StepKind::kCompress;
+  const bool is_absent = is_contribution && IsAbsent(call);
+  const auto finish = [&](Region region, uint32_t packet) {
+    if (!is_finite || is_absent) ClearPacket(call, region);
+    if (is_contribution && call.plan->key.is_weighted) {
+      SetWeight(call.compressor->weight(), call.Write(region));
+    }
+    if (is_absent) region.bytes = kWeightBytes;
     SetChecksum(call, region, packet, checksums);
   };
   if (step.kind == StepKind::kCompress && step.chunk == kAllChunks && step.stride != 0) {
@@ -110,7 +123,7 @@ bool StepCompute::CompressTensor(const Call& call, const Step& step) {
   TensorSum sum;
   for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
     const ElementRange elements = plan.partition.Chunk(chunk);
-    const PacketView packet = ViewOf(call.Write(packet_of(chunk)), ShapeOf(elements.count, 0));
+    const PacketView packet = ViewOf(call.Write(packet_of(chunk)), ChunkShape(call, chunk));
     kernels::cpu::CompressSigns(InputOf(call, elements), packet.bits, &sum);
   }
   if (!sum.is_finite) return false;
@@ -118,7 +131,7 @@ bool StepCompute::CompressTensor(const Call& call, const Step& step) {
   for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
     const ElementRange elements = plan.partition.Chunk(chunk);
     if (elements.count == 0) continue;
-    *ViewOf(call.Write(packet_of(chunk)), ShapeOf(elements.count, 0)).scales = scale;
+    *ViewOf(call.Write(packet_of(chunk)), ChunkShape(call, chunk)).scales = scale;
     if (call.compressor->config().kind == CodecKind::kEf) {
       kernels::cpu::CompressResidual(InputOf(call, elements), scale);
     }

@@ -38,6 +38,7 @@ class Compressor {
     uint16_t chunk_alignment = 64;
     bool has_server_residual = true;
     uint32_t tensor_id = 0;
+    bool is_weighted = false;  // calls have weights (set_weight)
     // Elements of the server residual: this rank's chunk or all, as the collective decides.
     size_t server_elements = 0;
     Collective collective = Collective::kAllReduce;
@@ -171,6 +172,21 @@ class Compressor {
   std::optional<ReduceOp> op() const { return op_; }
   void set_op(ReduceOp op) { op_ = op; }
 
+  // What this rank counts for in the next calls: 0 if it is absent. 1 unless set.
+  void set_weight(float weight) {
+    config_.is_weighted = true;
+    weight_ = weight;
+  }
+  float weight() const { return weight_; }
+  // The sum of all ranks' weights in the call in progress, which its reduce steps set, maybe on
+  // several threads at once, but to the same number. A call without weight has no result to commit.
+  void set_weight_sum(float sum) {
+    std::atomic_ref(weight_sum_).store(sum, std::memory_order_relaxed);
+  }
+  bool is_empty_round() const { return config_.is_weighted && weight_sum_ == 0; }
+  void CountEmptyRound() { ++empty_rounds_; }
+  uint64_t empty_rounds() const { return empty_rounds_; }
+
   // Number that replicas of a server residual compare: 0 for a residual of zeros, otherwise the
   // count of calls that made it, modulo 255.
   uint8_t age() const { return AgeOf(age_); }
@@ -230,6 +246,9 @@ class Compressor {
   uint64_t nonfinite_blocks_ = 0;
   uint64_t residual_resets_ = 0;
   uint64_t lost_elements_ = 0;
+  uint64_t empty_rounds_ = 0;
+  float weight_ = 1;
+  float weight_sum_ = 1;
   bool lacks_results_ = false;
   bool has_failed_call_ = false;  // the last call failed; RollForward may still commit it
 };

@@ -137,5 +137,49 @@ TEST_F(LowBitPacketTest, MinimumsMayBeNegativeButNotInfinite) {
   EXPECT_EQ(Check(shape, With(shape, 6, 0x7fc0)).code(), Code::kCorrupt);
 }
 
+// A packet with a weight, or the weight alone.
+class WeightedPacketTest : public ::testing::Test {
+ protected:
+  WeightedPacketTest() : packet_(shape_.bytes()) { SetWeight(0.5f, packet_.data()); }
+
+  Code Check(size_t bytes) const {
+    const auto checksum = kernels::reference::ChecksumOf(packet_.data(), bytes);
+    return CheckPacket(std::span(packet_).first(bytes), shape_, false, checksum).code();
+  }
+
+  const PacketShape shape_ = ShapeOf(70, {.block = 64, .is_weighted = true});
+  std::vector<std::byte> packet_;
+};
+
+TEST_F(WeightedPacketTest, BeginsWith16Bytes) {
+  EXPECT_EQ(shape_.bytes(), 16 + 2 * 4 + 9u);
+  EXPECT_EQ(ShapeOf(0, {.block = 64, .is_weighted = true}).bytes(), 16u);
+  EXPECT_EQ(reinterpret_cast<std::byte*>(ViewOf(packet_.data(), shape_).scales),
+            packet_.data() + 16);
+  EXPECT_EQ(Check(shape_.bytes()), Code::kOk);
+  EXPECT_EQ(WeightOf(packet_.data()), 0.5f);
+}
+
+TEST_F(WeightedPacketTest, EndsThereIfTheRankIsAbsent) {
+  EXPECT_EQ(Check(16), Code::kCorrupt) << "the weight is not 0";
+  SetWeight(0, packet_.data());
+  EXPECT_EQ(Check(16), Code::kOk);
+  EXPECT_EQ(Check(shape_.bytes()), Code::kOk) << "as in a group";
+  EXPECT_EQ(Check(17), Code::kCorrupt);
+}
+
+TEST_F(WeightedPacketTest, HasAFiniteWeightAndZeros) {
+  for (const float weight : {-1.0f, -0.0f, std::numeric_limits<float>::infinity(),
+                             std::numeric_limits<float>::quiet_NaN()}) {
+    SetWeight(weight, packet_.data());
+    EXPECT_EQ(Check(shape_.bytes()), Code::kCorrupt) << weight;
+  }
+  for (size_t byte = 4; byte < 16; ++byte) {
+    SetWeight(1, packet_.data());
+    packet_[byte] = std::byte{1};
+    EXPECT_EQ(Check(shape_.bytes()), Code::kCorrupt) << byte;
+  }
+}
+
 }  // namespace
 }  // namespace onebit

@@ -50,7 +50,8 @@ void DecodePacket(const std::vector<std::byte>& packet, PacketShape shape, size_
 }  // namespace
 
 // Bytes 0-1: elements; 2: blocks of 64, 0 for tensor; 3: bit 0 a right checksum, bit 1 non-finite
-// flag; rest: the packet, cut or filled with zeros.
+// flag, bit 2 any size, bit 3 a weight, bit 4 nothing else; rest: the packet, cut or filled with
+// zeros.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 4) return 0;
   const size_t elements = data[0] | data[1] << 8;
@@ -58,10 +59,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool has_right_checksum = (data[3] & 1) != 0;
   const bool is_nonfinite = (data[3] & 2) != 0;
   const bool has_right_size = (data[3] & 4) == 0;
-  const PacketShape shape = ShapeOf(elements, block);
+  const bool is_weighted = (data[3] & 8) != 0;
+  const bool is_absent = is_weighted && (data[3] & 16) != 0;
+  const PacketShape shape = ShapeOf(elements, {.block = block, .is_weighted = is_weighted});
   const auto bytes = std::as_bytes(std::span(data + 4, size - 4));
   std::vector<std::byte> packet(bytes.begin(), bytes.end());
-  if (has_right_size) packet.resize(shape.bytes());
+  if (has_right_size) packet.resize(is_absent ? kWeightBytes : shape.bytes());
   kernels::Checksum checksum = {.sum = 1, .weighted = 2};
   if (has_right_checksum) checksum = kernels::cpu::ChecksumOf(packet.data(), packet.size());
   const Status status = CheckPacket(packet, shape, is_nonfinite, checksum);
@@ -69,6 +72,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (status.code() != Code::kCorrupt || status.text().empty()) std::abort();
     return 0;
   }
-  if (!is_nonfinite && elements != 0) DecodePacket(packet, shape, block);
+  if (is_nonfinite) return 0;
+  if (is_weighted) {
+    const float weight = WeightOf(packet.data());
+    if (!std::isfinite(weight) || weight < 0) std::abort();
+    if (packet.size() != shape.bytes() && weight != 0) std::abort();
+    packet.erase(packet.begin(), packet.begin() + kWeightBytes);
+    if (packet.empty()) return 0;
+  }
+  if (elements != 0) DecodePacket(packet, ShapeOf(elements, block), block);
   return 0;
 }

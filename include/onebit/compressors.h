@@ -1,0 +1,97 @@
+/* SPDX-FileCopyrightText: The onebit authors
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Compressors between calls: what they have counted, and what may change. Included by onebit.h,
+ * which has their creation and end.
+ */
+#ifndef ONEBIT_COMPRESSORS_H_
+#define ONEBIT_COMPRESSORS_H_
+
+#include "onebit/onebit.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Counters and facts of a compressor. */
+typedef struct {
+  size_t size;    /* sizeof(onebitCompressorStats_t) as the caller was compiled; input */
+  uint64_t epoch; /* calls that committed new residuals (without feedback: successful calls) */
+  uint64_t nonfinite_calls; /* calls that met a NaN or infinity and changed nothing */
+  uint64_t residual_resets; /* residuals lost, by Reset or by an error or NaN when not
+                               transactional */
+  uint64_t residual_bytes;  /* memory held for residuals */
+  uint32_t exchanges; /* exchanges per call: 1 (small tensors; low-bit codes without feedback but in
+                         an allreduce; sends and receives) or 2; except in an allreduce the second
+                         one carries headers only */
+  uint32_t segments;  /* pieces of a chunk that travel on their own */
+  uint64_t wire_bytes;       /* bytes this rank sends per call, headers included (exact; in an
+                                all-gather with onebitModeEf about every 16th call sends 8 more to
+                                each rank; in an all-to-all-v those of the last call; for sends and
+                                receives those of a send) */
+  uint64_t is_detached;      /* 1 if its communicator was destroyed and it was not rebound */
+  uint64_t lost_elements;    /* server residual elements set to 0 by a rebind, because the rank that
+                                held them was gone */
+  uint64_t nonfinite_blocks; /* blocks of low-bit codes with a NaN or infinity that this rank has
+                                compressed or decoded; with onebitModePlain only they become NaN */
+  uint64_t empty_rounds;     /* calls with weights in which all ranks had 0 */
+} onebitCompressorStats_t;
+
+/**
+ * Sets all residuals to zero and forgets the op of earlier calls. residual_resets counts it if any
+ * call had committed.
+ *
+ * Local: call it on all ranks between the same two calls. With one exchange the next call reports
+ * onebitMismatch if some ranks did not.
+ *
+ * Thread safety: one thread at a time per compressor.
+ */
+ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
+
+/**
+ * Replaces the mask. The next call drops the residuals of elements that leave.
+ *
+ * Local: call it on all ranks between the same two calls, with equal masks.
+ *
+ * @param mask As in the configuration (a bit per element), copied; NULL: all elements take part.
+ * @return onebitInvalidUsage  also: `mask` is not NULL, but the compressor is for an all-to-all-v.
+ *
+ * Thread safety: one thread at a time per compressor.
+ */
+ONEBIT_API onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor,
+                                                  const uint8_t* mask);
+
+/**
+ * Sets what this rank counts for in the next calls, as a client of federated learning that takes
+ * part in some rounds: the result is the weighted mean, sum of w_r * v_r divided by the sum of w_r,
+ * where v_r is what rank r sends (McMahan et al. 2017, algorithm 1: w_r is the client's number of
+ * examples).
+ *
+ * With 0 the rank is absent: its input is not read, its residual stays, and it sends a header and
+ * 16 bytes to each rank, or as much as ever in a group. It still makes the call, and gets the
+ * result. Nobody needs to know beforehand who is absent. If all are, the output is 0, no residual
+ * changes, and empty_rounds of the stats counts it.
+ *
+ * Local: from the first time on, all ranks set a weight between the same two calls. A weight stays
+ * until it is set again. Weights are not part of a saved state, and do not matter to
+ * onebitCompressorPrime.
+ *
+ * @param compressor Of an allreduce or a reduce-scatter with onebitAvg, on host memory, that serves
+ *                   no sync.
+ * @param weight     Finite, 0 or more.
+ * @return onebitInvalidUsage  also: the compressor is another one than that.
+ * @return onebitDetached      the compressor's communicator was destroyed.
+ *
+ * Thread safety: one thread at a time per compressor and per communicator.
+ */
+ONEBIT_API onebitResult_t onebitCompressorSetWeight(onebitCompressor_t compressor, float weight);
+
+/** Like onebitCommGetStats. Thread safety: one thread at a time per compressor. */
+ONEBIT_API onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
+                                                   onebitCompressorStats_t* stats);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* ONEBIT_COMPRESSORS_H_ */

@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/weighted_compute.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "collectives/low_bit_chunks.h"
+#include "kernels/weighted.h"
+
+namespace onebit {
+namespace {
+
+// Decoded values stay in the first-level cache until they are added.
+constexpr size_t kTile = 2048;
+
+constexpr float kLargest = 3.40282347e38f;
+
+PacketShape SourceShape(const Plan& plan, const Step& step) {
+  PacketShape shape = step.shape;
+  shape.is_weighted = true;
+  if (step.chunk == kAllChunks && plan.key.block == 0) shape.scale_count = 1;
+  return shape;
+}
+
+// Elements from `at` on that can be decoded at once: whole blocks, or a part of one.
+size_t TileAt(size_t at, size_t count, size_t block) {
+  const size_t left = count - at;
+  if (block == 0) return std::min(left, kTile);
+  if (block > kTile) return std::min({left, kTile, block - at % block});
+  return std::min(left, kTile / block * block);
+}
+
+void DecodeTile(const Call& call, const PacketShape& shape, std::byte* packet, size_t scale,
+                size_t element, size_t count, const uint8_t* mask, float* values) {
+  const size_t block = call.plan->key.block;
+  if (IsLowBit(shape.codec)) {
+    const kernels::LowBitPacket from = LowBitViewOf(packet, shape, scale, element);
+    kernels::LowBitFormat format = call.plan->key.packet_format().low_bit_format();
+    kernels::cpu::LowBitDecode({from.scales, from.minimums, from.codes}, format, count, mask,
+                               kernels::DataType::kF32, values);
+    return;
+  }
+  const PacketView from = ViewOf(packet, shape);
+  kernels::cpu::Decode(from.bits + element / 8, from.scales + scale, count, block, mask,
+                       kernels::DataType::kF32, values);
+}
+
+}  // namespace
+
+bool KeepResidual(const Call& call, const Step& compress) {
+  const Compressor& compressor = *call.compressor;
+  const std::byte* const from = compressor.worker_in(compress.elements.begin);
+  std::byte* const to = compressor.worker_out(compress.elements.begin);
+  if (from != to && compress.elements.count != 0) {
+    std::memcpy(to, from,
+                compress.elements.count * kernels::BytesOf(compressor.config().residual_type));
+  }
+  return true;
+}
+
+bool ClearOutput(const Call& call, const Step& copy) {
+  const size_t bytes = copy.elements.count * kernels::BytesOf(call.plan->key.type);
+  if (bytes != 0) std::memset(call.OutputAt(copy.elements.begin), 0, bytes);
+  call.compressor->set_weight_sum(0);
+  return true;
+}
+
+bool WeightedCompute::Reduce(const Call& call, const Step& step) {
+  const Plan& plan = *call.plan;
+  weight_sum_ = 0;
+  for (uint32_t r = 0; r < plan.ranks; ++r) {
+    weights_[r] = WeightOf(call.PieceOf(step, r));
+    weight_sum_ += weights_[r];
+  }
+  call.compressor->set_weight_sum(weight_sum_);
+  if (weight_sum_ == 0) {  // nobody is present: the result is 0
+    if (step.region.bytes != 0) std::memset(call.Write(step.region), 0, step.region.bytes);
+    return true;
+  }
+  if (IsLowBit(plan.key.codec) && step.packet != kNoPacket) ClearPadding(call, step);
+  if (step.chunk != kAllChunks) {
+    return step.elements.count == 0 || ReducePart(call, step, {step.chunk, step.elements});
+  }
+  bool is_finite = true;
+  size_t scale = 0;
+  for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
+    const ElementRange elements = plan.partition.Chunk(chunk);
+    if (elements.count == 0) continue;
+    is_finite = ReducePart(call, step, {chunk, elements, scale, elements.begin}) && is_finite;
+    scale += ShapeOf(elements.count, plan.key.mean_format()).scale_count;
+  }
+  return is_finite;
+}
+
+bool WeightedCompute::ReducePart(const Call& call, const Step& step, const Part& part) {
+  const Plan& plan = *call.plan;
+  float* const mean = reinterpret_cast<float*>(call.packets + step.mean) + part.first;
+  Average(call, step, part, mean);
+  const bool is_finite = step.packet == kNoPacket
+                             ? kernels::cpu::RoundAll(mean, part.elements.count, plan.key.type,
+                                                      call.Write(step.region))
+                             : Compress(call, step, part, mean);
+  return is_finite || !HasVerdict(plan.key.codec);
+}
+
+void WeightedCompute::Average(const Call& call, const Step& step, const Part& part, float* mean) {
+  const Plan& plan = *call.plan;
+  const PacketShape shape = SourceShape(plan, step);
+  const size_t block = plan.key.block;
+  const size_t count = part.elements.count;
+  const uint8_t* const mask = call.compressor->mask(part.elements.begin);
+  const bool has_one_scale = step.chunk == kAllChunks && block == 0;
+  float values[kTile];
+  for (size_t at = 0, tile = 0; at < count; at += tile) {
+    tile = TileAt(at, count, block);
+    const size_t scale = has_one_scale ? 0 : part.scale + (block == 0 ? 0 : at / block);
+    bool is_first = true;
+    for (uint32_t r = 0; r < plan.ranks; ++r) {
+      if (weights_[r] == 0) continue;
+      DecodeTile(call, shape, call.PieceOf(step, r), scale, part.first + at, tile,
+                 mask == nullptr ? nullptr : mask + at / 8, values);
+      kernels::cpu::AddWeighted(values, weights_[r], tile, std::exchange(is_first, false),
+                                mean + at);
+    }
+    kernels::cpu::DivideAll(mean + at, weight_sum_, tile, mean + at);
+  }
+}
+
+bool WeightedCompute::Compress(const Call& call, const Step& step, const Part& part,
+                               const float* mean) {
+  const Plan& plan = *call.plan;
+  const Compressor& compressor = *call.compressor;
+  const LowBitChunk chunk = {part.chunk, part.elements, part.scale, part.first};
+  const size_t served = ServedElement(plan, chunk);
+  const kernels::CompressInput in = {
+      .input = mean,
+      .input_type = kernels::DataType::kF32,
+      .residual_in = compressor.server_in(served),
+      .residual_out = compressor.server_out(served),
+      .residual_type = compressor.config().residual_type,
+      .mask = compressor.mask(part.elements.begin),
+      .count = part.elements.count,
+      .rule = compressor.config().rule,
+      .scale_type = plan.key.type,
+  };
+  std::byte* const packet = call.Write(step.region);
+  if (IsLowBit(plan.key.codec)) {
+    const kernels::LowBitResult result = kernels::cpu::LowBitCompress(
+        in, plan.key.mean_format().low_bit_format(), ServerDraws(call, chunk),
+        LowBitViewOf(packet, step.shape, part.scale, part.first));
+    call.compressor->AddNonfiniteBlocks(result.nonfinite_blocks);
+    return result.is_finite;
+  }
+  const PacketView view = ViewOf(packet, step.shape);
+  float* const scales = view.scales + part.scale;
+  uint8_t* const bits = view.bits + part.first / 8;
+  if (plan.key.block != 0) return kernels::cpu::CompressBlocks(in, plan.key.block, scales, bits);
+  kernels::TensorSum sum;
+  kernels::cpu::CompressSigns(in, bits, &sum);
+  if (!sum.is_finite) return false;
+  *scales = kernels::cpu::OutputScale(kernels::cpu::ScaleOf(sum, in.rule), 1, /*is_sum=*/false,
+                                      in.scale_type);
+  if (!(*scales <= kLargest)) return false;  // does not fit the output type
+  if (in.residual_out != nullptr) kernels::cpu::CompressResidual(in, *scales);
+  return true;
+}
+
+}  // namespace onebit

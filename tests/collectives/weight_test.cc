@@ -1,0 +1,495 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Calls in which every rank has a weight, 0 for those that are absent: results and residuals of
+// random rounds against a model of FORMAT.md, section 18, and the bytes that absent ranks send.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/partition.h"
+#include "kernels/low_bit.h"
+#include "tests/collectives/low_bit_calls.h"
+#include "tests/support/comm_group.h"
+#include "tests/support/residuals.h"
+#include "tests/support/tensor.h"
+
+namespace onebit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kCount = 1003;
+constexpr size_t kBlock = 64;
+constexpr int kRounds = 6;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+using Floats = std::vector<float>;
+
+struct WeightCase {
+  onebitCollective_t collective = onebitCollectiveAllReduce;
+  onebitCodec_t codec = onebitCodecSign;
+  bool has_feedback = true;
+  size_t ranks = 3;
+  size_t block = kBlock;  // 0: one scale for the tensor, of signs only
+  uint64_t tensor_id = 0;
+
+  size_t elements() const {
+    return collective == onebitCollectiveAllReduce ? kCount : ranks * kCount;
+  }
+  Partition chunks() const {
+    return collective == onebitCollectiveAllReduce ? Partition(kCount, ranks, 64, 64, 0)
+                                                   : Partition::OfChunks(kCount, ranks, 64, 0);
+  }
+};
+
+std::ostream& operator<<(std::ostream& out, const WeightCase& c) {
+  return out << TextOf(c.collective) << " " << TextOf(c.codec)
+             << (c.has_feedback ? " ef" : " plain") << " on " << c.ranks << " ranks, block "
+             << c.block;
+}
+
+// Signs of a tensor with one scale, whose sum is taken chunk by chunk.
+void EncodeSigns(const kernels::CompressInput& whole, size_t chunk, kernels::TensorSum* sum) {
+  std::vector<uint8_t> bits(chunk / 8 + 8);
+  for (size_t begin = 0; begin < whole.count; begin += chunk) {
+    kernels::CompressInput in = whole;
+    in.count = std::min(chunk, whole.count - begin);
+    in.input = static_cast<const float*>(whole.input) + begin;
+    if (whole.residual_in != nullptr) {
+      in.residual_in = static_cast<const float*>(whole.residual_in) + begin;
+    }
+    kernels::reference::CompressSigns(in, bits.data(), sum);
+  }
+}
+
+// What a piece loses and what arrives, by the scalar kernels.
+struct Coded {
+  Floats values;
+  Floats residual;
+};
+Coded Encode(const WeightCase& c, const Floats& x, const Floats& residual, size_t chunk) {
+  Coded coded{Floats(x.size()), Floats(x.size())};
+  std::vector<uint8_t> bits(x.size() + 16);
+  kernels::CompressInput in = {.input = x.data(), .count = x.size()};
+  if (c.has_feedback) {
+    in.residual_in = residual.data();
+    in.residual_out = coded.residual.data();
+  }
+  if (c.codec == onebitCodecSign) {
+    Floats scales(c.block == 0 ? 1 : x.size() / c.block + 1);
+    if (c.block == 0) {
+      kernels::TensorSum sum;
+      EncodeSigns(in, chunk, &sum);
+      kernels::TensorSum ignored;
+      kernels::reference::CompressSigns(in, bits.data(), &ignored);
+      scales[0] = kernels::reference::ScaleOf(sum, in.rule);
+      if (c.has_feedback) kernels::reference::CompressResidual(in, scales[0]);
+    } else {
+      EXPECT_TRUE(kernels::reference::CompressBlocks(in, c.block, scales.data(), bits.data()));
+    }
+    kernels::reference::Decode(bits.data(), scales.data(), x.size(), c.block, nullptr,
+                               kernels::DataType::kF32, coded.values.data());
+    return coded;
+  }
+  const kernels::LowBitFormat format = {KernelCodec(c.codec), c.block};
+  std::vector<uint16_t> scales(x.size() / c.block + 1), minimums(scales.size());
+  kernels::reference::LowBitCompress(in, format, {}, {scales.data(), minimums.data(), bits.data()});
+  kernels::reference::LowBitDecode({scales.data(), minimums.data(), bits.data()}, format, x.size(),
+                                   nullptr, kernels::DataType::kF32, coded.values.data());
+  return coded;
+}
+
+// All ranks of a compressor.
+class WeightModel {
+ public:
+  explicit WeightModel(const WeightCase& c)
+      : c_(c), workers_(c.ranks, Floats(c.elements())), server_(c.elements()) {}
+
+  // Returns the output of every rank, one after the other where they differ.
+  Floats Round(const std::vector<Floats>& inputs, const Floats& weights) {
+    float sum = 0;
+    for (const float weight : weights) sum += weight;
+    Floats output(c_.elements());
+    if (sum == 0) return output;
+    const Partition chunks = c_.chunks();
+    std::vector<Floats> values(c_.ranks);
+    for (size_t r = 0; r < c_.ranks; ++r) {
+      if (weights[r] == 0) continue;
+      values[r].resize(c_.elements());
+      for (size_t j = 0; j < PiecesOfWorker(); ++j) {
+        const ElementRange range = c_.block == 0 ? ElementRange{0, c_.elements()} : chunks.Chunk(j);
+        const Coded coded =
+            Encode(c_, Slice(inputs[r], range), Slice(workers_[r], range), chunks.chunk_elements());
+        std::ranges::copy(coded.values, At(values[r], range));
+        std::ranges::copy(coded.residual, At(workers_[r], range));
+      }
+    }
+    for (size_t j = 0; j < c_.ranks; ++j) {
+      const ElementRange range = chunks.Chunk(j);
+      Floats mean(range.count);
+      for (size_t i = 0; i < range.count; ++i) {
+        bool is_first = true;
+        for (size_t r = 0; r < c_.ranks; ++r) {
+          if (weights[r] == 0) continue;
+          const float product = weights[r] * values[r][range.begin + i];
+          mean[i] = is_first ? product : mean[i] + product;
+          is_first = false;
+        }
+        mean[i] /= sum;
+      }
+      if (c_.collective == onebitCollectiveAllReduce) {
+        const Coded coded = Encode(c_, mean, Slice(server_, range), chunks.chunk_elements());
+        mean = coded.values;
+        std::ranges::copy(coded.residual, At(server_, range));
+      }
+      std::ranges::copy(mean, At(output, range));
+    }
+    return output;
+  }
+
+  const Floats& worker(size_t rank) const { return workers_[rank]; }
+
+ private:
+  size_t PiecesOfWorker() const { return c_.block == 0 ? 1 : c_.ranks; }
+  static Floats Slice(const Floats& from, ElementRange range) {
+    const auto begin = from.begin() + static_cast<ptrdiff_t>(range.begin);
+    return {begin, begin + static_cast<ptrdiff_t>(range.count)};
+  }
+  static Floats::iterator At(Floats& to, ElementRange range) {
+    return to.begin() + static_cast<ptrdiff_t>(range.begin);
+  }
+
+  const WeightCase c_;
+  std::vector<Floats> workers_;
+  Floats server_;
+};
+
+UniqueCompressor CompressorOf(const WeightCase& c, onebitComm_t comm) {
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.collective = c.collective;
+  config.codec = c.codec;
+  config.mode = c.has_feedback ? onebitModeEf : onebitModePlain;
+  config.block = static_cast<int32_t>(c.block);
+  return NewCompressor(comm, kCount, onebitFloat32, config);
+}
+
+onebitResult_t Call(const WeightCase& c, onebitCompressor_t compressor, const Floats& input,
+                    Floats* output, onebitComm_t comm) {
+  return MakeCall(
+      c.collective,
+      {.send = input.data(), .receive = output->data(), .count = kCount, .compressor = compressor},
+      comm);
+}
+
+struct Rounds {
+  std::vector<Floats> weights;              // by round, then rank
+  std::vector<std::vector<Floats>> inputs;  // by round, then rank
+};
+
+// In the first round all are present, in the third nobody.
+Rounds RandomRounds(const WeightCase& c, std::mt19937& random) {
+  Rounds rounds;
+  for (int round = 0; round < kRounds; ++round) {
+    Floats weights(c.ranks);
+    std::vector<Floats> inputs(c.ranks, Floats(c.elements()));
+    for (size_t r = 0; r < c.ranks; ++r) {
+      const bool is_absent = round == 2 || (round != 0 && random() % 2 == 0);
+      weights[r] = is_absent ? 0.0f : static_cast<float>(1 + random() % 1000) / 7;
+      for (float& x : inputs[r]) {
+        // What an absent rank passes is not read.
+        x = is_absent ? kNan : std::normal_distribution<float>(0, 1)(random);
+      }
+    }
+    rounds.weights.push_back(weights);
+    rounds.inputs.push_back(inputs);
+  }
+  return rounds;
+}
+
+// Headers and payloads of a rank's messages of exchange 1 if it is absent, without segments.
+uint64_t AbsentBytes(const WeightCase& c) { return (c.ranks - 1) * 80; }
+
+void ExpectModel(CommGroup& group, const WeightCase& c, std::mt19937& random) {
+  SCOPED_TRACE(::testing::Message() << c);
+  const Rounds rounds = RandomRounds(c, random);
+  WeightModel model(c);
+  std::vector<Floats> expected;
+  for (int round = 0; round < kRounds; ++round) {
+    expected.push_back(model.Round(rounds.inputs[round], rounds.weights[round]));
+  }
+  group.Run([&](int rank) {
+    SCOPED_TRACE(::testing::Message() << c << "; rank " << rank);
+    const auto r = static_cast<size_t>(rank);
+    const onebitComm_t comm = group.comm(rank);
+    const UniqueCompressor compressor = CompressorOf(c, comm);
+    const size_t parts = ReceiveParts(c.collective, c.ranks);
+    const size_t begin = c.collective == onebitCollectiveAllReduce ? 0 : r * kCount;
+    for (int round = 0; round < kRounds; ++round) {
+      ASSERT_EQ(onebitCompressorSetWeight(compressor.get(), rounds.weights[round][r]),
+                onebitSuccess)
+          << onebitGetLastError(nullptr);
+      Floats output(parts * kCount);
+      ASSERT_EQ(Call(c, compressor.get(), rounds.inputs[round][r], &output, comm), onebitSuccess)
+          << onebitGetLastError(nullptr);
+      for (size_t i = 0; i < output.size(); ++i) {
+        ASSERT_EQ(output[i], expected[round][begin + i]) << "round " << round << ", element " << i;
+      }
+    }
+    EXPECT_GE(StatsOf(compressor.get()).empty_rounds, 1u);
+    EXPECT_EQ(StatsOf(compressor.get()).nonfinite_calls, 0u);
+    if (c.has_feedback) {
+      EXPECT_EQ(WorkerResidualOf(compressor.get()), model.worker(r));
+    }
+  });
+}
+
+class WeightTest : public ::testing::TestWithParam<int> {
+ protected:
+  template <typename Expect>
+  void ForEachCase(const Expect& expect) {
+    for (const onebitCollective_t collective :
+         {onebitCollectiveAllReduce, onebitCollectiveReduceScatter}) {
+      for (const bool has_feedback : {true, false}) {
+        WeightCase c = {.collective = collective,
+                        .has_feedback = has_feedback,
+                        .ranks = static_cast<size_t>(GetParam())};
+        expect(c);
+        c.block = 4096;
+        expect(c);
+        c.block = 0;
+        expect(c);
+        c.block = kBlock;
+        for (const onebitCodec_t codec :
+             {onebitCodecFp4, onebitCodecInt8, onebitCodecUint8mm, onebitCodecInt2}) {
+          c.codec = codec;
+          expect(c);
+        }
+      }
+    }
+  }
+
+  std::mt19937 random_{static_cast<unsigned>(GetParam())};
+};
+
+TEST_P(WeightTest, RoundsAreTheModels) {
+  CommGroup group(GetParam());
+  ForEachCase([&](const WeightCase& c) { ExpectModel(group, c, random_); });
+}
+
+TEST_P(WeightTest, OneExchangeHasTheResultsOfTwo) {
+  CommGroup group(GetParam(), kPatientOneExchange);
+  ForEachCase([&](const WeightCase& c) {
+    if (c.collective == onebitCollectiveAllReduce) ExpectModel(group, c, random_);
+  });
+}
+
+TEST_P(WeightTest, SegmentsAndThreadsChangeNothing) {
+  CommOptions options = kPatient;
+  options.segment_elements = 100;
+  options.compute_threads = 2;
+  CommGroup group(GetParam(), options);
+  ForEachCase([&](const WeightCase& c) { ExpectModel(group, c, random_); });
+}
+
+TEST_P(WeightTest, AGroupHasTheResultsOfItsCalls) {
+  CommGroup group(GetParam());
+  const auto ranks = static_cast<size_t>(GetParam());
+  ForEachCase([&](const WeightCase& c) {
+    const Rounds rounds = RandomRounds(c, random_);
+    group.Run([&](int rank) {
+      const auto r = static_cast<size_t>(rank);
+      const onebitComm_t comm = group.comm(rank);
+      const UniqueCompressor alone = CompressorOf(c, comm);
+      const UniqueCompressor grouped = CompressorOf(c, comm);
+      const UniqueCompressor other = CompressorOf(c, comm);  // without weights
+      for (int round = 0; round < kRounds; ++round) {
+        const Floats ones(c.elements(), 1.0f);
+        Floats output(kCount), of_group(kCount), of_other(kCount);
+        for (onebitCompressor_t one : {alone.get(), grouped.get()}) {
+          ASSERT_EQ(onebitCompressorSetWeight(one, rounds.weights[round][r]), onebitSuccess);
+        }
+        const Floats& input = rounds.inputs[round][r];
+        ASSERT_EQ(Call(c, alone.get(), input, &output, comm), onebitSuccess);
+        ASSERT_EQ(onebitGroupStart(), onebitSuccess);
+        ASSERT_EQ(Call(c, grouped.get(), input, &of_group, comm), onebitSuccess);
+        ASSERT_EQ(Call(c, other.get(), ones, &of_other, comm), onebitSuccess);
+        ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << onebitGetLastError(nullptr);
+        ASSERT_EQ(of_group, output) << c << ", round " << round;
+      }
+      EXPECT_EQ(StatsOf(grouped.get()).empty_rounds, StatsOf(alone.get()).empty_rounds);
+    });
+    ASSERT_EQ(ranks, c.ranks);
+  });
+}
+
+// Quotients by a power of 2 are exact, so equal weights change no bit, in any type, with and
+// without mask.
+TEST(EqualWeightsTest, OfAPowerOfTwoRanksAreNoWeights) {
+  constexpr size_t kRanks = 4;
+  std::mt19937 random(5);
+  CommGroup two_exchanges(kRanks), one_exchange(kRanks, kPatientOneExchange);
+  for (CommGroup* group : {&two_exchanges, &one_exchange}) {
+    for (int turn = 0; turn < 60; ++turn) {
+      const onebitCollective_t collective =
+          turn % 3 == 0 ? onebitCollectiveReduceScatter : onebitCollectiveAllReduce;
+      LowBitCase c = RandomLowBitCase(collective, kLowBitCodecs[turn % 4], turn % 5 != 0, kRanks,
+                                      1 + random() % 3000, random);
+      const bool is_sign = turn % 4 == 1;
+      onebitCompressorConfig_t config = c.config();
+      if (is_sign) {
+        config.codec = onebitCodecSign;
+        config.block = turn % 8 == 1 ? ONEBIT_BLOCK_TENSOR : 192;
+      }
+      std::vector<Tensor> inputs;
+      for (size_t r = 0; r < kRanks; ++r) {
+        inputs.emplace_back(c.model.count * SendParts(collective, kRanks), c.model.type);
+        inputs.back().FillNormal(random);
+      }
+      group->Run([&](int rank) {
+        const auto r = static_cast<size_t>(rank);
+        const auto run = [&](bool is_weighted) {
+          const UniqueCompressor compressor =
+              NewCompressor(group->comm(rank), c.model.count, ApiType(c.model.type), config);
+          if (is_weighted) {
+            EXPECT_EQ(onebitCompressorSetWeight(compressor.get(), 0.25f), onebitSuccess);
+          }
+          std::vector<Tensor> outputs;
+          for (int call = 0; call < 2; ++call) {
+            outputs.emplace_back(c.model.count, c.model.type);
+            EXPECT_EQ(MakeCall(collective,
+                               {.send = inputs[r].data(),
+                                .receive = outputs.back().data(),
+                                .count = c.model.count,
+                                .type = ApiType(c.model.type),
+                                .compressor = compressor.get()},
+                               group->comm(rank)),
+                      onebitSuccess)
+                << onebitGetLastError(nullptr);
+          }
+          return std::pair(std::move(outputs), ResidualsOf(compressor.get()));
+        };
+        const auto [plain, plain_residuals] = run(false);
+        const auto [weighted, weighted_residuals] = run(true);
+        for (size_t call = 0; call < plain.size(); ++call) {
+          EXPECT_TRUE(weighted[call].HasBytesOf(plain[call])) << c << ", call " << call;
+          EXPECT_TRUE(weighted[call].HasIntactGuards());
+        }
+        EXPECT_EQ(weighted_residuals, plain_residuals) << c;
+      });
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, WeightTest, ::testing::Values(2, 3, 4));
+
+TEST(AbsentRankTest, SendsAHeaderAnd16BytesToEachPeer) {
+  for (const bool is_one_exchange : {true, false}) {
+    CommGroup group(3, is_one_exchange ? kPatientOneExchange : kPatient);
+    const WeightCase c = {.codec = onebitCodecInt8};
+    group.Run([&](int rank) {
+      const onebitComm_t comm = group.comm(rank);
+      const UniqueCompressor compressor = CompressorOf(c, comm);
+      uint64_t present = 0;
+      for (const bool is_absent : {false, true}) {
+        ASSERT_EQ(onebitCompressorSetWeight(compressor.get(), is_absent && rank == 1 ? 0.0f : 1.0f),
+                  onebitSuccess);
+        const uint64_t before = StatsOf(comm).bytes_sent;
+        Floats x(kCount, 1.0f);
+        ASSERT_EQ(Call(c, compressor.get(), x, &x, comm), onebitSuccess);
+        const uint64_t sent = StatsOf(comm).bytes_sent - before;
+        if (!is_absent || rank != 1) {
+          EXPECT_EQ(sent, StatsOf(compressor.get()).wire_bytes);
+          present = sent;
+          continue;
+        }
+        const uint64_t mean = c.chunks().Chunk(1).count;
+        const uint64_t second = is_one_exchange ? 0 : 2 * (64 + 16 + mean);  // scales: one line
+        EXPECT_EQ(sent, AbsentBytes(c) + second) << "present: " << present;
+      }
+    });
+  }
+}
+
+TEST(AbsentRankTest, AloneGetsZeros) {
+  CommGroup group(1);
+  const WeightCase c = {.ranks = 1};
+  group.Run([&](int rank) {
+    const UniqueCompressor compressor = CompressorOf(c, group.comm(rank));
+    Floats x(kCount, 3.0f);
+    ASSERT_EQ(onebitCompressorSetWeight(compressor.get(), 2.0f), onebitSuccess);
+    ASSERT_EQ(Call(c, compressor.get(), x, &x, group.comm(rank)), onebitSuccess);
+    EXPECT_EQ(x, Floats(kCount, 3.0f));
+    ASSERT_EQ(onebitCompressorSetWeight(compressor.get(), 0.0f), onebitSuccess);
+    ASSERT_EQ(Call(c, compressor.get(), x, &x, group.comm(rank)), onebitSuccess);
+    EXPECT_EQ(x, Floats(kCount, 0.0f));
+    EXPECT_EQ(StatsOf(compressor.get()).empty_rounds, 1u);
+  });
+}
+
+// Of a rank that is present, as ever: nothing is committed.
+TEST(PresentRankTest, WithANanMakesTheOutputNan) {
+  CommGroup group(3);
+  const WeightCase c;
+  group.Run([&](int rank) {
+    const UniqueCompressor compressor = CompressorOf(c, group.comm(rank));
+    Floats x(kCount, rank == 2 ? kNan : 1.0f);
+    ASSERT_EQ(onebitCompressorSetWeight(compressor.get(), rank == 0 ? 0.0f : 1.0f), onebitSuccess);
+    ASSERT_EQ(Call(c, compressor.get(), x, &x, group.comm(rank)), onebitSuccess);
+    EXPECT_TRUE(std::ranges::all_of(x, [](float value) { return std::isnan(value); }));
+    EXPECT_EQ(StatsOf(compressor.get()).nonfinite_calls, 1u);
+    EXPECT_EQ(StatsOf(compressor.get()).epoch, 0u);
+  });
+}
+
+TEST(WeightArgumentsTest, AreChecked) {
+  CommGroup group(1);
+  const onebitComm_t comm = group.comm(0);
+  const UniqueCompressor compressor = CompressorOf({.ranks = 1}, comm);
+  const auto text = [] { return std::string(onebitGetLastError(nullptr)); };
+  EXPECT_EQ(onebitCompressorSetWeight(nullptr, 1), onebitInvalidArgument);
+  for (const float weight : {-1.0f, kNan, std::numeric_limits<float>::infinity()}) {
+    EXPECT_EQ(onebitCompressorSetWeight(compressor.get(), weight), onebitInvalidArgument);
+    EXPECT_THAT(text(), HasSubstr("finite and not negative"));
+  }
+  const UniqueCompressor gather =
+      CompressorOf({.collective = onebitCollectiveAllGather, .ranks = 1}, comm);
+  EXPECT_EQ(onebitCompressorSetWeight(gather.get(), 1), onebitInvalidUsage);
+  EXPECT_THAT(text(), HasSubstr("is for all-gather"));
+  ASSERT_EQ(onebitCompressorSetWeight(compressor.get(), 1), onebitSuccess);
+  float x[kCount] = {};
+  EXPECT_EQ(
+      onebitAllReduce(x, x, kCount, onebitFloat32, onebitSum, compressor.get(), comm, nullptr),
+      onebitInvalidUsage);
+  EXPECT_THAT(text(), HasSubstr("op must be onebitAvg"));
+  onebitSync_t sync = nullptr;
+  EXPECT_EQ(onebitSyncCreate(&sync, compressor.get(), nullptr), onebitInvalidUsage);
+  EXPECT_THAT(text(), HasSubstr("has a weight"));
+  const UniqueCompressor summing = CompressorOf({.ranks = 1}, comm);
+  ASSERT_EQ(onebitAllReduce(x, x, kCount, onebitFloat32, onebitSum, summing.get(), comm, nullptr),
+            onebitSuccess);
+  EXPECT_EQ(onebitCompressorSetWeight(summing.get(), 1), onebitInvalidUsage);
+  EXPECT_THAT(text(), HasSubstr("used with onebitSum"));
+}
+
+TEST(WeightArgumentsTest, AreSetOnAllRanksOrNone) {
+  CommGroup group(2);
+  const WeightCase c = {.ranks = 2};
+  const auto outcomes = group.Call([&](int rank) {
+    const UniqueCompressor compressor = CompressorOf(c, group.comm(rank));
+    if (rank == 1) {
+      EXPECT_EQ(onebitCompressorSetWeight(compressor.get(), 1), onebitSuccess);
+    }
+    Floats x(kCount, 1.0f);
+    return Call(c, compressor.get(), x, &x, group.comm(rank));
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.result, onebitMismatch);
+  EXPECT_THAT(outcomes[0].text + outcomes[1].text, HasSubstr("weighted"));
+}
+
+}  // namespace
+}  // namespace onebit::testing
