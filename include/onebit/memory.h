@@ -31,10 +31,11 @@
  *   through pinned host memory. All computing of a call is on the stream when the call returns; in
  *   between, the stream waits for a thread of the communicator that moves the messages and makes no
  *   CUDA call. Dense calls are summed on the host. They pass through 16 MiB of pinned memory, in
- *   pieces of 8 MiB; two kinds pass whole and take more, which the communicator keeps: an
- *   all-to-all-v as much as both its buffers, and the dense calls of a group that travel together
- *   up to four times ONEBIT_GROUP_ELEMENTS elements, by default 16 MiB of float32, or 32 MiB if
- *   they are all-to-alls. A CUDA-aware MPI, too, copies device memory piece by piece where the
+ *   pieces of 8 MiB; three kinds pass whole and take more, which the communicator keeps: an
+ *   all-to-all-v as much as both its buffers, dense sends and receives as much as all buffers of
+ *   their group, and its other dense calls that travel together up to four times
+ *   ONEBIT_GROUP_ELEMENTS elements, by default 16 MiB of float32, or 32 MiB if they are
+ *   all-to-alls. A CUDA-aware MPI, too, copies device memory piece by piece where the
  *   network cannot reach it, but then in the calling thread. Such calls cannot be captured, and
  *   all calls of a group are on one stream. With mpi the thread needs MPI_THREAD_MULTIPLE. At most
  *   256 calls or groups of a communicator are in flight: one more waits for the first, as for a
