@@ -31,13 +31,13 @@
  *   through pinned host memory. All computing of a call is on the stream when the call returns; in
  *   between, the stream waits for a thread of the communicator that moves the messages and makes no
  *   CUDA call. Dense calls are summed on the host. They pass through 16 MiB of pinned memory, in
- *   pieces of 8 MiB, or so many calls of a group at a time. Only an all-to-all-v passes whole and
- *   takes as much as both its buffers, which the communicator keeps: other ranks do not know how
- *   long it is. A CUDA-aware MPI, too, copies device memory piece by piece where the network cannot
- *   reach it, but then in the calling thread. Such calls cannot be captured, and all calls of a
- *   group are on one stream. With mpi the thread needs MPI_THREAD_MULTIPLE. At most 256 calls or
- *   groups of a communicator are in flight: one more waits for the first, as for a full queue of
- *   CUDA.
+ *   pieces of 8 MiB, or so many calls of a group at a time. Two kinds pass whole and take more,
+ *   which the communicator keeps: an all-to-all-v as much as both its buffers, because other ranks
+ *   do not know how long it is, and sends and receives as much as all buffers of their group. A
+ *   CUDA-aware MPI, too, copies device memory piece by piece where the network cannot reach it, but
+ *   then in the calling thread. Such calls cannot be captured, and all calls of a group are on one
+ *   stream. With mpi the thread needs MPI_THREAD_MULTIPLE. At most 256 calls or groups of a
+ *   communicator are in flight: one more waits for the first, as for a full queue of CUDA.
  *
  * One group cannot mix the two.
  *

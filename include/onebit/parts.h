@@ -155,7 +155,7 @@ ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* se
  * Compressed, a message holds codes and scales of onebitModePlain: a block with a NaN or infinity
  * decodes to NaN; with onebitCodecSign the whole output does.
  *
- * @param sendbuff   `count` elements in host memory; may be NULL if `count` is 0.
+ * @param sendbuff   `count` elements; may be NULL if `count` is 0.
  * @param count      Elements; equal on both ranks and, with a compressor, to its count.
  * @param datatype   Equal on both ranks.
  * @param peer       A rank of `comm`. This rank itself, in a group with the matching receive: the
@@ -163,11 +163,10 @@ ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* se
  * @param compressor For onebitCollectiveSendRecv; NULL sends full precision. Each side has its own,
  *                   with equal tensorId, count, codec and block. A group needs one for each call.
  * @param comm       Of any transport but nccl.
- * @param stream     NULL: blocks. Otherwise a stream of onebitStreamCreate.
+ * @param stream     As for onebitAllReduce.
  * @return onebitInvalidArgument  also: `peer` is no rank; the buffer is NULL or not aligned.
  * @return onebitInvalidUsage     also: `peer` is this rank outside of a group, or without the
- *                                matching call in it; the buffer is memory of a CUDA device; or the
- *                                transport is nccl.
+ *                                matching call in it; or the transport is nccl.
  * @return onebitMismatch         the two ranks' calls differ; the text names both sides. The sender
  *                                of a short message may have returned already: its next call then
  *                                fails.
@@ -182,7 +181,7 @@ ONEBIT_API onebitResult_t onebitSend(const void* sendbuff, size_t count, onebitD
 /**
  * Receives `count` elements from rank `peer`, which sends them by onebitSend (above).
  *
- * @param recvbuff `count` elements in host memory. Undefined after an error.
+ * @param recvbuff `count` elements. Undefined after an error.
  *
  * Other parameters, errors and thread safety: those of onebitSend. Mirrors ncclRecv.
  */

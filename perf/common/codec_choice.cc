@@ -90,6 +90,9 @@ void CheckCombination(const CLI::App& app, onebitCollective_t collective,
   if (choice.mode == Mode::kEf && collective == onebitCollectiveAllToAllv) {
     throw UsageError("an all-to-all-v has no error feedback: it is --mode plain");
   }
+  if (choice.mode == Mode::kEf && collective == onebitCollectiveSendRecv) {
+    throw UsageError("sends and receives have no error feedback: they are --mode plain");
+  }
   if (choice.is_low_bit() && app.count("--scale") > 0) {
     throw UsageError(fmt::format("--scale is for --codec sign, not {}", codec));
   }
@@ -141,8 +144,9 @@ void AddCodecFlags(CLI::App& app, CodecChoice* choice) {
 
 void CompleteCodec(const CLI::App& app, onebitCollective_t collective, CodecChoice* choice) {
   if (app.count("--codec") > 0 && app.count("--mode") == 0) {
-    const bool is_plain =
-        choice->codec == onebitCodecInt8Stochastic || collective == onebitCollectiveAllToAllv;
+    const bool is_plain = choice->codec == onebitCodecInt8Stochastic ||
+                          collective == onebitCollectiveAllToAllv ||
+                          collective == onebitCollectiveSendRecv;
     choice->mode = is_plain ? Mode::kPlain : Mode::kEf;
   }
   CheckCombination(app, collective, *choice);

@@ -13,22 +13,29 @@ namespace onebit::perf {
 
 void Collective::Prepare(const Case& row, const Options& options, RankState& state) const {
   if (!options.is_compressed()) return;
+  state.compressor.reset();  // before the next one is allocated
+  state.compressor = NewCompressor(row, options, state, kModelTensorId);
+}
+
+CompressorHandle Collective::NewCompressor(const Case& row, const Options& options,
+                                           const RankState& state, uint32_t tensor_id) const {
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
   config.collective = *collective();
   options.Configure(&config);
-  config.tensorId = kModelTensorId;
+  config.tensorId = tensor_id;
   if (options.device.is_cuda) config.memory = onebitMemoryDevice;  // of the thread's device
   onebitCompressor_t compressor = nullptr;
-  state.compressor.reset();  // before the next one is allocated
   Check(onebitCompressorCreate(&compressor, state.comm.get(), CompressorCount(row), row.type,
                                &config),
         "onebitCompressorCreate");
-  state.compressor.reset(compressor);
+  return CompressorHandle(compressor);
 }
 
-void Collective::Reset(RankState& state) const {
-  if (state.compressor == nullptr) return;
-  Check(onebitCompressorReset(state.compressor.get()), "onebitCompressorReset");
+void Collective::Reset(RankState& state) const { ResetCompressor(state.compressor); }
+
+void Collective::ResetCompressor(const CompressorHandle& compressor) {
+  if (compressor == nullptr) return;
+  Check(onebitCompressorReset(compressor.get()), "onebitCompressorReset");
 }
 
 size_t Collective::BytesOf(const Case& row) const {

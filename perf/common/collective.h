@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "onebit/onebit.h"
+#include "perf/common/comm_handles.h"
 #include "perf/common/seeded_elements.h"
 #include "perf/common/sweep_options.h"
 
@@ -66,7 +67,8 @@ struct RankCall {
   void* recv = nullptr;
   onebitCompressor_t compressor = nullptr;  // null: dense
   onebitComm_t comm = nullptr;
-  onebitStream_t stream = nullptr;  // null: the call blocks
+  onebitStream_t stream = nullptr;        // null: the call blocks
+  onebitCompressor_t receiver = nullptr;  // of the receive, if `compressor` is that of a send
 };
 
 // The scalar model of a row's calls, in order. It may use several threads.
@@ -146,6 +148,12 @@ class Collective {
                            int rank) const {
     FillSeeded(values, count, type, seed, rank);
   }
+
+ protected:
+  // What Prepare and Reset do for one compressor.
+  CompressorHandle NewCompressor(const Case& row, const Options& options, const RankState& state,
+                                 uint32_t tensor_id) const;
+  static void ResetCompressor(const CompressorHandle& compressor);
 };
 
 // What the elements `i` of all ranks give. Sums of floats are exact but for the rounding of fp64.

@@ -87,11 +87,14 @@ void CopyText(const std::string& text, char (&field)[kSize]) {
 }  // namespace
 
 RankCall RankState::CallAt(size_t send_at, size_t recv_at, onebitCompressor_t with) const {
-  if (device == nullptr) {
-    return {send.data() + send_at, const_cast<std::byte*>(recv.data()) + recv_at, with, comm.get()};
-  }
-  return {device->send.data() + send_at, device->recv.data() + recv_at, with, comm.get(),
-          device->stream.get()};
+  RankCall call = {send.data() + send_at, const_cast<std::byte*>(recv.data()) + recv_at, with,
+                   comm.get()};
+  if (with != nullptr) call.receiver = receiver.get();
+  if (device == nullptr) return call;
+  call.send = device->send.data() + send_at;
+  call.recv = device->recv.data() + recv_at;
+  call.stream = device->stream.get();
+  return call;
 }
 
 RankCall RankState::CallInPlaceAt(size_t send_at, size_t recv_at, onebitCompressor_t with) const {
@@ -178,6 +181,7 @@ Ranks::~Ranks() {
   try {
     pool().Run([this](int rank) {
       state(rank).compressor.reset();
+      state(rank).receiver.reset();
       state(rank).comm.reset();
     });
   } catch (const ToolError&) {  // the failure was reported before

@@ -37,6 +37,7 @@ struct RankState {
   RankLink* link = nullptr;
   CommHandle comm;              // null where the ranks are those of another system
   CompressorHandle compressor;  // of the current row; null in dense rows
+  CompressorHandle receiver;    // of its receives, if `compressor` is that of its sends
   Buffer send;
   Buffer recv;
 

@@ -233,11 +233,6 @@ Status CheckCall(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op) {
   ONEBIT_ASSIGN_OR_RETURN(request.type, CheckType(datatype));
   ONEBIT_TRY(CheckBuffers(*call));
   ONEBIT_TRY(Locate(call));
-  if (request.collective == Collective::kSendRecv && request.location.is_device()) {
-    return Error(Code::kInvalidUsage,
-                 "onebitSend and onebitRecv work on host memory only, but the buffer is {}",
-                 Describe(request.location));
-  }
   if (request.collective == Collective::kAllToAllv) {
     ONEBIT_TRY(CheckPairs(*call->comm->comm, request));
   }

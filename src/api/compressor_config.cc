@@ -107,9 +107,6 @@ Status CheckCollective(const onebitCompressorConfig_t& config, Collective collec
     return Refuse("residualType", residual_type,
                   "onebitFloat32 for an all-gather, whose output is what the residual holds");
   }
-  if (collective == Collective::kSendRecv && config.memory == onebitMemoryDevice) {
-    return Refuse("memory", config.memory, "onebitMemoryHost for sends and receives");
-  }
   if (collective == Collective::kSendRecv && mode != onebitModePlain) {
     return Refuse("mode", mode,
                   "onebitModePlain for sends and receives, which keep nothing of earlier calls");

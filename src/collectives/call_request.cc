@@ -51,6 +51,10 @@ bool IsNative(const CallRequest& request, const Comm& comm) {
   return false;
 }
 
+bool IsWithItself(const CallRequest& request, const Comm& comm) {
+  return request.root == static_cast<uint32_t>(comm.rank());
+}
+
 // Number of elements that a buffer of an all-to-all-v spans.
 size_t Extent(const size_t* counts, const size_t* begins, size_t ranks) {
   size_t extent = 0;
@@ -145,16 +149,18 @@ Call CallOf(const CallRequest& request, const Plan& plan, const Comm& comm, std:
   };
 }
 
-Batch PairsOf(const Plan& plan, std::span<Call> calls, Comm* comm) {
+void NumberPairs(std::span<Call> calls, Comm* comm) {
   for (Call& call : calls) {
     const PlanKey& key = call.plan->key;
     call.descriptor.sequence = comm->NextPairNumber(key.root, key.is_receive);
   }
-  return {.plan = &plan, .descriptor = calls[0].descriptor, .calls = calls, .digests = {}};
 }
 
 Batch BatchOf(const Plan& plan, std::span<Call> calls, uint64_t sequence,
               std::vector<uint32_t>* digests, const Comm& comm) {
+  if (plan.key.is_pairs()) {
+    return {.plan = &plan, .descriptor = calls[0].descriptor, .calls = calls, .digests = {}};
+  }
   digests->resize(std::max(digests->size(), calls.size()));
   for (size_t i = 0; i < calls.size(); ++i) {
     calls[i].descriptor.sequence = sequence;
@@ -182,7 +188,9 @@ BufferBytes BytesOf(const CallRequest& request, const Comm& comm) {
       return {.input = request.root == static_cast<uint32_t>(comm.rank()) ? part : 0,
               .output = part};
     case Collective::kSendRecv:
-      return {.input = request.is_receive ? 0 : part, .output = request.is_receive ? part : 0};
+      // The input of a rank's call with itself is that of its receive.
+      return {.input = request.is_receive == IsWithItself(request, comm) ? part : 0,
+              .output = request.is_receive ? part : 0};
     case Collective::kAllReduce:
       return {part, part};
     case Collective::kReduceScatter:

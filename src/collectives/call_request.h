@@ -49,12 +49,12 @@ CallDescriptor DescriptorOf(const PlanKey& key, const Comm& comm);
 // The call in the form that executors run. `packets` has plan.packet_space_bytes.
 Call CallOf(const CallRequest& request, const Plan& plan, const Comm& comm, std::byte* packets);
 
-// Sends and receives that run together by `plan`. Each has a number of its own, among those of its
-// pair of ranks and direction.
-Batch PairsOf(const Plan& plan, std::span<Call> calls, Comm* comm);
+// Numbers sends and receives, each among those of its pair of ranks and direction.
+void NumberPairs(std::span<Call> calls, Comm* comm);
 
 // The calls that run together by `plan`, that of a single call or of a group, in the form that
-// executors run. Numbers the calls; `digests` lends its memory. The caller sets `packets`.
+// executors run. Numbers the calls, unless they are pairs; `digests` lends its memory. The caller
+// sets `packets`.
 Batch BatchOf(const Plan& plan, std::span<Call> calls, uint64_t sequence,
               std::vector<uint32_t>* digests, const Comm& comm);
 

@@ -23,9 +23,10 @@ size_t DenseSlots::InputParts(const CallRequest& request) const {
   switch (request.collective) {
     case Collective::kBarrier:
     case Collective::kGroup:
-    case Collective::kSendRecv:
     case Collective::kAllToAllv:  // has ranges of its own
       return 0;
+    case Collective::kSendRecv:
+      return BytesOf(request, comm_).input == 0 ? 0 : 1;
     case Collective::kBroadcast:
       return request.root == static_cast<uint32_t>(comm_.rank()) ? 1 : 0;
     case Collective::kAllReduce:
@@ -42,9 +43,10 @@ size_t DenseSlots::OutputParts(const CallRequest& request) const {
   switch (request.collective) {
     case Collective::kBarrier:
     case Collective::kGroup:
-    case Collective::kSendRecv:
     case Collective::kAllToAllv:
       return 0;
+    case Collective::kSendRecv:
+      return request.is_receive ? 1 : 0;
     case Collective::kBroadcast:
     case Collective::kAllReduce:
     case Collective::kReduceScatter:
@@ -67,6 +69,8 @@ size_t DenseSlots::BytesFor(const CallRequest& request, size_t count) const {
 
 size_t DenseSlots::PieceCount(const CallRequest& request) const {
   if (request.collective == Collective::kAllToAllv) return 0;
+  // One message, and in a group others must be able to pass it.
+  if (request.collective == Collective::kSendRecv) return 0;
   if (BytesFor(request, request.count) <= kSlotBytes) return 0;
   const size_t per_unit = BytesFor(request, kPieceAlignment);
   return kPieceAlignment * std::max<size_t>(kSlotBytes / per_unit, 1);

@@ -259,8 +259,8 @@ void Engine::StartBatch() {
     calls_[i] = CallOf(requests[i], batch.PlanOf(i), comm_, packets_.data() + offset);
   }
   const auto calls = std::span(calls_).first(requests.size());
-  Batch run = is_pairs ? PairsOf(batch.whole(), calls, &comm_)
-                       : BatchOf(batch.whole(), calls, sequence, &digests_, comm_);
+  if (is_pairs) NumberPairs(calls, &comm_);
+  Batch run = BatchOf(batch.whole(), calls, sequence, &digests_, comm_);
   run.packets = packets_.data();
   executor_.Start(run);
   is_batch_running_ = true;

@@ -221,7 +221,8 @@ void HostExecutor::MakeReady(uint32_t step) {
   }
 }
 
-// Steps inherit the non-finite flag of the steps whose results they use.
+// Steps inherit the non-finite flag of the steps whose results they use, which are those of their
+// own call. A send or receive may wait for other calls only to keep the order of messages.
 void HostExecutor::Finish(uint32_t step, bool is_nonfinite) {
   const Step& done = plan_->steps[step];
   if (is_nonfinite) {
@@ -232,7 +233,7 @@ void HostExecutor::Finish(uint32_t step, bool is_nonfinite) {
   if (IsArrival(done)) --exchange_left_[done.exchange - 1u];
   for (uint32_t i = 0; i < done.successor_count; ++i) {
     const uint32_t successor = plan_->successors[done.first_successor + i];
-    nonfinite_[successor] |= nonfinite_[step];
+    if (plan_->steps[successor].call == done.call) nonfinite_[successor] |= nonfinite_[step];
     if (--waiting_for_[successor] == 0) MakeReady(successor);
   }
 }

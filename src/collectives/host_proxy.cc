@@ -276,7 +276,7 @@ void HostProxy::ArrangeSteps(const Job& job, Part* part) const {
   part->order.Arrange(part->whole());
   part->stream_steps.clear();
   part->phase_ends.clear();
-  for (uint32_t phase = 0; phase <= part->order.exchanges(); ++phase) {
+  for (uint32_t phase = 0; phase <= part->exchanges(); ++phase) {
     for (const uint32_t index : part->order.compute(phase)) {
       const Step& step = part->whole().steps[index];
       if (step.kind == StepKind::kPack || step.kind == StepKind::kUnpack) continue;
@@ -306,9 +306,7 @@ void HostProxy::AddOps(Job* job) const {
       job->ops.push_back({.part = i, .phase = 1, .is_last = true});
       continue;
     }
-    const uint32_t last = comm_.ranks() == 1           ? 0
-                          : part.is_computed_on_stream ? part.whole().exchanges
-                                                       : 1;
+    const uint32_t last = comm_.ranks() == 1 ? 0 : part.exchanges();
     for (uint32_t phase = 0; phase <= last; ++phase) {
       job->ops.push_back(
           {.part = i, .phase = phase, .is_first = phase == 0, .is_last = phase == last});
@@ -339,7 +337,11 @@ StreamTurns HostProxy::TurnsOf(const Job& job, const Part& part) const {
 // Numbers the calls for their peers, and the turns.
 void HostProxy::Number(Job* job) {
   for (Part& part : std::span(job->parts).first(job->part_count)) {
-    part.sequence = comm_.NextSequence();
+    if (part.whole().key.is_pairs()) {
+      NumberPairs(part.calls, &comm_);
+    } else {
+      part.sequence = comm_.NextSequence();
+    }
   }
   for (const CallRequest& request : job->requests) {
     if (request.compressor != nullptr) request.compressor->compressor.CountCall();
@@ -570,8 +572,7 @@ Status HostProxy::MoveParts(Job* job) {
   if (comm_.ranks() == 1) return OkStatus();
   for (Part& part : std::span(job->parts).first(job->part_count)) {
     ONEBIT_TRY(MovePart(job, &part));
-    const uint32_t awaits = part.is_computed_on_stream ? part.whole().exchanges : 1;
-    const uint32_t last = part.first_released + awaits - 1;
+    const uint32_t last = part.first_released + part.exchanges() - 1;
     if (last != job->last_released) Release(last);
   }
   return OkStatus();

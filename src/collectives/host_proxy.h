@@ -5,6 +5,7 @@
 // nothing that the stream waits for can wait for the CUDA driver.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -88,6 +89,10 @@ class HostProxy {
     uint32_t first_released = 0;
 
     const Plan& whole() const { return is_sized ? sized : plan != nullptr ? *plan : group->plan; }
+    // Turns of the host. Calls of a rank with itself have one, too, though nothing is exchanged.
+    uint32_t exchanges() const {
+      return is_computed_on_stream ? std::max<uint32_t>(whole().exchanges, 1) : 1;
+    }
     const Plan& PlanOf(size_t call) const {
       return plan != nullptr ? whole() : *group->calls[call];
     }

@@ -376,6 +376,31 @@ TEST(SendRecvTest, ANanReachesItsBlockOrWithSignsTheWholeOutput) {
   }
 }
 
+// The second message waits for the packet of the first one, but not for its values.
+TEST(SendRecvTest, ANanReachesNoOtherMessageOfAGroup) {
+  CommGroup group(2);
+  group.Run([&](int rank) {
+    std::vector<float> lost(200, rank == 0 ? std::numeric_limits<float>::infinity() : 0.0f);
+    std::vector<float> kept(200, rank == 0 ? 1.0f : 0.0f);
+    const UniqueCompressor first = Make(group.comm(rank), 200, onebitCodecSign, 1);
+    const UniqueCompressor second = Make(group.comm(rank), 200, onebitCodecSign, 2);
+    const auto call = [&](std::vector<float>& values, const UniqueCompressor& compressor) {
+      if (rank == 0) {
+        onebitSend(values.data(), 200, onebitFloat32, 1, compressor.get(), group.comm(0), nullptr);
+      } else {
+        onebitRecv(values.data(), 200, onebitFloat32, 0, compressor.get(), group.comm(1), nullptr);
+      }
+    };
+    onebitGroupStart();
+    call(lost, first);
+    call(kept, second);
+    ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << onebitGetLastError(nullptr);
+    EXPECT_EQ(StatsOf(first.get()).nonfinite_calls, 1u);
+    EXPECT_EQ(StatsOf(second.get()).nonfinite_calls, 0u);
+    EXPECT_THAT(kept, Each(1.0f));
+  });
+}
+
 struct Side {
   size_t count = 500;
   onebitDataType_t type = onebitFloat32;
