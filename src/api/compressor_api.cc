@@ -59,9 +59,9 @@ Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebi
   ONEBIT_TRY(CheckNonePending(comm->pending, "communicator"));
   ONEBIT_TRY(comm->comm->Acquire());
   const onebit::CommUse use(*comm->comm);
-  ONEBIT_ASSIGN_OR_RETURN(
-      const auto parsed,
-      onebit::ParseCompressorConfig(config, count, type, comm->comm->next_tensor_id()));
+  ONEBIT_ASSIGN_OR_RETURN(const auto parsed, onebit::ParseCompressorConfig(
+                                                 config, count, type, comm->comm->next_tensor_id(),
+                                                 static_cast<uint32_t>(comm->comm->ranks())));
   ONEBIT_ASSIGN_OR_RETURN(auto id, TensorIdUse::Begin(comm->link, parsed.tensor_id));
   ONEBIT_ASSIGN_OR_RETURN(auto planned, comm->engine.CreateCompressor(parsed));
   if (config != nullptr && config->mask != nullptr) {

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "codec/sparse_form.h"
+
 namespace onebit {
 namespace {
 
@@ -59,6 +61,9 @@ Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expec
 }
 
 Status CheckForm(std::span<const std::byte> packet, const PacketShape& shape) {
+  if (IsSparse(shape.codec)) {
+    return CheckSparseForm(packet, shape.sparse, shape.element_count, !HasFeedback(shape.codec));
+  }
   ONEBIT_TRY(IsLowBit(shape.codec) ? CheckLowBitScales(packet, shape)
                                    : CheckSignScales(packet, shape));
   if (const size_t used = shape.element_count * shape.bits_per_element() % 8; used != 0) {

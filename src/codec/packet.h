@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The payload of a compressed message (FORMAT.md, "Payload" and "Low-bit codecs"): scales, then
-// sign bits or codes.
+// The payload of a compressed message (FORMAT.md, "Payload", "Low-bit codecs" and "Sparse codecs"):
+// scales, then sign bits or codes; or magnitudes, indices and values of the elements that are sent.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include "codec/codec_kind.h"
 #include "kernels/kernels.h"
 #include "kernels/low_bit.h"
+#include "kernels/sparse.h"
 
 namespace onebit {
 
@@ -21,8 +22,10 @@ struct PacketFormat {
   size_t block = 0;  // elements per scale; 0, for signs only: one scale for the tensor
   CodecKind codec = CodecKind::kSign;
   kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;
+  kernels::SparseCodec sparse = {};
 
-  kernels::LowBitFormat low_bit_format() const { return {low_bit, block}; }
+  constexpr kernels::LowBitFormat low_bit_format() const { return {low_bit, block}; }
+  constexpr kernels::SparseFormat sparse_format() const { return {sparse, block}; }
 };
 
 // The codec of a packet and its number of scales and elements, which determine its layout.
@@ -31,6 +34,7 @@ struct PacketShape {
   size_t element_count = 0;
   CodecKind codec = CodecKind::kSign;
   kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;
+  kernels::SparseFormat sparse = {};
 
   // Scales, minimums and padding.
   constexpr size_t scale_bytes() const {
@@ -44,6 +48,7 @@ struct PacketShape {
     return IsLowBit(codec) ? kernels::CodeBits(low_bit) : 1;
   }
   constexpr size_t bytes() const {
+    if (IsSparse(codec)) return sparse.Bytes(element_count);
     return scale_bytes() + (element_count * bits_per_element() + 7) / 8;
   }
 };
@@ -52,6 +57,7 @@ struct PacketShape {
 // is 0. Without elements there is no scale.
 constexpr PacketShape ShapeOf(size_t element_count, const PacketFormat& format) {
   PacketShape shape = {.codec = format.codec, .low_bit = format.low_bit};
+  if (IsSparse(format.codec)) shape.sparse = format.sparse_format();
   if (element_count == 0) return shape;
   shape.scale_count = format.block == 0 ? 1 : kernels::BlockCount(element_count, format.block);
   shape.element_count = element_count;
@@ -88,7 +94,8 @@ inline kernels::LowBitPacket LowBitViewOf(std::byte* packet, const PacketShape& 
 Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expected);
 
 // Checks the content of a packet that arrived intact: scales must be finite and not negative,
-// unused bits and padding 0. Without feedback, the scale of a low-bit block may be NaN.
+// unused bits and padding 0. Without feedback, a block that is not finite may be NaN. Indices of
+// elements must ascend within their blocks.
 Status CheckForm(std::span<const std::byte> packet, const PacketShape& shape);
 
 // Checks size, checksum and form of a received packet. The form of a packet that is flagged

@@ -37,6 +37,7 @@ PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange, uint32_t n
       .type = config.type,
       .block = config.block,
       .low_bit = config.low_bit,
+      .sparse = config.sparse,
       .chunk_alignment = has_alignment ? config.chunk_alignment : uint16_t{0},
       .root = config.collective == Collective::kSendRecv ? next_rank : 0,
       .count = config.count,
@@ -153,7 +154,9 @@ Result<Engine::NewBinding> Engine::PlanCompressor(const Compressor::Config& conf
   const auto ranks = static_cast<uint32_t>(comm_.ranks());
   const bool is_all_reduce = config.collective == Collective::kAllReduce;
   const bool is_one_exchange =
-      is_all_reduce && UsesOneExchange(config.count, ranks, comm_.options());
+      is_all_reduce &&
+      (IsSparse(config.kind) ? config.hops == 1
+                             : UsesOneExchange(config.count, ranks, comm_.options()));
   const uint32_t next_rank = (static_cast<uint32_t>(comm_.rank()) + 1) % ranks;
   auto plan = plans_.PlanFor(KeyOf(config, is_one_exchange, next_rank));
   ONEBIT_TRY(ReserveFor(config, *plan));

@@ -179,10 +179,12 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
   const CallDescriptor call = CallFrom(peer);
   if (header.call != call) {
     if (batch_.is_group()) ONEBIT_TRY(CompareCalls(peer, size.payload_bytes));
+    const Compressor* const compressor = batch_.calls[0].compressor;
+    const uint32_t own_mask = compressor == nullptr ? 0 : compressor->mask_digest();
     return Error(Code::kMismatch,
                  "rank {} made a different call ({}): {}; make the same calls in the same order on "
                  "all ranks",
-                 peer, Describe(header.call), DescribeDifference(call, header.call));
+                 peer, Describe(header.call), DescribeDifference(call, header.call, own_mask));
   }
   if (header.segment_count != plan_->segments()) {
     return Error(Code::kMismatch,

@@ -49,6 +49,9 @@ bool StepCompute::Compute(const Call& call, const Step& step) {
   if (IsLowBit(call.plan->key.codec) && step.kind != StepKind::kCopy) {
     return low_bit_.Run(call, step);
   }
+  if (IsSparse(call.plan->key.codec) && step.kind != StepKind::kCopy) {
+    return sparse_.Run(call, step);
+  }
   switch (step.kind) {
     case StepKind::kCompress:
       return Compress(call, step);

@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Runs the compressing, reducing and decoding steps of calls with a sparse codec on host memory.
+// Each of their packets has elements of one chunk.
+#pragma once
+
+#include <vector>
+
+#include "collectives/batch.h"
+#include "kernels/sparse.h"
+
+namespace onebit {
+
+// Owned by a StepCompute and used by its thread.
+class SparseCompute {
+ public:
+  explicit SparseCompute(uint32_t ranks) : packets_(ranks) {}
+
+  // Returns whether all results are finite. Without error feedback always true: a block that is not
+  // finite has NaN, and all other blocks are right.
+  bool Run(const Call& call, const Step& step);
+
+ private:
+  kernels::SparseResult Compute(const Call& call, const Step& step);
+  kernels::SparseResult Compress(const Call& call, const Step& step) const;
+  kernels::SparseResult Reduce(const Call& call, const Step& step);
+  kernels::SparseResult Average(const Call& call, const Step& step);
+  kernels::SparseResult Decode(const Call& call, const Step& step) const;
+  // The packets of all ranks for the step's elements.
+  kernels::SparseReduceInput PacketsOf(const Call& call, const Step& step);
+
+  std::vector<const void*> packets_;  // by rank
+};
+
+}  // namespace onebit
