@@ -10,6 +10,9 @@
 
 namespace onebit::kernels::cpu {
 
+// From left to right.
+float SumOf(const float* values, size_t count);
+
 // sum[i] = weight * values[i] if is_first, otherwise sum[i] + weight * values[i].
 void AddWeighted(const float* values, float weight, size_t count, bool is_first, float* sum);
 

@@ -16,7 +16,8 @@ extern "C" {
 /** Counters and facts of a compressor. */
 typedef struct {
   size_t size;    /* sizeof(onebitCompressorStats_t) as the caller was compiled; input */
-  uint64_t epoch; /* calls that committed new residuals (without feedback: successful calls) */
+  uint64_t epoch; /* calls that committed new residuals (without feedback: successful calls),
+                     but no empty_rounds */
   uint64_t nonfinite_calls; /* calls that met a NaN or infinity and changed nothing */
   uint64_t residual_resets; /* residuals lost, by Reset or by an error or NaN when not
                                transactional */
@@ -67,18 +68,19 @@ ONEBIT_API onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor,
  * where v_r is what rank r sends (McMahan et al. 2017, algorithm 1: w_r is the client's number of
  * examples).
  *
- * With 0 the rank is absent: its input is not read, its residual stays, and it sends a header and
- * 16 bytes to each rank, or as much as ever in a group. It still makes the call, and gets the
- * result. Nobody needs to know beforehand who is absent. If all are, the output is 0, no residual
- * changes, and empty_rounds of the stats counts it.
+ * With 0 the rank is absent: its input is not read, its residual stays, also of elements that leave
+ * the mask, and in the first exchange it sends a header and 16 bytes to each rank, for each segment
+ * (in a group as much as ever). It still makes the call, reduces its chunk for the others, and gets
+ * the result. Nobody needs to know beforehand who is absent. If all are, the output is 0, nothing
+ * is committed, and empty_rounds of the stats counts it.
  *
  * Local: from the first time on, all ranks set a weight between the same two calls. A weight stays
- * until it is set again. Weights are not part of a saved state, and do not matter to
- * onebitCompressorPrime.
+ * until it is set again. Weights are not part of a saved state, whose onebitStateGlobal counts all
+ * ranks alike, and do not matter to onebitCompressorPrime.
  *
  * @param compressor Of an allreduce or a reduce-scatter with onebitAvg, on host memory, that serves
- *                   no sync.
- * @param weight     Finite, 0 or more.
+ *                   no sync. Synchronise its stream first.
+ * @param weight     0, or 2^-64 to 2^64.
  * @return onebitInvalidUsage  also: the compressor is another one than that.
  * @return onebitDetached      the compressor's communicator was destroyed.
  *

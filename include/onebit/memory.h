@@ -31,7 +31,7 @@
  *   through pinned host memory. All computing of a call is on the stream when the call returns; in
  *   between, the stream waits for a thread of the communicator that moves the messages and makes no
  *   CUDA call. Dense calls are summed on the host. They pass through 16 MiB of pinned memory, in
- *   pieces of 8 MiB, or so many calls of a group at a time. Two kinds pass whole and take more,
+ *   pieces of 8 MiB, or as many calls of a group as fit in one. Two kinds pass whole and take more,
  *   which the communicator keeps: an all-to-all-v as much as both its buffers, because other ranks
  *   do not know how long it is, and sends and receives as much as all buffers of their group. A
  *   CUDA-aware MPI, too, copies device memory piece by piece where the network cannot reach it, but

@@ -295,9 +295,24 @@ typedef enum {
                              6 dB over onebitCodecInt8 */
   onebitCodecInt2 = 4,    /* 2 bits: +-.5, +-1.5; default block 4096; 8 dB. Gradients with error
                              feedback; never activations */
-  onebitCodecInt8Stochastic = 5 /* onebitCodecInt8 rounded up or down at random, so that the mean is
-                                   exact: unbiased; onebitModePlain only; 39 dB */
+  onebitCodecInt8Stochastic = 5, /* onebitCodecInt8 rounded up or down at random, so that the mean
+                                    is exact: unbiased; onebitModePlain only; 39 dB */
+  /* Sparse codecs send `k` elements of each block and nothing of the others (FORMAT.md, section
+     18): 14 bits for each that is sent. AllReduce, and with onebitModePlain ReduceScatter and
+     AllGather, of onebitMemoryHost; default block 4096. */
+  onebitCodecTopk = 6, /* the elements of largest magnitude. Outer gradients and rarely changing
+                          tensors with error feedback, where every element is sent often enough:
+                          below 3 for (number of calls) * k / block, some hardly ever are */
+  onebitCodecRandk = 7 /* elements drawn at random, the same ones on every rank; with
+                          onebitModePlain times block / k, which makes the result unbiased with
+                          onebitValuesFloat32. 2 bits, or 32, for each that is sent */
 } onebitCodec_t;
+
+/** How sparse codecs send an element's value. */
+typedef enum {
+  onebitValuesTwoMagnitudes = 0, /* 2 bits: the sign, and one of two magnitudes of the block */
+  onebitValuesFloat32 = 1        /* as it is; truly sparse tensors */
+} onebitSparseValues_t;
 
 /** Scale of a block z of N elements. */
 typedef enum {
@@ -361,8 +376,21 @@ typedef struct {
                      onebitMemoryHost */
   int32_t device; /* CUDA device, with onebitMemoryDevice only; default: the current device */
   int32_t codec;  /* onebitCodec_t; default onebitCodecSign */
-  uint64_t seed;  /* of onebitCodecInt8Stochastic, whose draws follow from it, the tensorId, the
-                     number of calls and the element; default 0. Equal on all ranks */
+  uint64_t seed;  /* of onebitCodecInt8Stochastic and onebitCodecRandk, whose draws follow from it,
+                     the tensorId, the number of calls and the element; default 0. Equal on all
+                     ranks */
+  /* The other members are for onebitCodecTopk and onebitCodecRandk only. */
+  int32_t k; /* elements sent of each block (of a shorter last one its share, rounded up), from 1
+                to block / 2; default block / 64. The block is a multiple of 64 from 320 to
+                4096. With onebitCodecTopk and more than block / 12, other codecs send as few
+                bits and lose less */
+  int32_t values; /* onebitSparseValues_t; default onebitValuesTwoMagnitudes */
+  int32_t hops;  /* AllReduce only. 1: every rank sends its packet to all others, which sum them; no
+                    server residual. 2: packets of a chunk go to one rank, which compresses their
+                    sum again. Default 1 for up to 8 ranks, otherwise 2; a rebind keeps it */
+  float efDecay; /* onebitModeEf: what the worker residual counts for in the next call, from 0 to 1.
+                    Below 1 a part of what is not sent is forgotten, and results do not add up to
+                    the inputs. Default (negative): 1 */
 } onebitCompressorConfig_t;
 
 #define ONEBIT_COMPRESSOR_CONFIG_INIT                                                             \
@@ -370,7 +398,7 @@ typedef struct {
     sizeof(onebitCompressorConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT, \
         ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, \
         ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, -1, NULL, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT,         \
-        ONEBIT_UNDEF_INT, 0                                                                       \
+        ONEBIT_UNDEF_INT, 0, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, -1             \
   }
 
 /**

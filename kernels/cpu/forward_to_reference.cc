@@ -8,6 +8,7 @@
 #include "kernels/lamb.h"
 #include "kernels/low_bit.h"
 #include "kernels/optimizer.h"
+#include "kernels/sparse.h"
 #include "kernels/zero_one.h"
 
 namespace onebit::kernels::cpu {
@@ -68,6 +69,19 @@ LowBitResult LowBitAddDelta(const LowBitDeltaInput& in, LowBitFormat format, voi
 LowBitResult LowBitDecode(LowBitPacketView packet, LowBitFormat format, size_t count,
                           const uint8_t* mask, DataType output_type, void* output) {
   return reference::LowBitDecode(packet, format, count, mask, output_type, output);
+}
+
+SparseResult SparseCompress(const CompressInput& in, float ef_decay, SparseFormat format,
+                            const Draws& draws, void* packet) {
+  return reference::SparseCompress(in, ef_decay, format, draws, packet);
+}
+SparseResult SparseReduce(const SparseReduceInput& in, SparseFormat format, const Draws& draws,
+                          void* packet) {
+  return reference::SparseReduce(in, format, draws, packet);
+}
+SparseResult SparseAverage(const SparseReduceInput& in, SparseFormat format, const Draws& draws,
+                           void* output) {
+  return reference::SparseAverage(in, format, draws, output);
 }
 
 void AdamDense(const AdamUpdate& update) { reference::AdamDense(update); }

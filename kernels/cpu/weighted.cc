@@ -10,6 +10,14 @@ namespace onebit::kernels::cpu {
 
 using reference::InDefaultFpEnvironment;
 
+float SumOf(const float* values, size_t count) {
+  return InDefaultFpEnvironment([&] {
+    float sum = 0;
+    for (size_t i = 0; i < count; ++i) sum += values[i];
+    return sum;
+  });
+}
+
 void AddWeighted(const float* values, float weight, size_t count, bool is_first, float* sum) {
   InDefaultFpEnvironment([&] {
     if (is_first) {

@@ -18,6 +18,8 @@ kernels::LowBitCodec KernelCodec(onebitCodec_t codec) {
       return kernels::LowBitCodec::kInt8Stochastic;
     case onebitCodecFp4:
     case onebitCodecSign:
+    case onebitCodecTopk:
+    case onebitCodecRandk:
       break;
   }
   return kernels::LowBitCodec::kFp4;

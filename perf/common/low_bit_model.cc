@@ -12,16 +12,6 @@ namespace {
 
 constexpr uint32_t kServerStream = 65'536;
 
-std::vector<float> AsFloats(const std::vector<std::byte>& residual, DataType type) {
-  std::vector<float> values(residual.size() / BytesOf(type));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = LoadElement(residual.data(), type, i);
-  return values;
-}
-
-const uint8_t* OrNull(const std::vector<uint8_t>& mask) {
-  return mask.empty() ? nullptr : mask.data();
-}
-
 }  // namespace
 
 LowBitModel::LowBitModel(const LowBitConfig& config) : config_(config) {
@@ -32,30 +22,22 @@ LowBitModel::LowBitModel(const LowBitConfig& config) : config_(config) {
 }
 
 std::vector<float> LowBitModel::worker_residual(size_t rank) const {
-  return AsFloats(worker_[rank], config_.residual_type);
+  return FloatsOf(worker_[rank], config_.residual_type);
 }
 std::vector<float> LowBitModel::server_residual() const {
-  return AsFloats(server_, config_.residual_type);
+  return FloatsOf(server_, config_.residual_type);
 }
 
-// Nothing is compressed for a rank by itself.
+// Returns false if there are other ranks.
 bool LowBitModel::CopyOne(std::span<const void* const> inputs,
                           std::span<void* const> outputs) const {
   if (config_.ranks != 1) return false;
-  for (size_t i = 0; i < config_.count; ++i) {
-    const bool takes_part = config_.mask.empty() || config_.mask[i];
-    StoreElement(takes_part ? LoadElement(inputs[0], config_.type, i) : 0, config_.type, i,
-                 outputs[0]);
-  }
+  CopyMasked(inputs[0], config_.mask, config_.type, config_.count, outputs[0]);
   return true;
 }
 
 LowBitModel::Piece LowBitModel::PieceOf(size_t chunk) const {
-  const size_t share = (config_.count + config_.ranks - 1) / config_.ranks;
-  const size_t alignment = config_.chunk_alignment;
-  const size_t length = (share + alignment - 1) / alignment * alignment;
-  const size_t begin = std::min(chunk * length, config_.count);
-  return {begin, std::min(begin + length, config_.count) - begin};
+  return ModelChunk(config_.count, config_.ranks, config_.chunk_alignment, chunk);
 }
 
 LowBitModel::Piece LowBitModel::PartOf(size_t part) const {
@@ -63,12 +45,7 @@ LowBitModel::Piece LowBitModel::PartOf(size_t part) const {
 }
 
 std::vector<uint8_t> LowBitModel::MaskOf(Piece piece) const {
-  if (config_.mask.empty()) return {};
-  std::vector<uint8_t> mask(BitBytes(piece.count) + 1);  // never empty
-  for (size_t i = 0; i < piece.count; ++i) {
-    if (config_.mask[piece.begin + i]) mask[i / 8] |= static_cast<uint8_t>(1u << (i % 8));
-  }
-  return mask;
+  return MaskOfPiece(config_.mask, piece);
 }
 
 LowBitModel::Packet LowBitModel::NewPacket(size_t count) const {

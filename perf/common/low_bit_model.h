@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/low_bit.h"
+#include "perf/common/model_pieces.h"
 
 namespace onebit::kernels::reference {
 
@@ -53,10 +54,7 @@ class LowBitModel {
     std::vector<uint8_t> codes;
     LowBitPacketView view() const { return {scales.data(), minimums.data(), codes.data()}; }
   };
-  struct Piece {
-    size_t begin = 0;  // in the tensor
-    size_t count = 0;
-  };
+  using Piece = ModelPiece;
 
   bool CopyOne(std::span<const void* const> inputs, std::span<void* const> outputs) const;
   Piece PieceOf(size_t chunk) const;  // of an allreduce

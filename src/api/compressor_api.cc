@@ -1,12 +1,11 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Compressors of the C API.
-#include <cmath>
-
 #include "api/compressor_config.h"
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
 #include "api/scoped_host_residency.h"
+#include "codec/packet.h"
 #include "collectives/rebind.h"
 
 using onebit::CheckNonePending;
@@ -61,9 +60,9 @@ Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebi
   ONEBIT_TRY(CheckNonePending(comm->pending, "communicator"));
   ONEBIT_TRY(comm->comm->Acquire());
   const onebit::CommUse use(*comm->comm);
-  ONEBIT_ASSIGN_OR_RETURN(
-      const auto parsed,
-      onebit::ParseCompressorConfig(config, count, type, comm->comm->next_tensor_id()));
+  ONEBIT_ASSIGN_OR_RETURN(const auto parsed, onebit::ParseCompressorConfig(
+                                                 config, count, type, comm->comm->next_tensor_id(),
+                                                 static_cast<uint32_t>(comm->comm->ranks())));
   ONEBIT_ASSIGN_OR_RETURN(auto id, TensorIdUse::Begin(comm->link, parsed.tensor_id));
   ONEBIT_ASSIGN_OR_RETURN(auto planned, comm->engine.CreateCompressor(parsed));
   if (config != nullptr && config->mask != nullptr) {
@@ -118,8 +117,8 @@ Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
 Status SetWeight(onebitCompressor_t compressor, float weight) {
   const onebit::Compressor& state = compressor->planned.compressor;
   const onebit::Compressor::Config& config = state.config();
-  if (!(weight >= 0) || std::isinf(weight)) {
-    return Error(Code::kInvalidArgument, "weight is {}: it must be finite and not negative",
+  if (weight != 0 && !(weight >= onebit::kLeastWeight && weight <= onebit::kMostWeight)) {
+    return Error(Code::kInvalidArgument, "weight is {}: it must be 0, or from 2^-64 to 2^64",
                  weight);
   }
   if (!onebit::HasOp(config.collective)) {
@@ -151,9 +150,14 @@ Status SetWeight(onebitCompressor_t compressor, float weight) {
                  "onebitCompressorRebind",
                  config.tensor_id);
   }
-  ONEBIT_TRY(comm->comm->Acquire());
-  const onebit::CommUse in_use(*comm->comm);
-  return comm->engine.SetWeight(weight == 0 ? 0 : weight, &compressor->planned);  // not -0
+  if (!config.is_weighted) {
+    ONEBIT_TRY(CheckNonePending(comm->pending, "communicator"));
+    ONEBIT_TRY(comm->comm->Acquire());
+    const onebit::CommUse in_use(*comm->comm);
+    ONEBIT_TRY(comm->engine.PlanWeights(&compressor->planned));
+  }
+  compressor->planned.compressor.set_weight(weight == 0 ? 0 : weight);  // not -0
+  return OkStatus();
 }
 
 }  // namespace

@@ -31,15 +31,18 @@ struct CodecRow {
   onebitCodec_t number;
   std::optional<kernels::LowBitCodec> low_bit;
   int32_t block;  // by default
+  bool is_sparse = false;
 };
 
-constexpr std::array<CodecRow, 6> kCodecs = {{
+constexpr std::array<CodecRow, 8> kCodecs = {{
     {onebitCodecSign, std::nullopt, 4096},
     {onebitCodecFp4, kernels::LowBitCodec::kFp4, 128},
     {onebitCodecInt8, kernels::LowBitCodec::kInt8, 256},
     {onebitCodecUint8mm, kernels::LowBitCodec::kUint8, 256},
     {onebitCodecInt2, kernels::LowBitCodec::kInt2, 4096},
     {onebitCodecInt8Stochastic, kernels::LowBitCodec::kInt8Stochastic, 256},
+    {onebitCodecTopk, std::nullopt, 4096, true},
+    {onebitCodecRandk, std::nullopt, 4096, true},
 }};
 
 const CodecRow* FindCodec(int32_t number) {
@@ -75,7 +78,7 @@ Status CheckLowBitBlock(int32_t block, kernels::LowBitCodec codec, Collective co
 // Checks members that only signs, or only low-bit codecs, support.
 Status CheckCodec(const onebitCompressorConfig_t& config, const CodecRow& codec, int32_t mode,
                   int32_t block, Collective collective) {
-  if (!codec.low_bit) return CheckBlockOfSigns(block);
+  if (!codec.low_bit && !codec.is_sparse) return CheckBlockOfSigns(block);
   if (config.scaleRule != ONEBIT_UNDEF_INT) {
     return Refuse("scaleRule", config.scaleRule,
                   "left at its default unless codec is onebitCodecSign: other codecs have a rule "
@@ -86,7 +89,99 @@ Status CheckCodec(const onebitCompressorConfig_t& config, const CodecRow& codec,
                   "onebitModePlain with onebitCodecInt8Stochastic: error feedback would make its "
                   "result biased");
   }
-  return CheckLowBitBlock(block, *codec.low_bit, collective);
+  return codec.low_bit ? CheckLowBitBlock(block, *codec.low_bit, collective) : OkStatus();
+}
+
+// What only sparse codecs have.
+struct SparseMembers {
+  kernels::SparseCodec codec;
+  int hops = 2;
+  float ef_decay = 1;
+};
+
+Status CheckUndefined(const char* member, int32_t value) {
+  if (value == ONEBIT_UNDEF_INT) return OkStatus();
+  return Refuse(member, value,
+                "left undefined unless codec is onebitCodecTopk or onebitCodecRandk");
+}
+
+Status RefuseDecay(float decay, const char* allowed) {
+  return Error(Code::kInvalidArgument, "compressor config: efDecay is {}, but may be {}", decay,
+               allowed);
+}
+
+// Checks that other codecs leave alone what only sparse ones support.
+Status CheckNoSparseMembers(const onebitCompressorConfig_t& config) {
+  ONEBIT_TRY(CheckUndefined("k", config.k));
+  ONEBIT_TRY(CheckUndefined("values", config.values));
+  ONEBIT_TRY(CheckUndefined("hops", config.hops));
+  if (config.efDecay < 0 || config.efDecay == 1) return OkStatus();
+  return RefuseDecay(config.efDecay, "1 unless codec is onebitCodecTopk or onebitCodecRandk");
+}
+
+// Checks where sparse codecs are supported.
+Status CheckSparseUse(const onebitCompressorConfig_t& config, Collective collective, int32_t mode) {
+  const bool is_all_reduce = collective == Collective::kAllReduce;
+  const bool has_parts =
+      collective == Collective::kReduceScatter || collective == Collective::kAllGather;
+  if (!is_all_reduce && !has_parts) {
+    return Refuse("collective", config.collective,
+                  "onebitCollectiveAllReduce, or with onebitModePlain ReduceScatter and AllGather, "
+                  "with this codec");
+  }
+  if (has_parts && mode != onebitModePlain) {
+    return Refuse("mode", mode, "onebitModePlain with this codec and collective");
+  }
+  if (has_parts && config.hops != ONEBIT_UNDEF_INT) {
+    return Refuse("hops", config.hops, "left undefined but for an allreduce");
+  }
+  if (config.memory == onebitMemoryDevice) {
+    return Refuse("memory", config.memory, "onebitMemoryHost with this codec");
+  }
+  return OkStatus();
+}
+
+Result<SparseMembers> ParseSparse(const onebitCompressorConfig_t& config, const CodecRow& row,
+                                  int32_t block, int32_t mode, Collective collective,
+                                  uint32_t ranks) {
+  ONEBIT_TRY(CheckSparseUse(config, collective, mode));
+  constexpr int32_t kShortest = 320;  // shorter ones would have indices of 8 bits
+  constexpr auto kLongest = static_cast<int32_t>(kernels::kMaxSparseBlock);
+  if (block < kShortest || block > kLongest ||
+      block % static_cast<int32_t>(kernels::kBlockMultiple) != 0) {
+    return Refuse("block", block, "a multiple of 64 from 320 to 4096 with this codec");
+  }
+  SparseMembers members;
+  kernels::SparseCodec& codec = members.codec;
+  codec.is_random = row.number == onebitCodecRandk;
+  codec.is_unbiased = codec.is_random && mode == onebitModePlain;
+  const int32_t k = Or(config.k, block / 64);
+  if (k >= 1 && k <= UINT16_MAX) codec.k = static_cast<uint16_t>(k);
+  if (!IsSparseBlock(codec, static_cast<size_t>(block))) {
+    return Refuse("k", k, "1 to block / 2");
+  }
+  const int32_t values = Or(config.values, onebitValuesTwoMagnitudes);
+  if (values != onebitValuesTwoMagnitudes && values != onebitValuesFloat32) {
+    return Refuse("values", values, "onebitValuesTwoMagnitudes or onebitValuesFloat32");
+  }
+  codec.values = values == onebitValuesFloat32 ? kernels::SparseValues::kF32
+                                               : kernels::SparseValues::kTwoMagnitudes;
+  constexpr uint32_t kMostRanksOfOneHop = 8;
+  const bool is_all_reduce = collective == Collective::kAllReduce;
+  members.hops = Or(config.hops, is_all_reduce && ranks <= kMostRanksOfOneHop ? 1 : 2);
+  if (members.hops != 1 && members.hops != 2) return Refuse("hops", members.hops, "1 or 2");
+  if (members.hops == 1 && config.serverResidual != ONEBIT_UNDEF_INT &&
+      config.serverResidual != 0) {
+    return Refuse("serverResidual", config.serverResidual,
+                  "0 with one hop (hops, default for up to 8 ranks), which has no servers");
+  }
+  if (config.efDecay >= 0) members.ef_decay = config.efDecay;
+  if (!(config.efDecay <= 1))
+    return RefuseDecay(config.efDecay, "from 0 to 1, or negative (default)");
+  if (mode == onebitModePlain && members.ef_decay != 1) {
+    return RefuseDecay(config.efDecay, "1 with onebitModePlain, which feeds nothing back");
+  }
+  return members;
 }
 
 // Checks members that only some collectives support.
@@ -130,8 +225,9 @@ Status CheckCollective(const onebitCompressorConfig_t& config, Collective collec
   return OkStatus();
 }
 
-CodecKind KindOf(bool is_low_bit, bool has_feedback) {
-  if (is_low_bit) return has_feedback ? CodecKind::kLowBitEf : CodecKind::kLowBit;
+CodecKind KindOf(const CodecRow& codec, bool has_feedback) {
+  if (codec.is_sparse) return has_feedback ? CodecKind::kSparseEf : CodecKind::kSparse;
+  if (codec.low_bit) return has_feedback ? CodecKind::kLowBitEf : CodecKind::kLowBit;
   return has_feedback ? CodecKind::kEf : CodecKind::kSign;
 }
 
@@ -157,7 +253,7 @@ std::optional<Collective> CollectiveOf(int32_t collective) {
 
 Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t* config,
                                                  size_t count, onebitDataType_t type,
-                                                 uint32_t default_tensor_id) {
+                                                 uint32_t default_tensor_id, uint32_t ranks) {
   const onebitCompressorConfig_t defaults = ONEBIT_COMPRESSOR_CONFIG_INIT;
   if (config == nullptr) config = &defaults;
   ONEBIT_TRY(CheckConfigHead("compressor config", "ONEBIT_COMPRESSOR_CONFIG_INIT",
@@ -197,10 +293,16 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
   const CodecRow* const codec = FindCodec(Or(config->codec, onebitCodecSign));
   if (codec == nullptr) {
     return Refuse("codec", config->codec,
-                  "onebitCodecSign, Fp4, Int8, Uint8mm, Int2 or Int8Stochastic");
+                  "onebitCodecSign, Fp4, Int8, Uint8mm, Int2, Int8Stochastic, Topk or Randk");
   }
   const int32_t block = Or(config->block, codec->block);
   ONEBIT_TRY(CheckCodec(*config, *codec, mode, block, *collective));
+  SparseMembers sparse;
+  if (codec->is_sparse) {
+    ONEBIT_ASSIGN_OR_RETURN(sparse, ParseSparse(*config, *codec, block, mode, *collective, ranks));
+  } else {
+    ONEBIT_TRY(CheckNoSparseMembers(*config));
+  }
   const int32_t residual = Or(config->residualType, onebitFloat32);
   if (residual != onebitFloat32 && residual != onebitBfloat16) {
     return Refuse("residualType", residual, "onebitFloat32 or onebitBfloat16");
@@ -223,18 +325,21 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
     return Refuse("tensorId", config->tensorId, "negative (default) or below 2^32");
   }
   return Compressor::Config{
-      .kind = KindOf(codec->low_bit.has_value(), mode == onebitModeEf),
+      .kind = KindOf(*codec, mode == onebitModeEf),
       .count = count,
       .type = *data_type,
       .rule = rule == onebitScaleL2 ? kernels::ScaleRule::kL2 : kernels::ScaleRule::kL1,
       .low_bit = codec->low_bit.value_or(kernels::LowBitCodec::kFp4),
+      .sparse = sparse.codec,
+      .hops = sparse.hops,
+      .ef_decay = sparse.ef_decay,
       .seed = config->seed,
       .block = static_cast<uint32_t>(block),
       .residual_type =
           residual == onebitFloat32 ? kernels::DataType::kF32 : kernels::DataType::kBf16,
       .is_transactional = transactional == 1,
       .chunk_alignment = static_cast<uint16_t>(alignment),
-      .has_server_residual = server_residual == 1,
+      .has_server_residual = server_residual == 1 && sparse.hops != 1,
       .tensor_id =
           config->tensorId < 0 ? default_tensor_id : static_cast<uint32_t>(config->tensorId),
       .collective = *collective,

@@ -8,9 +8,10 @@
 
 namespace onebit {
 
-// A null `config` means all defaults. The tensor id defaults to `default_tensor_id`.
+// A null `config` means all defaults. The tensor id defaults to `default_tensor_id`, the hops to
+// what suits `ranks`.
 Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t* config,
                                                  size_t count, onebitDataType_t type,
-                                                 uint32_t default_tensor_id);
+                                                 uint32_t default_tensor_id, uint32_t ranks);
 
 }  // namespace onebit

@@ -77,7 +77,7 @@ Status Create(onebitSync_t* handle, onebitCompressor_t compressor,
                  "compressor of tensor {} is plain {}: a sync needs onebitModeEf or "
                  "onebitCodecSign, whose calls tell every rank of a NaN",
                  state.config().tensor_id,
-                 NameOfCodec(state.config().kind, state.config().low_bit));
+                 NameOfCodec(state.config().kind, state.config().low_bit, state.config().sparse));
   }
   if (state.op() == onebit::ReduceOp::kSum) {
     return Error(Code::kInvalidUsage,

@@ -109,13 +109,21 @@ const char* NameOf(ScaleRule rule) { return rule == ScaleRule::kL2 ? "l2" : "l1"
 
 std::string BlockText(uint32_t block) { return block == 0 ? "tensor" : Format("{}", block); }
 
-// The byte that is the scale rule of signs, and the format of low-bit codes.
+// The byte that is the scale rule of signs, and the format of low-bit and sparse packets.
 uint8_t RuleByte(const CallDescriptor& call) {
+  if (IsSparse(call.codec)) return WireCodeOf(call.sparse, call.is_one_exchange);
   return IsLowBit(call.codec) ? WireCodeOf(call.low_bit) : static_cast<uint8_t>(call.rule);
 }
 
 // Returns false if the byte is not one of the codec's.
 bool ReadRuleByte(uint8_t byte, CallDescriptor* call) {
+  if (IsSparse(call->codec)) {
+    const auto sparse = SparseCodecOf(byte);
+    if (!sparse || (sparse->codec.is_unbiased && HasFeedback(call->codec))) return false;
+    call->sparse = sparse->codec;
+    call->is_one_exchange = sparse->has_one_hop;
+    return true;
+  }
   if (IsLowBit(call->codec)) {
     const auto low_bit = LowBitCodecOf(byte);
     if (low_bit) call->low_bit = *low_bit;
@@ -126,8 +134,27 @@ bool ReadRuleByte(uint8_t byte, CallDescriptor* call) {
   return rule.has_value();
 }
 
-// "ef block 4096 l2" or "plain fp4 block 128"
+// The member that has the block, and in sparse packets also k in its upper half.
+uint32_t BlockWord(const CallDescriptor& call) {
+  return IsSparse(call.codec) ? call.block | uint32_t{call.sparse.k} << 16 : call.block;
+}
+
+// Returns false if a sparse codec cannot have this block and this k.
+bool ReadBlockWord(uint32_t word, CallDescriptor* call) {
+  call->block = word;
+  if (!IsSparse(call->codec)) return true;
+  call->block = word & 0xffffu;
+  call->sparse.k = static_cast<uint16_t>(word >> 16);
+  return IsSparseBlock(call->sparse, call->block);
+}
+
+// "ef block 4096 l2", "plain fp4 block 128" or "ef topk 64 of 4096 as two magnitudes"
 std::string CodecText(const CallDescriptor& call) {
+  if (IsSparse(call.codec)) {
+    return Format("{} {} {} of {} as {}", ModeOf(call.codec),
+                  NameOfCodec(call.codec, call.low_bit, call.sparse), call.sparse.k, call.block,
+                  NameOfValues(call.sparse.values));
+  }
   if (!IsLowBit(call.codec)) {
     return Format("{} block {} {}", ModeOf(call.codec), BlockText(call.block), NameOf(call.rule));
   }
@@ -197,7 +224,7 @@ void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes) {
   Put<uint64_t>(out, kAtCount, call.count);
   Put<uint32_t>(out, kAtTensor, call.tensor_id);
   Put<uint32_t>(out, kAtMaskDigest, call.mask_digest);
-  Put<uint32_t>(out, kAtBlock, call.block);
+  Put<uint32_t>(out, kAtBlock, BlockWord(call));
   Put<uint8_t>(out, kAtCollective, static_cast<uint8_t>(call.collective));
   Put<uint8_t>(out, kAtType, WireType(call.type));
   Put<uint8_t>(out, kAtOp, static_cast<uint8_t>(call.op));
@@ -261,14 +288,17 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
                            DataType::kI64, DataType::kU8, DataType::kF64});
   const auto op = OneOf(Get<uint8_t>(in, kAtOp),
                         {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kAvg});
-  const auto codec =
-      OneOf(Get<uint8_t>(in, kAtCodec), {CodecKind::kDense, CodecKind::kSign, CodecKind::kEf,
-                                         CodecKind::kLowBit, CodecKind::kLowBitEf});
+  const auto codec = OneOf(Get<uint8_t>(in, kAtCodec),
+                           {CodecKind::kDense, CodecKind::kSign, CodecKind::kEf, CodecKind::kLowBit,
+                            CodecKind::kLowBitEf, CodecKind::kSparse, CodecKind::kSparseEf});
   const auto segment = Get<uint16_t>(in, kAtSegment);
   const auto segment_count = Get<uint16_t>(in, kAtSegmentCount);
   CallDescriptor coded;
   if (codec) coded.codec = *codec;
-  const bool is_rule_known = ReadRuleByte(Get<uint8_t>(in, kAtRule), &coded);
+  const bool is_one_exchange = (parameters & kOneExchange) != 0;
+  const bool is_rule_known = ReadRuleByte(Get<uint8_t>(in, kAtRule), &coded) &&
+                             ReadBlockWord(Get<uint32_t>(in, kAtBlock), &coded) &&
+                             (!IsSparse(coded.codec) || coded.is_one_exchange == is_one_exchange);
   if (!collective || !type || !op || !codec || !is_rule_known || (flags & ~kKnownFlags) != 0 ||
       (parameters & ~kKnownParameters) != 0 || exchange < 1 || exchange > 2 ||
       segment >= segment_count) {
@@ -284,12 +314,13 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
       .type = *type,
       .op = *op,
       .codec = *codec,
-      .block = Get<uint32_t>(in, kAtBlock),
+      .block = coded.block,
       .rule = coded.rule,
       .low_bit = coded.low_bit,
+      .sparse = coded.sparse,
       .chunk_alignment = Get<uint16_t>(in, kAtAlignment),
       .has_server_residual = (parameters & kServerResidual) != 0,
-      .is_one_exchange = (parameters & kOneExchange) != 0,
+      .is_one_exchange = is_one_exchange,
       .is_replica_bf16 = (parameters & kReplicaBf16) != 0,
       .is_replica_transactional = (parameters & kReplicaTransactional) != 0,
       .replica_age = Get<uint8_t>(in, kAtReplicaAge),
@@ -307,7 +338,8 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
   return header;
 }
 
-std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor& there) {
+std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor& there,
+                               uint32_t own_mask) {
   std::string text;
   const auto add = [&text](const char* name, const auto& ours, const auto& theirs) {
     if (ours == theirs) return;
@@ -333,29 +365,43 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
   add("op", string_view(NameOf(here.op)), string_view(NameOf(there.op)));
   add("mode", string_view(ModeOf(here.codec)), string_view(ModeOf(there.codec)));
   if (here.codec != CodecKind::kDense && there.codec != CodecKind::kDense) {
-    add("codec", string_view(NameOfCodec(here.codec, here.low_bit)),
-        string_view(NameOfCodec(there.codec, there.low_bit)));
+    add("codec", string_view(NameOfCodec(here.codec, here.low_bit, here.sparse)),
+        string_view(NameOfCodec(there.codec, there.low_bit, there.sparse)));
   }
   if (here.codec != there.codec) return text;
   add(here.collective == Collective::kBroadcast ? "root" : "tensor id", here.tensor_id,
       there.tensor_id);
   add("block", BlockText(here.block), BlockText(there.block));
+  add("k", here.sparse.k, there.sparse.k);
+  add("values", string_view(NameOfValues(here.sparse.values)),
+      string_view(NameOfValues(there.sparse.values)));
   add("scale rule", string_view(NameOf(here.rule)), string_view(NameOf(there.rule)));
   add("chunk alignment", here.chunk_alignment, there.chunk_alignment);
   add("server residual", here.has_server_residual, there.has_server_residual);
-  add("one exchange (ONEBIT_ONE_EXCHANGE_ELEMENTS)", here.is_one_exchange, there.is_one_exchange);
+  if (IsSparse(here.codec)) {
+    add("hops", here.is_one_exchange ? 1 : 2, there.is_one_exchange ? 1 : 2);
+  } else {
+    add("one exchange (ONEBIT_ONE_EXCHANGE_ELEMENTS)", here.is_one_exchange, there.is_one_exchange);
+  }
   const auto type_of = [](const CallDescriptor& call) {
     return string_view(call.is_replica_bf16 ? "bfloat16" : "float32");
   };
   add("residual type", type_of(here), type_of(there));
   add("transactional", here.is_replica_transactional, there.is_replica_transactional);
-  add(here.collective == Collective::kAllGather
+  const bool has_draws = here.sparse.is_random && there.sparse.is_random;
+  add(has_draws ? "epoch of the draws (1 + (calls - 1) mod 255)"
+      : here.collective == Collective::kAllGather
           ? "age of what ranks hold of each other (calls since it was zero)"
           : "age of the server residual (calls since it was zero)",
       here.replica_age, there.replica_age);
   add("weighted (onebitCompressorSetWeight)", here.is_weighted, there.is_weighted);
   add("sync", here.is_sync, there.is_sync);
   if (here.is_sync != there.is_sync) return text;
+  if (has_draws && !here.is_sync) {  // the mask alone is equal as a rule
+    add("seed (its halves combined by xor, where masks are equal)", here.mask_digest ^ own_mask,
+        there.mask_digest ^ own_mask);
+    return text;
+  }
   const bool has_seed = here.low_bit == kernels::LowBitCodec::kInt8Stochastic;
   if (!here.is_sync) {
     add(has_seed ? "digest of mask and seed" : "mask digest", here.mask_digest, there.mask_digest);

@@ -46,6 +46,7 @@ struct CallDescriptor {
   uint32_t block = 0;                                         // 0: tensor
   kernels::ScaleRule rule = kernels::ScaleRule::kL2;          // of signs
   kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;  // of low-bit codes
+  kernels::SparseCodec sparse = {};                           // of sparse packets
   uint16_t chunk_alignment = 0;
   bool has_server_residual = false;
   bool is_one_exchange = false;
@@ -86,7 +87,9 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes);
 
 // "count 1024 here, 1000 there; ..." for the members in which two calls differ; "" if there are
 // none. If collectives or modes differ, the differences that follow from that are left out.
-std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor& there);
+// own_mask: digest of this rank's mask alone, which tells seeds from what the headers combine.
+std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor& there,
+                               uint32_t own_mask = 0);
 
 // "allreduce 17 of 1024 float32, avg, ef block 4096 l2, tensor 3"
 std::string Describe(const CallDescriptor& call);

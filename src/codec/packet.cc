@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/packet.h"
 
+#include <algorithm>
 #include <cstring>
+
+#include "codec/sparse_form.h"
 
 namespace onebit {
 namespace {
@@ -47,17 +50,25 @@ Status CheckLowBitScales(std::span<const std::byte> packet, const PacketShape& s
   return OkStatus();
 }
 
-Status CheckWeight(std::span<const std::byte> packet, bool is_alone) {
+bool IsZero(std::span<const std::byte> bytes) {
+  return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
+}
+
+// Sets *is_absent if the packet behind the weight is missing or all zeros.
+Status CheckWeight(std::span<const std::byte> packet, bool* is_absent) {
+  const float weight = WeightOf(packet.data());
   uint32_t pattern;
   std::memcpy(&pattern, packet.data(), sizeof(pattern));
-  if (!IsScale(pattern) || (is_alone && pattern != 0)) {
-    return Error(Code::kCorrupt, "the weight is {} ({:#010x})",
-                 is_alone ? "not 0, but no packet follows" : "negative or not finite", pattern);
+  *is_absent = pattern == 0;
+  if (!*is_absent && !(weight >= kLeastWeight && weight <= kMostWeight)) {
+    return Error(Code::kCorrupt, "the weight is {} ({:#010x}), not 0 or from 2^-64 to 2^64", weight,
+                 pattern);
   }
-  for (size_t i = sizeof(pattern); i < kWeightBytes; ++i) {
-    if (packet[i] != std::byte{0}) {
-      return Error(Code::kCorrupt, "padding behind the weight is not 0 (byte {})", i);
-    }
+  if (!IsZero(packet.subspan(sizeof(pattern), kWeightBytes - sizeof(pattern)))) {
+    return Error(Code::kCorrupt, "padding behind the weight is not 0");
+  }
+  if (*is_absent && !IsZero(packet.subspan(kWeightBytes))) {
+    return Error(Code::kCorrupt, "the weight is 0, but a packet follows");
   }
   return OkStatus();
 }
@@ -86,10 +97,16 @@ Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expec
 
 Status CheckForm(std::span<const std::byte> packet, const PacketShape& shape) {
   if (shape.is_weighted) {
-    const bool is_alone = packet.size() < shape.bytes();
-    ONEBIT_TRY(CheckWeight(packet, is_alone));
-    if (is_alone) return OkStatus();
+    bool is_absent = false;
+    ONEBIT_TRY(CheckWeight(packet, &is_absent));
+    if (is_absent) return OkStatus();
+    if (packet.size() < shape.bytes()) {
+      return Error(Code::kCorrupt, "the weight is not 0, but no packet follows");
+    }
     packet = packet.subspan(kWeightBytes);
+  }
+  if (IsSparse(shape.codec)) {
+    return CheckSparseForm(packet, shape.sparse, shape.element_count, !HasFeedback(shape.codec));
   }
   ONEBIT_TRY(IsLowBit(shape.codec) ? CheckLowBitScales(packet, shape)
                                    : CheckSignScales(packet, shape));
@@ -111,7 +128,12 @@ Status CheckPacket(std::span<const std::byte> packet, const PacketShape& shape, 
                  shape.bytes());
   }
   ONEBIT_TRY(CheckChecksum(packet, expected));
-  return is_nonfinite ? OkStatus() : CheckForm(packet, shape);
+  if (is_nonfinite) return OkStatus();
+  ONEBIT_TRY(CheckForm(packet, shape));
+  if (shape.is_weighted && packet.size() > kWeightBytes && WeightOf(packet.data()) == 0) {
+    return Error(Code::kCorrupt, "the weight is 0, but a packet follows");
+  }
+  return OkStatus();
 }
 
 }  // namespace onebit

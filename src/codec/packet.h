@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The payload of a compressed message (FORMAT.md, "Payload" and "Low-bit codecs"): scales, then
-// sign bits or codes.
+// The payload of a compressed message (FORMAT.md, "Payload", "Low-bit codecs" and "Sparse codecs"):
+// scales, then sign bits or codes; or magnitudes, indices and values of the elements that are sent.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include "codec/codec_kind.h"
 #include "kernels/kernels.h"
 #include "kernels/low_bit.h"
+#include "kernels/sparse.h"
 
 namespace onebit {
 
@@ -21,13 +22,19 @@ struct PacketFormat {
   size_t block = 0;  // elements per scale; 0, for signs only: one scale for the tensor
   CodecKind codec = CodecKind::kSign;
   kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;
+  kernels::SparseCodec sparse = {};
   bool is_weighted = false;  // what a rank contributes has a weight (FORMAT.md, "Weights")
 
-  kernels::LowBitFormat low_bit_format() const { return {low_bit, block}; }
+  constexpr kernels::LowBitFormat low_bit_format() const { return {low_bit, block}; }
+  constexpr kernels::SparseFormat sparse_format() const { return {sparse, block}; }
 };
 
 // Bytes before a packet whose sender counts with a weight: the weight as fp32, and zeros.
 inline constexpr size_t kWeightBytes = 16;
+
+// A weight is 0 or in this range, so that no sum of weights overflows or is subnormal.
+inline constexpr float kLeastWeight = 0x1p-64f;
+inline constexpr float kMostWeight = 0x1p64f;
 
 // The codec of a packet and its number of scales and elements, which determine its layout.
 struct PacketShape {
@@ -35,6 +42,7 @@ struct PacketShape {
   size_t element_count = 0;
   CodecKind codec = CodecKind::kSign;
   kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;
+  kernels::SparseFormat sparse = {};
   bool is_weighted = false;
 
   constexpr size_t weight_bytes() const { return is_weighted ? kWeightBytes : 0; }
@@ -50,6 +58,7 @@ struct PacketShape {
     return IsLowBit(codec) ? kernels::CodeBits(low_bit) : 1;
   }
   constexpr size_t bytes() const {
+    if (IsSparse(codec)) return weight_bytes() + sparse.Bytes(element_count);
     return weight_bytes() + scale_bytes() + (element_count * bits_per_element() + 7) / 8;
   }
 };
@@ -59,6 +68,7 @@ struct PacketShape {
 constexpr PacketShape ShapeOf(size_t element_count, const PacketFormat& format) {
   PacketShape shape = {
       .codec = format.codec, .low_bit = format.low_bit, .is_weighted = format.is_weighted};
+  if (IsSparse(format.codec)) shape.sparse = format.sparse_format();
   if (element_count == 0) return shape;
   shape.scale_count = format.block == 0 ? 1 : kernels::BlockCount(element_count, format.block);
   shape.element_count = element_count;
@@ -101,8 +111,9 @@ float WeightOf(const std::byte* packet);
 void SetWeight(float weight, std::byte* packet);
 
 // Checks the content of a packet that arrived intact: scales must be finite and not negative,
-// unused bits and padding 0. Without feedback, the scale of a low-bit block may be NaN. A weight is
-// finite and not negative; if it is 0 the packet may be missing.
+// unused bits and padding 0. Without feedback, a block that is not finite may be NaN. Indices of
+// elements must ascend within their blocks. A weight is in its range; if it is 0 the packet is
+// missing, or in a group all zeros.
 Status CheckForm(std::span<const std::byte> packet, const PacketShape& shape);
 
 // Checks size, checksum and form of a received packet. The form of a packet that is flagged

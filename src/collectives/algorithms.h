@@ -22,6 +22,11 @@ constexpr size_t DenseSegmentElements(size_t segment_elements) {
 // allreduce_one_exchange.cc
 Plan PlanAllReduceOneExchange(const PlanKey& key, uint32_t rank, uint32_t ranks);
 
+// One exchange of sparse packets: every rank receives those of all, whose sum is the result. No
+// server compresses it again. allreduce_one_hop.cc
+Plan PlanAllReduceOneHop(const PlanKey& key, uint32_t rank, uint32_t ranks,
+                         size_t segment_elements);
+
 // Headers from every rank to every other, then the transport's own allreduce. Dense fp32 only.
 // allreduce_native.cc
 Plan PlanNative(const PlanKey& key, uint32_t rank, uint32_t ranks);

@@ -44,7 +44,7 @@ Plan PlanAllReduceOneExchange(const PlanKey& key, uint32_t rank, uint32_t ranks)
   reduce.sources = packets;
   reduce.stride = stride;
   reduce.own_source = compress.region.offset;
-  if (key.is_weighted) reduce.mean = builder.Reserve(key.count * sizeof(float)).offset;
+  if (key.is_weighted) reduce.mean = builder.ReserveMean(key.count);
   const uint32_t reduced = builder.Add(reduce, {compressed});
 
   for (uint32_t k = 1; k < ranks; ++k) {

@@ -41,7 +41,7 @@ class SraPlanner {
 
  private:
   ElementRange Elements(uint32_t chunk) const { return partition_.Segment(chunk, segment_); }
-  // Of a rank's packet in exchange 1, and of the packet of the mean.
+  // The packet of a rank in exchange 1 has one format, the packet of the mean another.
   PacketShape Shape(uint32_t chunk, const PacketFormat& format) const {
     return is_dense_ ? PacketShape{} : ShapeOf(Elements(chunk).count, format);
   }
@@ -120,8 +120,7 @@ class SraPlanner {
       reduce.own_source = PacketRegion(rank_).offset;
       reduce.region = builder_.Reserve(reduce.shape.bytes());
       reduce.packet = builder_.NewPackets();
-      if (key_.is_weighted)
-        reduce.mean = builder_.Reserve(reduce.elements.count * sizeof(float)).offset;
+      if (key_.is_weighted) reduce.mean = builder_.ReserveMean(reduce.elements.count);
     }
     reduce_ = builder_.Add(reduce, {compress_[rank_]});
     reduce_region_ = reduce.region;

@@ -22,11 +22,12 @@ bool IsDriftCheckTime(const PlannedCompressor& compressor) {
 }
 
 // Every rank does the server's rounding with one exchange, so its draws must be equal on all ranks:
-// those of the same seed and of as many calls before.
+// those of the same seed and of as many calls before. So must be draws that select elements.
 void AddDraws(const PlanKey& key, const Compressor& state, CallDescriptor* descriptor) {
   const uint64_t seed = state.config().seed;
+  const auto low = static_cast<uint32_t>(seed), high = static_cast<uint32_t>(seed >> 32);
   constexpr uint32_t kOdd = 0x9e37'79b1u;  // so that no two halves cancel as they are
-  descriptor->mask_digest ^= static_cast<uint32_t>(seed) + kOdd * static_cast<uint32_t>(seed >> 32);
+  descriptor->mask_digest ^= IsSparse(key.codec) ? low ^ high : low + kOdd * high;
   if (HasSharedDraws(key)) descriptor->replica_age = Compressor::AgeOf(state.epoch());
 }
 
@@ -107,6 +108,7 @@ CallDescriptor DescriptorOf(const PlanKey& key, const Comm& comm) {
       .codec = key.codec,
       .block = key.block,
       .low_bit = key.low_bit,
+      .sparse = key.sparse,
       .chunk_alignment = key.chunk_alignment,
       .is_one_exchange = key.is_one_exchange,
   };
@@ -125,7 +127,9 @@ CallDescriptor DescriptorOf(const CallRequest& request, const Comm& comm) {
       state.config().has_server_residual && key.collective == Collective::kAllReduce;
   descriptor.mask_digest = state.mask_digest();
   descriptor.is_weighted = key.is_weighted;
-  if (key.low_bit == kernels::LowBitCodec::kInt8Stochastic) AddDraws(key, state, &descriptor);
+  if (key.low_bit == kernels::LowBitCodec::kInt8Stochastic || key.sparse.is_random) {
+    AddDraws(key, state, &descriptor);
+  }
   if (HasReplica(key, state)) {
     descriptor.is_replica_bf16 = state.config().residual_type == kernels::DataType::kBf16;
     descriptor.is_replica_transactional = state.config().is_transactional;

@@ -50,6 +50,9 @@ StateIdentity IdentityOf(const PlannedCompressor& planned, StateKind kind) {
       .type = config.type,
       .rule = config.rule,
       .low_bit = config.low_bit,
+      .sparse = config.sparse,
+      .seed = config.seed,
+      .ef_decay = config.ef_decay,
       .residual_type = is_global ? DataType::kF32 : config.residual_type,
       .has_server_residual = planned.compressor.has_server_residual(),
       .is_one_exchange = planned.plan->key.is_one_exchange,
@@ -62,7 +65,7 @@ class Sections {
  public:
   Sections(const PlannedCompressor& planned, StateKind kind) {
     const Compressor& state = planned.compressor;
-    Add(SectionTag::kIdentity, kIdentityBytes);
+    Add(SectionTag::kIdentity, IdentityBytes(state.config().kind));
     const bool is_global = kind == StateKind::kGlobal;
     const size_t element_bytes =
         kernels::BytesOf(is_global ? DataType::kF32 : state.config().residual_type);
@@ -255,6 +258,7 @@ Status CheckSections(const StateReader& reader, const StateIdentity& identity,
   bool is_expected =
       identity.residual_type == here.residual_type && reader.section_count() == expected.size();
   for (const StateSection& one : expected) {
+    if (one.tag == SectionTag::kIdentity) continue;  // its own codec determines its length
     const auto section = reader.section(one.tag);
     is_expected &= section.has_value() && section->size() == one.bytes;
   }
@@ -316,6 +320,13 @@ Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compresso
                  "compressor of tensor {}: the state is of another compressor: {}{}",
                  state.config().tensor_id, difference,
                  is_global ? "" : "; only onebitStateGlobal goes over to other ranks or settings");
+  }
+  if (state.config().is_weighted && identity.op == ReduceOp::kSum) {
+    return Error(
+        Code::kMismatch,
+        "compressor of tensor {} has a weight (onebitCompressorSetWeight), but the state is "
+        "one of sums: import it before the first weight into one that sums",
+        state.config().tensor_id);
   }
   ONEBIT_TRY(CheckSections(reader, identity, here, Sections(*compressor, reader.kind())));
 

@@ -3,7 +3,7 @@
 // Pinned host memory through which dense calls on device memory pass over a host transport. Larger
 // calls pass piece by piece: while the host moves one piece, the stream copies the next. An
 // all-to-all-v passes whole, because only the two ranks of a pair know the length of its message:
-// there is no number of pieces that all ranks could agree on.
+// there is no number of pieces that all ranks could agree on. So do sends and receives.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class DenseSlots {
   size_t PieceCount(const CallRequest& request) const;
   // Bytes that a call of this many elements takes.
   size_t BytesFor(const CallRequest& request, size_t count) const;
-  // Allocates: the slots, or more for an all-to-all-v that takes so many bytes.
+  // Allocates: the slots, or more for calls that pass whole.
   Status Reserve(size_t bytes);
   std::byte* slot(size_t index) const { return memory_.data() + index % kSlots * kSlotBytes; }
   std::byte* data() const { return memory_.data(); }

@@ -37,6 +37,7 @@ PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange, uint32_t n
       .type = config.type,
       .block = config.block,
       .low_bit = config.low_bit,
+      .sparse = config.sparse,
       .chunk_alignment = has_alignment ? config.chunk_alignment : uint16_t{0},
       .root = config.collective == Collective::kSendRecv ? next_rank : 0,
       .count = config.count,
@@ -154,7 +155,9 @@ Result<Engine::NewBinding> Engine::PlanCompressor(const Compressor::Config& conf
   const auto ranks = static_cast<uint32_t>(comm_.ranks());
   const bool is_all_reduce = config.collective == Collective::kAllReduce;
   const bool is_one_exchange =
-      is_all_reduce && UsesOneExchange(config.count, ranks, comm_.options());
+      is_all_reduce &&
+      (IsSparse(config.kind) ? config.hops == 1
+                             : UsesOneExchange(config.count, ranks, comm_.options()));
   const uint32_t next_rank = (static_cast<uint32_t>(comm_.rank()) + 1) % ranks;
   auto plan = plans_.PlanFor(KeyOf(config, is_one_exchange, next_rank));
   ONEBIT_TRY(ReserveFor(config, *plan));
@@ -165,14 +168,11 @@ Result<Engine::NewBinding> Engine::PlanCompressor(const Compressor::Config& conf
   return NewBinding{std::move(plan), served};
 }
 
-Status Engine::SetWeight(float weight, PlannedCompressor* planned) {
+Status Engine::PlanWeights(PlannedCompressor* planned) {
   Compressor::Config config = planned->compressor.config();
-  if (!config.is_weighted) {
-    config.is_weighted = true;
-    ONEBIT_ASSIGN_OR_RETURN(NewBinding binding, PlanCompressor(config));
-    planned->plan = std::move(binding.plan);
-  }
-  planned->compressor.set_weight(weight);
+  config.is_weighted = true;
+  ONEBIT_ASSIGN_OR_RETURN(NewBinding binding, PlanCompressor(config));
+  planned->plan = std::move(binding.plan);
   return OkStatus();
 }
 
@@ -335,10 +335,10 @@ Status Engine::EndCall(const CallRequest& request, const Call& call, Ending endi
     return OkStatus();
   }
   if (HasOp(request.collective)) state.set_op(request.op);
+  // For one rank the result is the input, so there is nothing to commit.
   if (state.is_empty_round()) {
     state.CountEmptyRound();
-  } else if (comm_.ranks() >
-             1) {  // for one rank the result is the input: there is nothing to commit
+  } else if (comm_.ranks() > 1) {
     state.Commit();
   }
   compressor->prepared.reset();  // its prepared rebind had not succeeded everywhere

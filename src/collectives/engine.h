@@ -66,9 +66,9 @@ class Engine {
   };
   Result<NewBinding> PlanCompressor(const Compressor::Config& config);
 
-  // Sets what this rank counts for in the next calls of a compressor of an allreduce or a
-  // reduce-scatter on host memory. The first time its calls get another plan.
-  Status SetWeight(float weight, PlannedCompressor* planned);
+  // Plans calls with weights for a compressor of an allreduce or a reduce-scatter on host memory,
+  // which then needs one (Compressor::set_weight).
+  Status PlanWeights(PlannedCompressor* planned);
 
   // Allocates for a dense call, so that RunCalls does not.
   Status ReserveDense(const CallRequest& request);

@@ -98,6 +98,7 @@ void HostExecutor::Start(const Batch& batch) {
     inbound.request = nullptr;
     inbound.step = kNoStep;
     inbound.left = plan_->MessagesFrom(peer);
+    inbound.weight.reset();
   }
   next_phase_ = released_phase_ = 0;
   std::fill(exchange_left_.begin(), exchange_left_.end(), 0u);

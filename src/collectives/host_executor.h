@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "codec/message_header.h"
@@ -92,6 +93,7 @@ class HostExecutor {
     alignas(64) HeaderBytes header;
     MessageHeader decoded;
     size_t payload_bytes = 0;
+    std::optional<float> weight;  // of the peer, in the messages so far
   };
 
   void Finish(uint32_t step, bool is_nonfinite);
@@ -116,7 +118,7 @@ class HostExecutor {
   Status CheckHeader(uint32_t peer);
   Status Accept(uint32_t peer);
   Status CompleteReceive(const InFlight& message);
-  // Packets of exchange 1 with weights, outside of a group: those of absent ranks have no more.
+  // True for messages that have only a weight if their sender is absent.
   bool MayBeAbsent(const Step& message) const {
     return !batch_.is_group() && plan_->key.is_weighted && message.exchange == 1;
   }

@@ -181,10 +181,12 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
   const CallDescriptor call = CallFrom(peer);
   if (header.call != call) {
     if (batch_.is_group()) ONEBIT_TRY(CompareCalls(peer, size.payload_bytes));
+    const Compressor* const compressor = batch_.calls[0].compressor;
+    const uint32_t own_mask = compressor == nullptr ? 0 : compressor->mask_digest();
     return Error(Code::kMismatch,
                  "rank {} made a different call ({}): {}; make the same calls in the same order on "
                  "all ranks",
-                 peer, Describe(header.call), DescribeDifference(call, header.call));
+                 peer, Describe(header.call), DescribeDifference(call, header.call, own_mask));
   }
   if (header.segment_count != plan_->segments()) {
     return Error(Code::kMismatch,
@@ -237,8 +239,17 @@ Status HostExecutor::CompleteReceive(const InFlight& message) {
     ONEBIT_TRY(CheckGroupMessage(step, expected_[index]));
   } else if (CompressorOf(step) != nullptr) {
     const std::span packet(batch_.Read(step), message.payload_bytes);
-    if (Status status = CheckPacket(packet, step.shape, is_nonfinite, expected_[index]);
-        !status.ok()) {
+    Status status = CheckPacket(packet, step.shape, is_nonfinite, expected_[index]);
+    if (status.ok() && step.shape.is_weighted && !is_nonfinite) {
+      const float weight = WeightOf(packet.data());
+      std::optional<float>& first = inbound_[step.peer].weight;
+      if (weight != first.value_or(weight)) {
+        status =
+            Error(Code::kCorrupt, "the weight is {}, but {} in another segment", weight, *first);
+      }
+      first = weight;
+    }
+    if (!status.ok()) {
       return Error(status.code(), "packet from rank {}, segment {} of exchange {}: {}", step.peer,
                    step.segment, step.exchange, status.text());
     }

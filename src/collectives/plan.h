@@ -78,6 +78,7 @@ struct PlanKey {
   kernels::DataType type = kernels::DataType::kF32;
   uint32_t block = 0;
   kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;  // if the codec is low-bit
+  kernels::SparseCodec sparse = {};                           // if the codec is sparse
   uint16_t chunk_alignment = 64;
   uint32_t root = 0;             // of a broadcast; in a send or receive the peer
   bool is_receive = false;       // the call is the receiving side of a pair of ranks
@@ -88,9 +89,9 @@ struct PlanKey {
   // separate one.
   uint32_t header_room = 0;
 
-  // Of what is compressed first, and of what is compressed again by the rank that reduces it.
-  PacketFormat packet_format() const { return {block, codec, low_bit, is_weighted}; }
-  PacketFormat mean_format() const { return {block, codec, low_bit}; }
+  // Formats of the packets of exchange 1, and of those that a server makes.
+  PacketFormat packet_format() const { return {block, codec, low_bit, sparse, is_weighted}; }
+  PacketFormat mean_format() const { return {block, codec, low_bit, sparse}; }
   // True for an all-gather whose packets change what all ranks hold of each other.
   bool is_delta() const { return collective == Collective::kAllGather && HasFeedback(codec); }
 

@@ -43,6 +43,11 @@ std::pair<size_t, size_t> PlanBuilder::ReservePerRank(size_t bytes) {
   return {first, stride};
 }
 
+size_t PlanBuilder::ReserveMean(size_t elements) {
+  const size_t arrays = IsSparse(plan_.key.codec) ? 2 : 1;
+  return Reserve(arrays * elements * sizeof(float)).offset;
+}
+
 uint32_t PlanBuilder::NewPackets(uint32_t count) {
   return std::exchange(plan_.packet_count, plan_.packet_count + count);
 }

@@ -26,6 +26,9 @@ class PlanBuilder {
   Region Reserve(size_t bytes);
   // Allocates one per rank. Returns the offset of rank 0's and the stride between neighbours.
   std::pair<size_t, size_t> ReservePerRank(size_t bytes);
+  // Allocates for the weighted mean of so many elements in fp32, and for one decoded packet if it
+  // can be decoded as a whole only. Returns its offset.
+  size_t ReserveMean(size_t elements);
   uint32_t NewPackets(uint32_t count = 1);
 
   Plan Build() &&;

@@ -31,9 +31,10 @@ inline bool HasReplica(const PlanKey& key, const Compressor& compressor) {
          (key.is_one_exchange && compressor.server_in(0) != nullptr);
 }
 
-// True if every rank rounds for every server, with the same draws. Calls with this key compare the
-// age of the epoch that these depend on.
+// True if ranks make the same draws: every rank rounds for every server, or draws select elements.
+// Calls with this key compare the age of the epoch that these depend on.
 inline bool HasSharedDraws(const PlanKey& key) {
+  if (IsSparse(key.codec)) return key.sparse.is_random;
   return IsLowBit(key.codec) && key.low_bit == kernels::LowBitCodec::kInt8Stochastic &&
          key.is_one_exchange;
 }

@@ -88,7 +88,7 @@ class ReduceScatterPlanner {
     std::tie(reduce.sources, reduce.stride) = planner_.builder().ReservePerRank(bytes);
     if (!planner_.is_dense()) reduce.own_source = PacketRegion(rank).offset;
     if (planner_.key().is_weighted) {
-      reduce.mean = planner_.builder().Reserve(reduce.elements.count * sizeof(float)).offset;
+      reduce.mean = planner_.builder().ReserveMean(reduce.elements.count);
     }
     const uint32_t reduced = planner_.Compute(reduce, {compress_[rank]});
     for (uint32_t k = 1; k < planner_.ranks(); ++k) {

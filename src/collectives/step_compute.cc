@@ -51,10 +51,16 @@ bool StepCompute::Compute(const Call& call, const Step& step) {
   if (call.plan->key.is_weighted) {
     if (step.kind == StepKind::kReduce) return weighted_.Reduce(call, step);
     if (IsAbsent(call) && step.kind == StepKind::kCompress) return KeepResidual(call, step);
-    if (IsAbsent(call) && step.kind == StepKind::kCopy) return ClearOutput(call, step);
+    if (step.kind == StepKind::kCopy) {  // of the only rank
+      call.compressor->set_weight_sum(call.compressor->weight());
+      if (IsAbsent(call)) return ClearOutput(call, step);
+    }
   }
   if (IsLowBit(call.plan->key.codec) && step.kind != StepKind::kCopy) {
     return low_bit_.Run(call, step);
+  }
+  if (IsSparse(call.plan->key.codec) && step.kind != StepKind::kCopy) {
+    return sparse_.Run(call, step);
   }
   switch (step.kind) {
     case StepKind::kCompress:

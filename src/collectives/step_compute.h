@@ -7,6 +7,7 @@
 
 #include "collectives/batch.h"
 #include "collectives/low_bit_compute.h"
+#include "collectives/sparse_compute.h"
 #include "collectives/weighted_compute.h"
 
 namespace onebit {
@@ -27,7 +28,12 @@ void WriteVerdict(const Call& call, const Step& step, kernels::Checksum held,
 class StepCompute {
  public:
   explicit StepCompute(uint32_t ranks)
-      : low_bit_(ranks), weighted_(ranks), bits_(ranks), scales_(ranks), pieces_(ranks) {}
+      : low_bit_(ranks),
+        sparse_(ranks),
+        weighted_(ranks),
+        bits_(ranks),
+        scales_(ranks),
+        pieces_(ranks) {}
 
   // Runs `step`. checksums[p] receives the checksum of every packet p the step makes; null if they
   // are not needed. is_nonfinite: an input of the step is not finite, so it makes an all-zero
@@ -54,6 +60,7 @@ class StepCompute {
   bool Copy(const Call& call, const Step& step);
 
   LowBitCompute low_bit_;
+  SparseCompute sparse_;
   WeightedCompute weighted_;
   // Pointers to the pieces of all ranks, set by each reduce step.
   std::vector<const uint8_t*> bits_;

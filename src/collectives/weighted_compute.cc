@@ -3,10 +3,13 @@
 #include "collectives/weighted_compute.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "collectives/low_bit_chunks.h"
+#include "collectives/sparse_compute.h"
 #include "kernels/weighted.h"
 
 namespace onebit {
@@ -37,7 +40,7 @@ void DecodeTile(const Call& call, const PacketShape& shape, std::byte* packet, s
   const size_t block = call.plan->key.block;
   if (IsLowBit(shape.codec)) {
     const kernels::LowBitPacket from = LowBitViewOf(packet, shape, scale, element);
-    kernels::LowBitFormat format = call.plan->key.packet_format().low_bit_format();
+    const kernels::LowBitFormat format = call.plan->key.packet_format().low_bit_format();
     kernels::cpu::LowBitDecode({from.scales, from.minimums, from.codes}, format, count, mask,
                                kernels::DataType::kF32, values);
     return;
@@ -45,6 +48,30 @@ void DecodeTile(const Call& call, const PacketShape& shape, std::byte* packet, s
   const PacketView from = ViewOf(packet, shape);
   kernels::cpu::Decode(from.bits + element / 8, from.scales + scale, count, block, mask,
                        kernels::DataType::kF32, values);
+}
+
+size_t NanBlocks(std::span<const float> values, size_t block) {
+  size_t blocks = 0;
+  for (size_t at = 0; at < values.size(); at += block) {
+    const auto one = values.subspan(at, std::min(block, values.size() - at));
+    if (std::ranges::any_of(one, [](float value) { return std::isnan(value); })) ++blocks;
+  }
+  return blocks;
+}
+
+// The result of a call without weight, which leaves residuals alone. A sparse packet of zeros has
+// indices all the same.
+void WriteZeros(const Call& call, const Step& step) {
+  if (step.region.bytes == 0) return;
+  if (!IsSparse(call.plan->key.codec) || step.packet == kNoPacket) {
+    std::memset(call.Write(step.region), 0, step.region.bytes);
+    return;
+  }
+  std::byte* const zeros = call.packets + step.mean;
+  std::memset(zeros, 0, step.elements.count * sizeof(float));
+  kernels::cpu::SparseCompress({.input = zeros, .count = step.elements.count}, /*ef_decay=*/1,
+                               call.plan->key.mean_format().sparse_format(),
+                               SharedDraws(call, step.elements.begin), call.Write(step.region));
 }
 
 }  // namespace
@@ -63,20 +90,16 @@ bool KeepResidual(const Call& call, const Step& compress) {
 bool ClearOutput(const Call& call, const Step& copy) {
   const size_t bytes = copy.elements.count * kernels::BytesOf(call.plan->key.type);
   if (bytes != 0) std::memset(call.OutputAt(copy.elements.begin), 0, bytes);
-  call.compressor->set_weight_sum(0);
   return true;
 }
 
 bool WeightedCompute::Reduce(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
-  weight_sum_ = 0;
-  for (uint32_t r = 0; r < plan.ranks; ++r) {
-    weights_[r] = WeightOf(call.PieceOf(step, r));
-    weight_sum_ += weights_[r];
-  }
+  for (uint32_t r = 0; r < plan.ranks; ++r) weights_[r] = WeightOf(call.PieceOf(step, r));
+  weight_sum_ = kernels::cpu::SumOf(weights_.data(), plan.ranks);
   call.compressor->set_weight_sum(weight_sum_);
-  if (weight_sum_ == 0) {  // nobody is present: the result is 0
-    if (step.region.bytes != 0) std::memset(call.Write(step.region), 0, step.region.bytes);
+  if (weight_sum_ == 0) {  // nobody is present
+    WriteZeros(call, step);
     return true;
   }
   if (IsLowBit(plan.key.codec) && step.packet != kNoPacket) ClearPadding(call, step);
@@ -97,12 +120,20 @@ bool WeightedCompute::Reduce(const Call& call, const Step& step) {
 bool WeightedCompute::ReducePart(const Call& call, const Step& step, const Part& part) {
   const Plan& plan = *call.plan;
   float* const mean = reinterpret_cast<float*>(call.packets + step.mean) + part.first;
-  Average(call, step, part, mean);
+  if (IsSparse(plan.key.codec)) {
+    AverageSparse(call, step, mean);
+  } else {
+    Average(call, step, part, mean);
+  }
   const bool is_finite = step.packet == kNoPacket
                              ? kernels::cpu::RoundAll(mean, part.elements.count, plan.key.type,
                                                       call.Write(step.region))
                              : Compress(call, step, part, mean);
-  return is_finite || !HasVerdict(plan.key.codec);
+  const bool has_verdict = HasVerdict(plan.key.codec);
+  if (!has_verdict && step.packet == kNoPacket) {
+    call.compressor->AddNonfiniteBlocks(NanBlocks({mean, part.elements.count}, plan.key.block));
+  }
+  return is_finite || !has_verdict;
 }
 
 void WeightedCompute::Average(const Call& call, const Step& step, const Part& part, float* mean) {
@@ -128,6 +159,35 @@ void WeightedCompute::Average(const Call& call, const Step& step, const Part& pa
   }
 }
 
+// Sparse packets can only be decoded as a whole.
+void WeightedCompute::AverageSparse(const Call& call, const Step& step, float* mean) const {
+  const Plan& plan = *call.plan;
+  const size_t count = step.elements.count;
+  float* const values = mean + count;
+  kernels::SparseFormat format = plan.key.packet_format().sparse_format();
+  format.codec.is_unbiased = false;  // the factor comes last
+  bool is_first = true;
+  for (uint32_t r = 0; r < plan.ranks; ++r) {
+    if (weights_[r] == 0) continue;
+    const void* const packet = call.PieceOf(step, r) + kWeightBytes;
+    const kernels::SparseReduceInput in = {.packets = &packet,
+                                           .ranks = 1,
+                                           .mask = call.compressor->mask(step.elements.begin),
+                                           .count = count,
+                                           .is_sum = true};
+    kernels::cpu::SparseAverage(in, format, SharedDraws(call, step.elements.begin), values);
+    kernels::cpu::AddWeighted(values, weights_[r], count, std::exchange(is_first, false), mean);
+  }
+  kernels::cpu::DivideAll(mean, weight_sum_, count, mean);
+  if (!plan.key.sparse.is_unbiased || step.packet != kNoPacket) return;
+  for (size_t at = 0; at < count; at += plan.key.block) {
+    const size_t length = std::min<size_t>(plan.key.block, count - at);
+    const float factor =
+        static_cast<float>(length) / static_cast<float>(format.SelectedOfBlock(length));
+    kernels::cpu::AddWeighted(mean + at, factor, length, /*is_first=*/true, mean + at);
+  }
+}
+
 bool WeightedCompute::Compress(const Call& call, const Step& step, const Part& part,
                                const float* mean) {
   const Plan& plan = *call.plan;
@@ -146,6 +206,13 @@ bool WeightedCompute::Compress(const Call& call, const Step& step, const Part& p
       .scale_type = plan.key.type,
   };
   std::byte* const packet = call.Write(step.region);
+  if (IsSparse(plan.key.codec)) {
+    const kernels::SparseResult result =
+        kernels::cpu::SparseCompress(in, /*ef_decay=*/1, plan.key.mean_format().sparse_format(),
+                                     SharedDraws(call, part.elements.begin), packet);
+    call.compressor->AddNonfiniteBlocks(result.nonfinite_blocks);
+    return result.is_finite;
+  }
   if (IsLowBit(plan.key.codec)) {
     const kernels::LowBitResult result = kernels::cpu::LowBitCompress(
         in, plan.key.mean_format().low_bit_format(), ServerDraws(call, chunk),

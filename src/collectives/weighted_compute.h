@@ -38,6 +38,7 @@ class WeightedCompute {
   bool ReducePart(const Call& call, const Step& step, const Part& part);
   // Writes the weighted mean of the ranks' packets to `mean`.
   void Average(const Call& call, const Step& step, const Part& part, float* mean);
+  void AverageSparse(const Call& call, const Step& step, float* mean) const;
   bool Compress(const Call& call, const Step& step, const Part& part, const float* mean);
 
   std::vector<float> weights_;  // by rank, of the step that runs

@@ -31,8 +31,11 @@ class Compressor {
     kernels::DataType type = kernels::DataType::kF32;
     kernels::ScaleRule rule = kernels::ScaleRule::kL2;          // of signs
     kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;  // of low-bit codes
-    uint64_t seed = 0;                                          // of stochastic rounding
-    uint32_t block = 4096;                                      // 0: one scale for the tensor
+    kernels::SparseCodec sparse = {};                           // of sparse packets
+    int hops = 2;           // sparse: 1 if every rank receives the packets of all
+    float ef_decay = 1;     // sparse: what the worker residual counts for in the next call
+    uint64_t seed = 0;      // of stochastic rounding, and of draws that select elements
+    uint32_t block = 4096;  // 0: one scale for the tensor
     kernels::DataType residual_type = kernels::DataType::kF32;
     bool is_transactional = true;
     uint16_t chunk_alignment = 64;
@@ -70,7 +73,7 @@ class Compressor {
   // Results per unit of the server residual. Servers of sums work on means where signs travel,
   // which they multiply by the number of ranks afterwards, and on sums otherwise.
   float server_unit(ReduceOp op, size_t ranks) const {
-    return op == ReduceOp::kSum && !IsLowBit(config_.kind) ? static_cast<float>(ranks) : 1.0f;
+    return op == ReduceOp::kSum && SendsMeans(config_.kind) ? static_cast<float>(ranks) : 1.0f;
   }
 
   // Residual of an element (server: relative to the served range), as a call reads (in) and writes
@@ -178,13 +181,16 @@ class Compressor {
     weight_ = weight;
   }
   float weight() const { return weight_; }
-  // The sum of all ranks' weights in the call in progress, which its reduce steps set, maybe on
+  // The sum of all ranks' weights in the call in progress. Its reduce steps set it, maybe on
   // several threads at once, but to the same number. A call without weight has no result to commit.
   void set_weight_sum(float sum) {
     std::atomic_ref(weight_sum_).store(sum, std::memory_order_relaxed);
   }
   bool is_empty_round() const { return config_.is_weighted && weight_sum_ == 0; }
-  void CountEmptyRound() { ++empty_rounds_; }
+  void CountEmptyRound() {
+    ++empty_rounds_;
+    lacks_results_ = false;
+  }
   uint64_t empty_rounds() const { return empty_rounds_; }
 
   // Number that replicas of a server residual compare: 0 for a residual of zeros, otherwise the
@@ -204,7 +210,8 @@ class Compressor {
   uint64_t nonfinite_calls() const { return nonfinite_calls_; }
   uint64_t residual_resets() const { return residual_resets_; }
   uint64_t nonfinite_blocks() const { return nonfinite_blocks_; }
-  // Counts blocks of low-bit packets. Threads that compute steps of one call may do so at once.
+  // Counts blocks of low-bit and sparse packets. Threads that compute steps of one call may do so
+  // at once.
   void AddNonfiniteBlocks(uint64_t blocks) {
     if (blocks != 0) {
       std::atomic_ref(nonfinite_blocks_).fetch_add(blocks, std::memory_order_relaxed);

@@ -16,7 +16,8 @@
 
 namespace onebit {
 
-inline constexpr size_t kIdentityBytes = 48;
+// Length of the identity. That of a sparse codec has more members.
+constexpr size_t IdentityBytes(CodecKind mode) { return IsSparse(mode) ? 64 : 48; }
 
 struct StateIdentity {
   uint64_t count = 0;  // elements of the tensor, all ranks' parts included
@@ -31,13 +32,31 @@ struct StateIdentity {
   kernels::DataType type = kernels::DataType::kF32;
   kernels::ScaleRule rule = kernels::ScaleRule::kL2;          // of signs
   kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;  // of low-bit codes
+  kernels::SparseCodec sparse = {};                           // of sparse packets
+  uint64_t seed = 0;                                          // like the next, of sparse packets
+  float ef_decay = 1;
   kernels::DataType residual_type = kernels::DataType::kF32;  // that of the residuals in the state
   bool has_server_residual = false;
   bool is_one_exchange = false;
   std::optional<ReduceOp> op;
 };
 
-std::array<std::byte, kIdentityBytes> EncodeIdentity(const StateIdentity& identity);
+class EncodedIdentity {
+ public:
+  explicit EncodedIdentity(CodecKind mode) : size_(IdentityBytes(mode)) {}
+
+  std::byte* data() { return bytes_.data(); }
+  const std::byte* data() const { return bytes_.data(); }
+  size_t size() const { return size_; }
+  std::byte& operator[](size_t i) { return bytes_[i]; }
+  operator std::span<const std::byte>() const { return {data(), size()}; }  // it is a span
+
+ private:
+  std::array<std::byte, 64> bytes_ = {};
+  size_t size_;
+};
+
+EncodedIdentity EncodeIdentity(const StateIdentity& identity);
 
 // kCorrupt for bytes that EncodeIdentity cannot have written.
 Result<StateIdentity> DecodeIdentity(std::span<const std::byte> bytes);

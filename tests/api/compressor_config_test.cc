@@ -124,9 +124,117 @@ TEST_F(CompressorConfigTest, LowBitCodecsHaveLimitsOfTheirOwn) {
   ExpectRefused(with(onebitCodecInt2, [](auto& c) { c.scaleRule = onebitScaleL2; }), "scaleRule",
                 "0");
   ExpectRefused(with(onebitCodecInt8Stochastic, [](auto&) {}), "mode", "1");
-  for (const int codec : {-1, 6}) {
+  for (const int codec : {-1, 8}) {
     ExpectRefused([&](auto& c) { c.codec = codec; }, "codec", std::to_string(codec));
   }
+}
+
+TEST_F(CompressorConfigTest, SparseCodecsHaveDefaults) {
+  ASSERT_EQ(Create([](auto& c) { c.codec = onebitCodecTopk; }), onebitSuccess);
+  EXPECT_EQ(config().kind, CodecKind::kSparseEf);
+  EXPECT_EQ(config().block, 4096u);
+  EXPECT_EQ(config().sparse, (kernels::SparseCodec{.k = 64}));
+  EXPECT_EQ(config().hops, 1);  // 2 ranks
+  EXPECT_FALSE(config().has_server_residual);
+  EXPECT_EQ(config().ef_decay, 1.0f);
+  ASSERT_EQ(Create([](auto& c) {
+              c.codec = onebitCodecRandk;
+              c.mode = onebitModePlain;
+              c.block = 640;
+              c.k = 320;
+              c.values = onebitValuesFloat32;
+              c.hops = 2;
+              c.seed = 5;
+            }),
+            onebitSuccess);
+  EXPECT_EQ(config().kind, CodecKind::kSparse);
+  EXPECT_EQ(config().sparse, (kernels::SparseCodec{.k = 320,
+                                                   .values = kernels::SparseValues::kF32,
+                                                   .is_random = true,
+                                                   .is_unbiased = true}));
+  EXPECT_EQ(config().hops, 2);
+  EXPECT_EQ(config().seed, 5u);
+  ASSERT_EQ(Create([](auto& c) {
+              c.codec = onebitCodecRandk;
+              c.hops = 2;
+              c.efDecay = 0.5f;
+            }),
+            onebitSuccess);
+  EXPECT_FALSE(config().sparse.is_unbiased);
+  EXPECT_TRUE(config().has_server_residual);
+  EXPECT_EQ(config().ef_decay, 0.5f);
+}
+
+TEST_F(CompressorConfigTest, SparseCodecsTakeTwoHopsBeyondEightRanks) {
+  for (const int ranks : {8, 9}) {
+    CommGroup group(ranks);
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.codec = onebitCodecTopk;
+    const UniqueCompressor compressor = NewCompressor(group.comm(0), 100, onebitFloat32, config);
+    EXPECT_EQ(compressor->planned.compressor.config().hops, ranks == 8 ? 1 : 2);
+  }
+}
+
+TEST_F(CompressorConfigTest, SparseCodecsHaveLimitsOfTheirOwn) {
+  const auto with = [](onebitCodec_t codec, const Change& change) {
+    return [=](onebitCompressorConfig_t& c) {
+      c.codec = codec;
+      change(c);
+    };
+  };
+  for (const int block : {64, 256, 300, 4160, 0, -320}) {
+    ExpectRefused(with(onebitCodecTopk, [&](auto& c) { c.block = block; }), "block",
+                  std::to_string(block));
+  }
+  for (const int k : {-1, 0, 342, 2048, 70'000}) {
+    ExpectRefused(with(onebitCodecTopk, [&](auto& c) { c.k = k; }), "k", std::to_string(k));
+  }
+  EXPECT_EQ(Create(with(onebitCodecTopk, [](auto& c) { c.k = 341; })), onebitSuccess);
+  ExpectRefused(with(onebitCodecRandk, [](auto& c) { c.k = 2049; }), "k", "2049");
+  EXPECT_EQ(Create(with(onebitCodecRandk, [](auto& c) { c.k = 2048; })), onebitSuccess);
+  ExpectRefused(with(onebitCodecTopk, [](auto& c) { c.values = 2; }), "values", "2");
+  ExpectRefused(with(onebitCodecTopk, [](auto& c) { c.hops = 3; }), "hops", "3");
+  ExpectRefused(with(onebitCodecTopk, [](auto& c) { c.efDecay = 1.5f; }), "efDecay", "1.5");
+  ExpectRefused(
+      with(onebitCodecTopk, [](auto& c) { c.efDecay = std::numeric_limits<float>::quiet_NaN(); }),
+      "efDecay", "nan");
+  ExpectRefused(with(onebitCodecTopk,
+                     [](auto& c) {
+                       c.mode = onebitModePlain;
+                       c.efDecay = 0.5f;
+                     }),
+                "efDecay", "0.5");
+  ExpectRefused(with(onebitCodecTopk, [](auto& c) { c.serverResidual = 1; }), "serverResidual",
+                "1");
+  ExpectRefused(with(onebitCodecTopk, [](auto& c) { c.scaleRule = onebitScaleL1; }), "scaleRule",
+                "1");
+  ExpectRefused(with(onebitCodecTopk, [](auto& c) { c.memory = onebitMemoryDevice; }), "memory",
+                "1");
+  for (const int collective :
+       {onebitCollectiveAllToAll, onebitCollectiveAllToAllv, onebitCollectiveSendRecv}) {
+    ExpectRefused(with(onebitCodecRandk,
+                       [&](auto& c) {
+                         c.collective = collective;
+                         c.mode = onebitModePlain;
+                       }),
+                  "collective", std::to_string(collective));
+  }
+  for (const int collective : {onebitCollectiveReduceScatter, onebitCollectiveAllGather}) {
+    ExpectRefused(with(onebitCodecTopk, [&](auto& c) { c.collective = collective; }), "mode", "1");
+    ExpectRefused(with(onebitCodecTopk,
+                       [&](auto& c) {
+                         c.collective = collective;
+                         c.mode = onebitModePlain;
+                         c.hops = 2;
+                       }),
+                  "hops", "2");
+  }
+  // Other codecs have none of these members.
+  ExpectRefused(with(onebitCodecFp4, [](auto& c) { c.k = 64; }), "k", "64");
+  ExpectRefused(with(onebitCodecSign, [](auto& c) { c.values = 0; }), "values", "0");
+  ExpectRefused(with(onebitCodecInt8, [](auto& c) { c.hops = 1; }), "hops", "1");
+  ExpectRefused(with(onebitCodecSign, [](auto& c) { c.efDecay = 0.9f; }), "efDecay", "0.9");
+  EXPECT_EQ(Create([](auto& c) { c.efDecay = 1; }), onebitSuccess);
 }
 
 TEST_F(CompressorConfigTest, AllToAllvTakesRowsAsBlocks) {

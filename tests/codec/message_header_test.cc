@@ -68,6 +68,84 @@ TEST(MessageHeaderTest, DecodesLowBitCodecs) {
   }
 }
 
+MessageHeader SparseSample() {
+  MessageHeader header = Sample();
+  header.call.codec = CodecKind::kSparse;
+  header.call.rule = kernels::ScaleRule::kL2;
+  header.call.sparse = {.k = 64, .is_random = true, .is_unbiased = true};
+  return header;
+}
+
+// Values, draws, hops and the factor are bits where signs have their scale rule; k is above the
+// block.
+TEST(MessageHeaderTest, DecodesSparseCodecs) {
+  using kernels::SparseValues;
+  for (const bool has_one_hop : {false, true}) {
+    for (const auto& [codec, number] :
+         {std::pair<kernels::SparseCodec, int>{{.k = 64}, 0x03},
+          {{.k = 1, .values = SparseValues::kF32}, 0x00},
+          {{.k = 341, .is_random = true}, 0x0b},
+          {{.k = 2048, .values = SparseValues::kF32, .is_random = true, .is_unbiased = true},
+           0x28}}) {
+      MessageHeader header = SparseSample();
+      header.call.sparse = codec;
+      header.call.is_one_exchange = has_one_hop;
+      const HeaderBytes bytes = Encoded(header);
+      EXPECT_EQ(static_cast<int>(bytes[47]), 5);
+      EXPECT_EQ(static_cast<int>(bytes[50]), number | (has_one_hop ? 0x10 : 0));
+      EXPECT_EQ(static_cast<int>(bytes[41]), 0x10);  // 4096
+      EXPECT_EQ(static_cast<int>(bytes[42]) | static_cast<int>(bytes[43]) << 8, codec.k);
+      auto decoded = DecodeHeader(bytes);
+      ASSERT_TRUE(decoded.ok()) << decoded.status().text();
+      EXPECT_EQ(decoded.value().call, header.call);
+    }
+  }
+}
+
+TEST(MessageHeaderTest, RejectsSparseMembersThatNoCodecHas) {
+  const auto refuses = [](auto change) {
+    MessageHeader header = SparseSample();
+    change(header.call);
+    const auto decoded = DecodeHeader(Encoded(header));
+    return !decoded.ok() && decoded.status().code() == Code::kCorrupt;
+  };
+  EXPECT_FALSE(refuses([](auto&) {}));
+  for (const uint32_t block : {0, 64, 256, 300, 4160}) {
+    EXPECT_TRUE(refuses([&](auto& c) { c.block = block; })) << block;
+  }
+  EXPECT_TRUE(refuses([](auto& c) { c.sparse.k = 0; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.sparse.k = 2049; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.sparse = {.k = 2049}; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.sparse = {.k = 1, .is_unbiased = true}; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.codec = CodecKind::kSparseEf; }));  // is unbiased
+}
+
+TEST(MessageHeaderTest, DifferencesOfSparseCallsAreNamed) {
+  const CallDescriptor here = SparseSample().call;
+  const auto difference = [&](auto change) {
+    CallDescriptor there = here;
+    change(there);
+    return DescribeDifference(here, there);
+  };
+  EXPECT_EQ(difference([](auto& c) { c.sparse.k = 3; }), "k 64 here, 3 there");
+  EXPECT_EQ(difference([](auto& c) { c.sparse.values = kernels::SparseValues::kF32; }),
+            "values two magnitudes here, fp32 there");
+  EXPECT_EQ(difference([](auto& c) { c.is_one_exchange = false; }), "hops 1 here, 2 there");
+  CallDescriptor seeded = here, other = here;
+  seeded.is_sync = other.is_sync = false;
+  seeded.mask_digest = 99 ^ 7;  // of a mask and of a seed
+  other.mask_digest = 99 ^ 8;
+  EXPECT_EQ(DescribeDifference(seeded, other, 99),
+            "seed (its halves combined by xor, where masks are equal) 7 here, 8 there");
+  EXPECT_EQ(Describe({.sequence = 4,
+                      .collective = Collective::kAllReduce,
+                      .count = 10,
+                      .codec = CodecKind::kSparseEf,
+                      .block = 4096,
+                      .sparse = {.k = 64}}),
+            "allreduce 4 of 10 float32, sum, ef topk 64 of 4096 as two magnitudes, tensor 0");
+}
+
 TEST(MessageHeaderTest, DecodesWhatItEncodes) {
   const MessageHeader header = Sample();
   auto decoded = DecodeHeader(Encoded(header));
@@ -170,7 +248,7 @@ TEST(MessageHeaderTest, RejectsMembersOutsideTheirRange) {
   EXPECT_TRUE(refuses([](auto& h) { h.call.type = static_cast<kernels::DataType>(7); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.op = static_cast<ReduceOp>(1); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.op = static_cast<ReduceOp>(5); }));
-  EXPECT_TRUE(refuses([](auto& h) { h.call.codec = static_cast<CodecKind>(5); }));
+  EXPECT_TRUE(refuses([](auto& h) { h.call.codec = static_cast<CodecKind>(7); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.rule = static_cast<kernels::ScaleRule>(2); }));
   EXPECT_TRUE(refuses([](auto& h) {
     h.call.codec = CodecKind::kLowBit;

@@ -164,13 +164,17 @@ TEST_F(WeightedPacketTest, EndsThereIfTheRankIsAbsent) {
   EXPECT_EQ(Check(16), Code::kCorrupt) << "the weight is not 0";
   SetWeight(0, packet_.data());
   EXPECT_EQ(Check(16), Code::kOk);
-  EXPECT_EQ(Check(shape_.bytes()), Code::kOk) << "as in a group";
   EXPECT_EQ(Check(17), Code::kCorrupt);
+  EXPECT_EQ(Check(shape_.bytes()), Code::kCorrupt);
+  EXPECT_TRUE(CheckForm(packet_, shape_).ok()) << "as in a group";
+  packet_.back() = std::byte{1};
+  EXPECT_EQ(CheckForm(packet_, shape_).code(), Code::kCorrupt);
 }
 
 TEST_F(WeightedPacketTest, HasAFiniteWeightAndZeros) {
-  for (const float weight : {-1.0f, -0.0f, std::numeric_limits<float>::infinity(),
-                             std::numeric_limits<float>::quiet_NaN()}) {
+  for (const float weight :
+       {-1.0f, -0.0f, 0x1p65f, 0x1p-65f, std::numeric_limits<float>::infinity(),
+        std::numeric_limits<float>::quiet_NaN()}) {
     SetWeight(weight, packet_.data());
     EXPECT_EQ(Check(shape_.bytes()), Code::kCorrupt) << weight;
   }
@@ -179,6 +183,99 @@ TEST_F(WeightedPacketTest, HasAFiniteWeightAndZeros) {
     packet_[byte] = std::byte{1};
     EXPECT_EQ(Check(shape_.bytes()), Code::kCorrupt) << byte;
   }
+}
+
+// 500 elements in blocks of 320, of which 5 + ceil(5 * 180 / 320) = 8 are sent: 8 bytes of
+// magnitudes, 12 of indices and 2 of values, the first two each padded to 16.
+class SparsePacketTest : public ::testing::Test {
+ protected:
+  static PacketShape ShapeFor(CodecKind kind, kernels::SparseCodec codec, size_t count = 500) {
+    return ShapeOf(count, PacketFormat{.block = 320, .codec = kind, .sparse = codec});
+  }
+  // A good packet: indices 0 to 4, and 0 to 2 in the second block.
+  static std::vector<std::byte> Good(const PacketShape& shape) {
+    std::vector<std::byte> packet(shape.bytes());
+    for (size_t i = 0; i < shape.sparse.Selected(shape.element_count); ++i) {
+      SetIndex(shape, i, i % 5, &packet);
+    }
+    return packet;
+  }
+  static void SetIndex(const PacketShape& shape, size_t i, size_t index,
+                       std::vector<std::byte>* packet) {
+    for (size_t bit = 0; bit < 12; ++bit) {
+      const size_t at = 8 * shape.sparse.IndexOffset(shape.element_count) + 12 * i + bit;
+      const auto mask = static_cast<std::byte>(1u << at % 8);
+      (*packet)[at / 8] =
+          (index >> bit & 1) != 0 ? (*packet)[at / 8] | mask : (*packet)[at / 8] & ~mask;
+    }
+  }
+  static Code With(const PacketShape& shape, size_t offset, uint16_t value) {
+    std::vector<std::byte> packet = Good(shape);
+    std::memcpy(packet.data() + offset, &value, sizeof(value));
+    return CheckForm(packet, shape).code();
+  }
+  static Code WithIndex(size_t i, size_t index) {
+    const PacketShape shape = ShapeFor(CodecKind::kSparse, {.k = 5});
+    std::vector<std::byte> packet = Good(shape);
+    SetIndex(shape, i, index, &packet);
+    return CheckForm(packet, shape).code();
+  }
+};
+
+TEST_F(SparsePacketTest, HasTheBytesOfTheFormat) {
+  using kernels::SparseValues;
+  EXPECT_EQ(ShapeFor(CodecKind::kSparse, {.k = 5}).bytes(), 16 + 16 + 2u);
+  EXPECT_EQ(ShapeFor(CodecKind::kSparseEf, {.k = 5}, 0).bytes(), 0u);
+  EXPECT_EQ(ShapeFor(CodecKind::kSparse, {.k = 5, .values = SparseValues::kF32}).bytes(), 16 + 32u);
+  EXPECT_EQ(ShapeFor(CodecKind::kSparse, {.k = 5, .is_random = true}).bytes(), 16 + 2u);
+  EXPECT_EQ(ShapeFor(CodecKind::kSparse, {.k = 5, .values = SparseValues::kF32, .is_random = true})
+                .bytes(),
+            32u);
+}
+
+TEST_F(SparsePacketTest, IndicesAscendWithinTheirBlock) {
+  EXPECT_EQ(WithIndex(7, 2), Code::kOk);
+  EXPECT_EQ(WithIndex(4, 319), Code::kOk);
+  EXPECT_EQ(WithIndex(4, 320), Code::kCorrupt);  // beyond the block
+  EXPECT_EQ(WithIndex(7, 179), Code::kOk);
+  EXPECT_EQ(WithIndex(7, 180), Code::kCorrupt);  // beyond the short block
+  EXPECT_EQ(WithIndex(7, 4095), Code::kCorrupt);
+  EXPECT_EQ(WithIndex(1, 0), Code::kCorrupt);  // twice
+  EXPECT_EQ(WithIndex(1, 2), Code::kCorrupt);  // that of the next one
+  EXPECT_EQ(WithIndex(3, 1), Code::kCorrupt);  // out of order
+}
+
+TEST_F(SparsePacketTest, OnlyCallsWithoutFeedbackMayHaveNan) {
+  for (const uint16_t magnitude : {0x7fc0, 0x0001, 0x7f7f}) {
+    const bool is_nan = magnitude == 0x7fc0;
+    EXPECT_EQ(With(ShapeFor(CodecKind::kSparse, {.k = 5}), 2, magnitude), Code::kOk);
+    EXPECT_EQ(With(ShapeFor(CodecKind::kSparseEf, {.k = 5}), 2, magnitude),
+              is_nan ? Code::kCorrupt : Code::kOk);
+  }
+  for (const uint16_t magnitude : {0x8000, 0xbf80, 0x7f80, 0xff80, 0x7fc1}) {
+    EXPECT_EQ(With(ShapeFor(CodecKind::kSparse, {.k = 5}), 4, magnitude), Code::kCorrupt);
+  }
+  // The upper halves of fp32 values.
+  const kernels::SparseCodec f32 = {.k = 5, .values = kernels::SparseValues::kF32};
+  EXPECT_EQ(With(ShapeFor(CodecKind::kSparse, f32), 16 + 2, 0x7fc0), Code::kOk);
+  EXPECT_EQ(With(ShapeFor(CodecKind::kSparseEf, f32), 16 + 2, 0x7fc0), Code::kCorrupt);
+  EXPECT_EQ(With(ShapeFor(CodecKind::kSparse, f32), 16 + 2, 0x7f80), Code::kCorrupt);
+  EXPECT_EQ(With(ShapeFor(CodecKind::kSparse, f32), 16 + 2, 0xbf80), Code::kOk);
+}
+
+TEST_F(SparsePacketTest, RejectsPaddingAndUnusedBits) {
+  const PacketShape shape = ShapeFor(CodecKind::kSparse, {.k = 5});
+  EXPECT_EQ(With(shape, 8, 1), Code::kCorrupt);  // behind the magnitudes
+  EXPECT_EQ(With(shape, 14, 0x100), Code::kCorrupt);
+  EXPECT_EQ(With(shape, 28, 1), Code::kCorrupt);  // behind the indices
+  // 7 values have 14 bits, and 7 indices 84.
+  const PacketShape odd = ShapeFor(CodecKind::kSparse, {.k = 5}, 320 + 128);
+  EXPECT_EQ(odd.sparse.Selected(448), 7u);
+  EXPECT_EQ(With(odd, odd.bytes() - 2, 0x3fff), Code::kOk);
+  EXPECT_EQ(With(odd, odd.bytes() - 2, 0x4000), Code::kCorrupt);
+  std::vector<std::byte> packet = Good(odd);
+  packet[16 + 10] |= std::byte{0x10};
+  EXPECT_EQ(CheckForm(packet, odd).code(), Code::kCorrupt);
 }
 
 }  // namespace

@@ -42,6 +42,28 @@ const StateSubject kSubjects[] = {
      .is_one_exchange = true,
      .codec = onebitCodecUint8mm},
     {.name = "Int8Plain", .mode = onebitModePlain, .codec = onebitCodecInt8},
+    {.name = "TopkOneHop",
+     .has_server_residual = false,
+     .block = 320,
+     .codec = onebitCodecTopk,
+     .hops = 1},
+    {.name = "TopkTwoHopsSum", .op = onebitSum, .block = 320, .codec = onebitCodecTopk, .hops = 2},
+    {.name = "RandkOneHopSum",
+     .op = onebitSum,
+     .has_server_residual = false,
+     .block = 320,
+     .codec = onebitCodecRandk,
+     .hops = 1},
+    {.name = "RandkTwoHopsBf16",
+     .residual_type = onebitBfloat16,
+     .block = 320,
+     .codec = onebitCodecRandk,
+     .hops = 2},
+    {.name = "RandkPlain",
+     .mode = onebitModePlain,
+     .block = 320,
+     .codec = onebitCodecRandk,
+     .hops = 2},
 };
 
 std::string NameOfSubject(const ::testing::TestParamInfo<StateSubject>& info) {
@@ -128,6 +150,33 @@ TEST(GlobalStateImportTest, AnotherCodecContinuesWithWhatIsOwed) {
     EXPECT_NEAR(after[i].sum, before[i].sum, 1e-5 * (before[i].magnitude + 1)) << i;
   }
   codes.CallsSucceed(1);
+}
+
+TEST(GlobalStateImportTest, SparsePacketsContinueWithWhatIsOwed) {
+  StateJob codes(3, {.name = "Fp4", .codec = onebitCodecFp4});
+  codes.CallsSucceed(2);
+  StateJob sparse(2, {.name = "Topk", .block = 320, .codec = onebitCodecTopk, .hops = 2});
+  const Blob state = codes.Export(onebitStateGlobal)[0];
+  for (int rank = 0; rank < 2; ++rank) {
+    const Outcome outcome = ImportHere(sparse.compressor(rank), state);
+    ASSERT_EQ(outcome.result, onebitSuccess) << outcome.text;
+  }
+  const std::vector<Pending> before = codes.pending();
+  const std::vector<Pending> after = sparse.pending();
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_NEAR(after[i].sum, before[i].sum, 1e-5 * (before[i].magnitude + 1)) << i;
+  }
+  sparse.CallsSucceed(1);
+}
+
+TEST(RankStateImportTest, AnotherKIsRefused) {
+  StateJob job(2, {.name = "Topk", .block = 320, .codec = onebitCodecTopk, .hops = 2});
+  job.CallsSucceed(1);
+  const auto states = job.Export(onebitStateRank);
+  StateJob other(2, {.name = "Topk", .block = 640, .codec = onebitCodecTopk, .hops = 2});
+  const Outcome outcome = ImportHere(other.compressor(0), states[0]);
+  EXPECT_EQ(outcome.result, onebitMismatch);
+  EXPECT_THAT(outcome.text, HasSubstr("k 5 in the state, 10 here"));
 }
 
 // The state of an unused compressor resets the op as well.
@@ -273,7 +322,7 @@ TEST_P(GlobalStateTest, WhatIsPendingIsConserved) {
 TEST_P(GlobalStateTest, SettingsMayDiffer) {
   StateSubject target = GetParam();
   target.is_one_exchange = !target.is_one_exchange;
-  target.block = 128;
+  target.block = target.hops == ONEBIT_UNDEF_INT ? 128 : 640;
   target.chunk_alignment = 8;
   target.is_transactional = false;
   for (const Reshard& ranks : {Reshard{4, 3}, Reshard{3, 5}}) ExpectConserved(ranks, target, 0);
@@ -295,6 +344,19 @@ const StateSubject kReshardSubjects[] = {
     {.name = "OneExchangeSum", .count = 1001, .op = onebitSum, .is_one_exchange = true},
     {.name = "Fp4", .count = 1001, .codec = onebitCodecFp4},
     {.name = "Int2Sum", .count = 1001, .op = onebitSum, .codec = onebitCodecInt2},
+    {.name = "TopkOneHopSum",
+     .count = 1001,
+     .op = onebitSum,
+     .has_server_residual = false,
+     .block = 320,
+     .codec = onebitCodecTopk,
+     .hops = 1},
+    {.name = "TopkTwoHopsSum",
+     .count = 1001,
+     .op = onebitSum,
+     .block = 320,
+     .codec = onebitCodecTopk,
+     .hops = 2},
     {.name = "FewerElementsThanRanks", .count = 5},
     {.name = "WithoutServer", .count = 1001, .has_server_residual = false},
     {.name = "Empty", .count = 0},

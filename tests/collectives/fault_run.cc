@@ -38,7 +38,9 @@ FaultRun::FaultRun(const FaultSubject& subject, uint64_t timeout_ms)
   for (int rank = 0; rank < kFaultRanks && subject.mode; ++rank) {
     onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
     config.mode = *subject.mode;
-    config.block = 64;
+    config.block = subject.codec == onebitCodecSign ? 64 : 320;
+    config.codec = subject.codec;
+    config.hops = subject.hops;
     config.transactional = subject.is_transactional ? 1 : 0;
     config.collective = subject.collective;
     const size_t count = subject.collective == onebitCollectiveAllToAllv ? 0 : subject.count;

@@ -26,6 +26,8 @@ struct FaultSubject {
   int group_calls = 0;  // so many small dense ones are made with it in one group; 0: it is alone
   uint64_t group_elements = 1'048'576;
   onebitCollective_t collective = onebitCollectiveAllReduce;
+  onebitCodec_t codec = onebitCodecSign;
+  int hops = ONEBIT_UNDEF_INT;  // of sparse codecs
 
   // Messages at the end of a rank's call that have no payload.
   uint64_t verdicts() const;

@@ -63,6 +63,27 @@ const FaultSubject kToAllEf{
 const FaultSubject kToAllvSign{
     .name = "AllToAllvSign", .mode = onebitModePlain, .collective = onebitCollectiveAllToAllv};
 
+const FaultSubject kTopkOneHop{
+    .name = "TopkOneHop", .mode = onebitModeEf, .codec = onebitCodecTopk, .hops = 1};
+const FaultSubject kTopkOneHopSegments{.name = "TopkOneHopSegments",
+                                       .mode = onebitModeEf,
+                                       .count = 3072,
+                                       .segment_elements = 1000,
+                                       .codec = onebitCodecTopk,
+                                       .hops = 1};
+const FaultSubject kTopkTwoHops{.name = "TopkTwoHops",
+                                .mode = onebitModeEf,
+                                .count = 1500,
+                                .codec = onebitCodecTopk,
+                                .hops = 2};
+const FaultSubject kRandkTwoHopsGroup{.name = "RandkTwoHopsGroup",
+                                      .mode = onebitModeEf,
+                                      .group_calls = 2,
+                                      .codec = onebitCodecRandk,
+                                      .hops = 2};
+const FaultSubject kRandkPlain{
+    .name = "RandkPlain", .mode = onebitModePlain, .codec = onebitCodecRandk, .hops = 1};
+
 bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -276,7 +297,9 @@ INSTANTIATE_TEST_SUITE_P(Subjects, FaultTest,
                                            kEfSegments, kEfLarge, kEfGroup, kEfOneExchangeGroup,
                                            kEfBatches, kScatterDense, kScatterEf,
                                            kScatterEfSegments, kScatterEfGroup, kGatherEf,
-                                           kGatherSign, kGatherEfGroup, kToAllEf, kToAllvSign),
+                                           kGatherSign, kGatherEfGroup, kToAllEf, kToAllvSign,
+                                           kTopkOneHop, kTopkOneHopSegments, kTopkTwoHops,
+                                           kRandkTwoHopsGroup, kRandkPlain),
                          [](const auto& info) { return info.param.name; });
 
 // Every bit of a header, once.

@@ -26,6 +26,8 @@ kernels::LowBitCodec KernelCodec(onebitCodec_t codec) {
       return LowBitCodec::kInt8Stochastic;
     case onebitCodecFp4:
     case onebitCodecSign:
+    case onebitCodecTopk:
+    case onebitCodecRandk:
       break;
   }
   return LowBitCodec::kFp4;

@@ -37,6 +37,7 @@ struct Subject {
   std::optional<uint64_t> one_exchange_elements = 0;
   int block = 64;
   onebitCodec_t codec = onebitCodecSign;
+  int hops = ONEBIT_UNDEF_INT;  // of sparse codecs
   uint64_t segment_elements = 262'144;
   uint64_t compute_threads = 0;
 };
@@ -60,6 +61,7 @@ class Job {
     config.mode = subject.mode;
     config.block = subject.block;
     config.codec = subject.codec;
+    config.hops = subject.hops;
     config.residualType = subject.residual_type;
     config.transactional = subject.is_transactional ? 1 : 0;
     for (const UniqueComm& comm : comms_) {
@@ -182,6 +184,14 @@ const Subject kEf{.name = "Ef"};
 const Subject kSum{.name = "Sum", .op = onebitSum};
 const Subject kFp4{.name = "Fp4", .codec = onebitCodecFp4};
 const Subject kInt8Sum{.name = "Int8Sum", .op = onebitSum, .codec = onebitCodecInt8};
+const Subject kTopk{.name = "Topk", .block = 320, .codec = onebitCodecTopk, .hops = 2};
+const Subject kRandkSum{
+    .name = "RandkSum", .op = onebitSum, .block = 320, .codec = onebitCodecRandk, .hops = 2};
+const Subject kTopkOneHop{.name = "TopkOneHop",
+                          .one_exchange_elements = SIZE_MAX,
+                          .block = 320,
+                          .codec = onebitCodecTopk,
+                          .hops = 1};
 const Subject kBf16{.name = "Bf16", .residual_type = onebitBfloat16};
 const Subject kTensorBlock{.name = "TensorBlock", .block = ONEBIT_BLOCK_TENSOR};
 const Subject kSegments{.name = "Segments", .count = 3000, .segment_elements = 256};
@@ -236,13 +246,14 @@ TEST_P(RebindTest, OnlyThePartOfTheLostRankIsLost) {
 
 INSTANTIATE_TEST_SUITE_P(Subjects, RebindTest,
                          ::testing::Values(kEf, kSum, kBf16, kTensorBlock, kOneGeneration, kSmall,
-                                           kEmpty, kOneExchange, kLarge, kFp4, kInt8Sum),
+                                           kEmpty, kOneExchange, kLarge, kFp4, kInt8Sum, kTopk,
+                                           kRandkSum, kTopkOneHop),
                          [](const auto& info) { return info.param.name; });
 
 // With as many ranks as before everything stays where it was, and results are those of a job that
 // went on.
 TEST(RebindSameRanksTest, ResultsAreThoseOfAJobThatWentOn) {
-  for (const Subject& subject : {kEf, kSum, kOneExchange}) {
+  for (const Subject& subject : {kEf, kSum, kOneExchange, kTopk, kTopkOneHop, kRandkSum}) {
     Job straight(3, subject);
     Job rebound(3, subject);
     straight.CallsSucceed(2);

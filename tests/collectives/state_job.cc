@@ -43,6 +43,7 @@ StateJob::StateJob(int ranks, const StateSubject& subject, int first_call,
   config.mode = subject.mode;
   config.block = subject.block;
   config.codec = subject.codec;
+  config.hops = subject.hops;
   config.residualType = subject.residual_type;
   config.transactional = subject.is_transactional ? 1 : 0;
   config.serverResidual = subject.has_server_residual ? 1 : 0;
@@ -67,7 +68,8 @@ std::vector<Pending> StateJob::pending() const {
     if (is_replica && compressor != compressors_[0]) continue;
     const size_t begin = compressor->planned.ServedRange().begin;
     const auto server = ServerResidualOf(compressor.get());
-    // Servers of low-bit codes keep units of the result, others those of the mean.
+    // Servers of low-bit codes and sparse packets keep units of the result, others those of the
+    // mean.
     const double server_unit = subject_.codec == onebitCodecSign ? 1 : 1 / unit;
     for (size_t i = 0; i < server.size(); ++i) add(begin + i, server_unit * server[i]);
   }

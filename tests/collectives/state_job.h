@@ -28,6 +28,7 @@ struct StateSubject {
   bool is_one_exchange = false;
   int block = 64;
   onebitCodec_t codec = onebitCodecSign;
+  int hops = ONEBIT_UNDEF_INT;  // of sparse codecs
   int chunk_alignment = 64;
   uint64_t regroup_timeout_ms = 20'000;
 };

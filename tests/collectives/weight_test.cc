@@ -13,6 +13,7 @@
 
 #include "collectives/partition.h"
 #include "kernels/low_bit.h"
+#include "kernels/sparse.h"
 #include "tests/collectives/low_bit_calls.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/residuals.h"
@@ -25,6 +26,7 @@ using ::testing::HasSubstr;
 
 constexpr size_t kCount = 1003;
 constexpr size_t kBlock = 64;
+constexpr uint16_t kSparseK = 20;
 constexpr int kRounds = 6;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
@@ -36,21 +38,36 @@ struct WeightCase {
   bool has_feedback = true;
   size_t ranks = 3;
   size_t block = kBlock;  // 0: one scale for the tensor, of signs only
-  uint64_t tensor_id = 0;
-
+  int hops = 2;           // of a sparse codec
   size_t elements() const {
     return collective == onebitCollectiveAllReduce ? kCount : ranks * kCount;
   }
+  bool is_sparse() const { return codec == onebitCodecTopk || codec == onebitCodecRandk; }
+  bool has_one_hop() const {
+    return collective == onebitCollectiveAllReduce && is_sparse() && hops == 1;
+  }
+  kernels::SparseFormat sparse_format() const {
+    return {{.k = kSparseK,
+             .values = kernels::SparseValues::kTwoMagnitudes,
+             .is_random = codec == onebitCodecRandk},
+            block};
+  }
+  float factor(size_t length) const {
+    if (codec != onebitCodecRandk || has_feedback) return 1;
+    return static_cast<float>(length) / static_cast<float>(sparse_format().SelectedOfBlock(length));
+  }
+
   Partition chunks() const {
+    if (has_one_hop()) return Partition(kCount, 1, 64, block, 0);
     return collective == onebitCollectiveAllReduce ? Partition(kCount, ranks, 64, 64, 0)
                                                    : Partition::OfChunks(kCount, ranks, 64, 0);
   }
 };
 
 std::ostream& operator<<(std::ostream& out, const WeightCase& c) {
-  return out << TextOf(c.collective) << " " << TextOf(c.codec)
-             << (c.has_feedback ? " ef" : " plain") << " on " << c.ranks << " ranks, block "
-             << c.block;
+  return out << TextOf(c.collective) << " codec " << c.codec << (c.has_feedback ? " ef" : " plain")
+             << " on " << c.ranks << " ranks, block " << c.block
+             << (c.is_sparse() ? ", hops " + std::to_string(c.hops) : "");
 }
 
 // Signs of a tensor with one scale, whose sum is taken chunk by chunk.
@@ -72,7 +89,8 @@ struct Coded {
   Floats values;
   Floats residual;
 };
-Coded Encode(const WeightCase& c, const Floats& x, const Floats& residual, size_t chunk) {
+Coded Encode(const WeightCase& c, const Floats& x, const Floats& residual, size_t chunk,
+             const kernels::Draws& draws) {
   Coded coded{Floats(x.size()), Floats(x.size())};
   std::vector<uint8_t> bits(x.size() + 16);
   kernels::CompressInput in = {.input = x.data(), .count = x.size()};
@@ -94,6 +112,16 @@ Coded Encode(const WeightCase& c, const Floats& x, const Floats& residual, size_
     }
     kernels::reference::Decode(bits.data(), scales.data(), x.size(), c.block, nullptr,
                                kernels::DataType::kF32, coded.values.data());
+    return coded;
+  }
+  if (c.is_sparse()) {
+    const kernels::SparseFormat format = c.sparse_format();
+    std::vector<std::byte> packet(format.Bytes(x.size()));
+    kernels::reference::SparseCompress(in, 1, format, draws, packet.data());
+    const void* const packets[] = {packet.data()};
+    kernels::reference::SparseAverage(
+        {.packets = packets, .ranks = 1, .count = x.size(), .is_sum = true}, format, draws,
+        coded.values.data());
     return coded;
   }
   const kernels::LowBitFormat format = {KernelCodec(c.codec), c.block};
@@ -123,14 +151,16 @@ class WeightModel {
       values[r].resize(c_.elements());
       for (size_t j = 0; j < PiecesOfWorker(); ++j) {
         const ElementRange range = c_.block == 0 ? ElementRange{0, c_.elements()} : chunks.Chunk(j);
-        const Coded coded =
-            Encode(c_, Slice(inputs[r], range), Slice(workers_[r], range), chunks.chunk_elements());
+        if (range.count == 0) continue;
+        const Coded coded = Encode(c_, Slice(inputs[r], range), Slice(workers_[r], range),
+                                   chunks.chunk_elements(), DrawsOf(range));
         std::ranges::copy(coded.values, At(values[r], range));
         std::ranges::copy(coded.residual, At(workers_[r], range));
       }
     }
     for (size_t j = 0; j < c_.ranks; ++j) {
       const ElementRange range = chunks.Chunk(j);
+      if (range.count == 0) continue;
       Floats mean(range.count);
       for (size_t i = 0; i < range.count; ++i) {
         bool is_first = true;
@@ -142,13 +172,19 @@ class WeightModel {
         }
         mean[i] /= sum;
       }
-      if (c_.collective == onebitCollectiveAllReduce) {
-        const Coded coded = Encode(c_, mean, Slice(server_, range), chunks.chunk_elements());
+      if (c_.collective == onebitCollectiveAllReduce && !c_.has_one_hop()) {
+        const Coded coded =
+            Encode(c_, mean, Slice(server_, range), chunks.chunk_elements(), DrawsOf(range));
         mean = coded.values;
         std::ranges::copy(coded.residual, At(server_, range));
       }
+      for (size_t i = 0; c_.is_sparse() && i < range.count; ++i) {
+        const size_t block = i / c_.block * c_.block;
+        mean[i] *= c_.factor(std::min(c_.block, range.count - block));
+      }
       std::ranges::copy(mean, At(output, range));
     }
+    ++epoch_;
     return output;
   }
 
@@ -156,6 +192,9 @@ class WeightModel {
 
  private:
   size_t PiecesOfWorker() const { return c_.block == 0 ? 1 : c_.ranks; }
+  kernels::Draws DrawsOf(ElementRange range) const {
+    return {.first = range.begin, .epoch = epoch_, .stream = kernels::kSharedStream};
+  }
   static Floats Slice(const Floats& from, ElementRange range) {
     const auto begin = from.begin() + static_cast<ptrdiff_t>(range.begin);
     return {begin, begin + static_cast<ptrdiff_t>(range.count)};
@@ -167,14 +206,20 @@ class WeightModel {
   const WeightCase c_;
   std::vector<Floats> workers_;
   Floats server_;
+  uint32_t epoch_ = 0;
 };
 
-UniqueCompressor CompressorOf(const WeightCase& c, onebitComm_t comm) {
+UniqueCompressor CompressorOf(const WeightCase& c, onebitComm_t comm, int64_t tensor_id = -1) {
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
   config.collective = c.collective;
   config.codec = c.codec;
   config.mode = c.has_feedback ? onebitModeEf : onebitModePlain;
   config.block = static_cast<int32_t>(c.block);
+  config.tensorId = tensor_id;
+  if (c.is_sparse()) {
+    config.k = kSparseK;
+    if (c.collective == onebitCollectiveAllReduce) config.hops = c.hops;
+  }
   return NewCompressor(comm, kCount, onebitFloat32, config);
 }
 
@@ -226,7 +271,7 @@ void ExpectModel(CommGroup& group, const WeightCase& c, std::mt19937& random) {
     SCOPED_TRACE(::testing::Message() << c << "; rank " << rank);
     const auto r = static_cast<size_t>(rank);
     const onebitComm_t comm = group.comm(rank);
-    const UniqueCompressor compressor = CompressorOf(c, comm);
+    const UniqueCompressor compressor = CompressorOf(c, comm, /*tensor_id=*/0);
     const size_t parts = ReceiveParts(c.collective, c.ranks);
     const size_t begin = c.collective == onebitCollectiveAllReduce ? 0 : r * kCount;
     for (int round = 0; round < kRounds; ++round) {
@@ -269,6 +314,13 @@ class WeightTest : public ::testing::TestWithParam<int> {
           c.codec = codec;
           expect(c);
         }
+        c.block = 320;
+        for (const onebitCodec_t codec : {onebitCodecTopk, onebitCodecRandk}) {
+          c.codec = codec;
+          for (c.hops = 1; c.hops <= 2; ++c.hops) {
+            if (collective == onebitCollectiveAllReduce || !has_feedback) expect(c);
+          }
+        }
       }
     }
   }
@@ -300,6 +352,7 @@ TEST_P(WeightTest, AGroupHasTheResultsOfItsCalls) {
   CommGroup group(GetParam());
   const auto ranks = static_cast<size_t>(GetParam());
   ForEachCase([&](const WeightCase& c) {
+    if (c.codec == onebitCodecRandk) return;  // what it draws depends on the compressor
     const Rounds rounds = RandomRounds(c, random_);
     group.Run([&](int rank) {
       const auto r = static_cast<size_t>(rank);
@@ -428,10 +481,115 @@ TEST(AbsentRankTest, AloneGetsZeros) {
     ASSERT_EQ(Call(c, compressor.get(), x, &x, group.comm(rank)), onebitSuccess);
     EXPECT_EQ(x, Floats(kCount, 0.0f));
     EXPECT_EQ(StatsOf(compressor.get()).empty_rounds, 1u);
+    ASSERT_EQ(onebitCompressorSetWeight(compressor.get(), 1.0f), onebitSuccess);
+    ASSERT_EQ(Call(c, compressor.get(), x, &x, group.comm(rank)), onebitSuccess);
+    EXPECT_EQ(StatsOf(compressor.get()).empty_rounds, 1u);
   });
 }
 
-// Of a rank that is present, as ever: nothing is committed.
+// Two of four ranks have a weight. Without weights the others would send zeros, which are 0 in
+// every codec, and the result would be half as large: exactly, because half of a code's scale is
+// exact.
+TEST(AbsentRankTest, ChangesNothingForTheOthers) {
+  constexpr size_t kRanks = 4;
+  std::mt19937 random(11);
+  CommGroup two_exchanges(kRanks), one_exchange(kRanks, kPatientOneExchange);
+  for (CommGroup* group : {&two_exchanges, &one_exchange}) {
+    for (int turn = 0; turn < 80; ++turn) {
+      const onebitCollective_t collective =
+          turn % 3 == 0 ? onebitCollectiveReduceScatter : onebitCollectiveAllReduce;
+      LowBitCase c = RandomLowBitCase(collective, kLowBitCodecs[turn % 4], turn % 5 != 0, kRanks,
+                                      turn % 9 == 0 ? random() % 4 : random() % 3000, random);
+      onebitCompressorConfig_t config = c.config();
+      config.transactional = turn % 7 == 0 ? 0 : 1;
+      if (turn % 4 == 1) {
+        config.codec = onebitCodecSign;
+        config.block = turn % 8 == 1 ? ONEBIT_BLOCK_TENSOR : 192;
+      }
+      if (config.codec == onebitCodecUint8mm) config.codec = onebitCodecInt8;
+      const size_t elements = c.model.count * SendParts(collective, kRanks);
+      std::vector<Tensor> inputs;
+      for (size_t r = 0; r < kRanks; ++r) {
+        inputs.emplace_back(elements, c.model.type);
+        inputs.back().FillNormal(random);
+      }
+      const size_t first = random() % kRanks, second = (first + 1 + random() % 3) % kRanks;
+      group->Run([&](int rank) {
+        const auto r = static_cast<size_t>(rank);
+        const bool is_present = r == first || r == second;
+        const auto run = [&](bool is_weighted) {
+          const UniqueCompressor compressor =
+              NewCompressor(group->comm(rank), c.model.count, ApiType(c.model.type), config);
+          if (is_weighted) {
+            EXPECT_EQ(onebitCompressorSetWeight(compressor.get(), is_present ? 0.5f : 0.0f),
+                      onebitSuccess);
+          }
+          Tensor input(elements, c.model.type);
+          for (size_t i = 0; i < elements; ++i) {
+            input.Set(i, is_present ? inputs[r].Get(i) : is_weighted ? kNan : 0);
+          }
+          std::vector<Tensor> outputs;
+          for (int call = 0; call < 3; ++call) {
+            outputs.emplace_back(c.model.count, c.model.type);
+            EXPECT_EQ(MakeCall(collective,
+                               {.send = input.data(),
+                                .receive = outputs.back().data(),
+                                .count = c.model.count,
+                                .type = ApiType(c.model.type),
+                                .compressor = compressor.get()},
+                               group->comm(rank)),
+                      onebitSuccess)
+                << onebitGetLastError(nullptr);
+          }
+          return std::pair(std::move(outputs), WorkerResidualOf(compressor.get()));
+        };
+        const auto [plain, plain_residual] = run(false);
+        const auto [weighted, weighted_residual] = run(true);
+        for (size_t call = 0; call < plain.size(); ++call) {
+          for (size_t i = 0; i < c.model.count; ++i) {
+            ASSERT_EQ(weighted[call].Get(i), 2 * plain[call].Get(i)) << c << ", element " << i;
+          }
+          EXPECT_TRUE(weighted[call].HasIntactGuards());
+        }
+        EXPECT_EQ(weighted_residual, plain_residual) << c;
+      });
+    }
+  }
+}
+
+TEST(PresentRankTest, CountsABlockOfAReduceScatterThatIsNotFinite) {
+  CommGroup group(2);
+  const WeightCase c = {.collective = onebitCollectiveReduceScatter,
+                        .codec = onebitCodecInt8,
+                        .has_feedback = false,
+                        .ranks = 2};
+  group.Run([&](int rank) {
+    const UniqueCompressor compressor = CompressorOf(c, group.comm(rank));
+    Floats x(c.elements(), 127.0f), out(kCount);
+    x[kBlock + 3] = kNan;  // the second block of what rank 0 gets, from both ranks
+    ASSERT_EQ(onebitCompressorSetWeight(compressor.get(), 1.0f), onebitSuccess);
+    ASSERT_EQ(Call(c, compressor.get(), x, &out, group.comm(rank)), onebitSuccess);
+    EXPECT_EQ(StatsOf(compressor.get()).nonfinite_blocks, rank == 0 ? 2u : 1u);
+    EXPECT_EQ(std::isnan(out[kBlock]), rank == 0);
+    EXPECT_EQ(out[0], 127.0f);
+  });
+}
+
+TEST(PresentRankTest, MayHaveTheLargestWeight) {
+  CommGroup group(3);
+  const WeightCase c = {.codec = onebitCodecInt8, .has_feedback = false};
+  group.Run([&](int rank) {
+    const UniqueCompressor compressor = CompressorOf(c, group.comm(rank));
+    for (const float weight : {0x1p64f, 0x1p-64f}) {
+      Floats x(kCount, 127.0f);
+      ASSERT_EQ(onebitCompressorSetWeight(compressor.get(), weight), onebitSuccess);
+      ASSERT_EQ(Call(c, compressor.get(), x, &x, group.comm(rank)), onebitSuccess);
+      EXPECT_EQ(x, Floats(kCount, 127.0f)) << weight;
+    }
+  });
+}
+
+// As ever, nothing is committed.
 TEST(PresentRankTest, WithANanMakesTheOutputNan) {
   CommGroup group(3);
   const WeightCase c;
@@ -452,9 +610,10 @@ TEST(WeightArgumentsTest, AreChecked) {
   const UniqueCompressor compressor = CompressorOf({.ranks = 1}, comm);
   const auto text = [] { return std::string(onebitGetLastError(nullptr)); };
   EXPECT_EQ(onebitCompressorSetWeight(nullptr, 1), onebitInvalidArgument);
-  for (const float weight : {-1.0f, kNan, std::numeric_limits<float>::infinity()}) {
+  for (const float weight :
+       {-1.0f, kNan, 0x1p65f, 0x1p-65f, std::numeric_limits<float>::infinity()}) {
     EXPECT_EQ(onebitCompressorSetWeight(compressor.get(), weight), onebitInvalidArgument);
-    EXPECT_THAT(text(), HasSubstr("finite and not negative"));
+    EXPECT_THAT(text(), HasSubstr("0, or from 2^-64 to 2^64"));
   }
   const UniqueCompressor gather =
       CompressorOf({.collective = onebitCollectiveAllGather, .ranks = 1}, comm);

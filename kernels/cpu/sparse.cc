@@ -1,0 +1,456 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Numbers to sparse packets and back.
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/sparse.cc"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/encode-inl.h"
+#include "kernels/cpu/fp_env.h"
+#include "kernels/cpu/last_vector-inl.h"
+#include "kernels/cpu/low_bit_read-inl.h"
+#include "kernels/cpu/philox-inl.h"
+#include "kernels/cpu/sparse_select-inl.h"
+#include "kernels/cpu/sparse_values-inl.h"
+#include "kernels/cpu/stream-inl.h"
+#include "kernels/reference/elements.h"
+#include "kernels/sparse.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit::kernels::cpu::HWY_NAMESPACE {
+
+namespace {
+
+constexpr size_t WholeVectors(size_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
+
+constexpr int32_t kMagnitude = 0x7FFFFFFF;
+constexpr int32_t kLimit = 0x7F000000;  // of reference::kSparseLimit
+
+// ---- z of a block
+
+// Computes z[0, count), with zeros up to a whole vector.
+using ReadBlock = void (*)(const TileInput& block, float ef_decay, float* z);
+
+template <DataType kInput, Residual kResidual>
+HWY_NOINLINE void ReadBlockAs(const TileInput& block_in_memory, float ef_decay, float* z) {
+  const TileInput block = block_in_memory;  // stays in registers across KeepOrder()
+  using Kept = ElementOf<kResidualType<kResidual>>;
+  const VF decay = hn::Set(kF32, ef_decay);
+  const auto store = [&](const void* input, const void* residual, size_t from, size_t i) HWY_ATTR {
+    VF value = LoadF32<kInput>(input, from);
+    if constexpr (kResidual != Residual::kNone) {
+      const VF kept = LoadF32<kResidualType<kResidual>>(residual, from);
+      value = hn::Add(value, hn::Mul(decay, kept));
+    }
+    if (block.mask != nullptr) value = hn::IfThenElseZero(MaskOfBits(block.mask, i), value);
+    hn::Store(value, kF32, z + i);
+  };
+  const size_t whole = block.count / kLanes * kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) {
+    FetchFarAhead<kInput>(block.input, i);
+    if (kResidual != Residual::kNone) FetchFarAhead<kResidualType<kResidual>>(block.residual, i);
+    store(block.input, block.residual, i, i);
+    KeepOrder();
+  }
+  if (whole == block.count) return;
+  LastVector<ElementOf<kInput>> input;
+  LastVector<Kept> residual;
+  const size_t left = block.count - whole;
+  store(input.Take(block.input, whole, left), residual.Take(block.residual, whole, left), 0, whole);
+}
+
+template <DataType kInput>
+ReadBlock ChooseRead(Residual residual) {
+  switch (residual) {
+    case Residual::kNone:
+      return &ReadBlockAs<kInput, Residual::kNone>;
+    case Residual::kF32:
+      return &ReadBlockAs<kInput, Residual::kF32>;
+    case Residual::kBf16:
+      return &ReadBlockAs<kInput, Residual::kBf16>;
+  }
+  return nullptr;
+}
+
+ReadBlock ChooseRead(DataType input, Residual residual) {
+  switch (input) {
+    case DataType::kF32:
+      return ChooseRead<DataType::kF32>(residual);
+    case DataType::kF16:
+      return ChooseRead<DataType::kF16>(residual);
+    case DataType::kBf16:
+      return ChooseRead<DataType::kBf16>(residual);
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
+  }
+  return nullptr;
+}
+
+// ---- Elements of a block, written
+
+template <DataType kType>
+HWY_NOINLINE void WriteBlockAs(const float* from, size_t count, bool is_streamed, void* to) {
+  const size_t whole = count / kLanes * kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) {
+    const VF value = hn::Load(kF32, from + i);
+    if (is_streamed) {
+      StoreF32As<kType, true>(value, to, i);
+    } else {
+      StoreF32As<kType>(value, to, i);
+    }
+  }
+  if (whole == count) return;
+  LastVector<ElementOf<kType>> last;
+  StoreF32As<kType>(hn::Load(kF32, from + whole), last.element, 0);
+  last.Return(to, whole, count - whole);
+}
+
+using WriteBlock = void (*)(const float* from, size_t count, bool is_streamed, void* to);
+
+WriteBlock ChooseWrite(DataType type) {
+  switch (type) {
+    case DataType::kF32:
+      return &WriteBlockAs<DataType::kF32>;
+    case DataType::kF16:
+      return &WriteBlockAs<DataType::kF16>;
+    case DataType::kBf16:
+      return &WriteBlockAs<DataType::kBf16>;
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
+  }
+  return nullptr;
+}
+
+// Blocks can be streamed if each of them begins at a vector.
+bool IsBlockStreamed(const void* to, size_t bytes, size_t block) {
+  return ShouldStream(to, bytes) && block % kLanes == 0;
+}
+
+// ---- Selection
+
+// Selects elements by their draws, which no number changes.
+class DrawnSelection {
+ public:
+  HWY_NOINLINE void Select(SparseFormat format, const Draws& draws, size_t begin, size_t length,
+                           uint16_t* index) {
+    // The smallest draw has the largest key.
+    for (size_t i = 0; i < length; i += kChunk) {
+      ChunkDraws scratch;
+      const size_t count = std::min(kChunk, length - i);
+      const uint32_t* draw = FillDraws(draws, begin + i, count, scratch);
+      for (size_t k = 0; k < count; ++k) {
+        word_[i + k] = static_cast<int32_t>(draw[k] ^ uint32_t{kMagnitude});
+      }
+    }
+    std::fill(word_ + length, word_ + WholeVectors(length), kNoKey);
+    const Keys keys = {word_, -1, WholeVectors(length)};
+    const size_t wanted = format.SelectedOfBlock(length);
+    selector_.Read(keys, wanted, false);
+    selector_.Select(keys, wanted, index);
+  }
+
+ private:
+  alignas(64) int32_t word_[kTile];
+  SparseSelector selector_;
+};
+
+// ---- Numbers to packets. The code is the same for the worker and the server, which differ in
+// their `Source`:
+//   in                      CompressInput or SparseReduceInput
+//   InputType()             the type of the input in TileInput
+//   ValueType()             the type that decoded values are rounded to
+//   BlockAt(begin, length)  TileInput of a block, without mask
+
+template <class Source>
+class SparseEncoder {
+ public:
+  SparseEncoder(Source& source, float ef_decay, SparseFormat format, const Draws& draws,
+                void* packet)
+      : source_(source),
+        ef_decay_(ef_decay),
+        format_(format),
+        draws_(draws),
+        writer_(format, source.in.count, packet),
+        read_(ChooseRead(source.InputType(), ResidualOf(source.in))),
+        write_(ChooseWrite(source.in.residual_type)),
+        is_streamed_(IsBlockStreamed(source.in.residual_out,
+                                     source.in.count * BytesOf(source.in.residual_type),
+                                     format.block)) {}
+
+  SparseResult Run() {
+    for (size_t begin = 0; begin < source_.in.count; begin += format_.block) {
+      Encode(begin, std::min(format_.block, source_.in.count - begin));
+    }
+    writer_.Finish();
+    if (is_streamed_) hwy::FlushStream();
+    return result_;
+  }
+
+ private:
+  HWY_INLINE void Encode(size_t begin, size_t length) {
+    const auto& in = source_.in;
+    TileInput block = source_.BlockAt(begin, length);
+    if (in.mask != nullptr) {
+      CopyMask(in.mask, begin, length, mask_.bytes);
+      block.mask = mask_.bytes;
+    }
+    // Whole vectors of fp32 need no copy.
+    const bool is_in_place = source_.InputType() == DataType::kF32 && block.residual == nullptr &&
+                             block.mask == nullptr && length % kLanes == 0;
+    const float* z = z_;
+    if (is_in_place) {
+      z = static_cast<const float*>(block.input);
+    } else {
+      read_(block, ef_decay_, z_);
+    }
+    const Keys magnitudes = {reinterpret_cast<const int32_t*>(z), kMagnitude, WholeVectors(length)};
+    const Keys keys = block.mask == nullptr ? magnitudes : MaskedKeys(magnitudes, length);
+    selected_.count = format_.SelectedOfBlock(length);
+    const bool is_finite = selector_.Read(keys, selected_.count, is_in_place) < kLimit;
+    if (HWY_UNLIKELY(!is_finite)) {
+      ++result_.nonfinite_blocks;
+      result_.is_finite = false;
+    }
+    if (format_.codec.is_random) {
+      drawn_.Select(format_, draws_, begin, length, selected_.index);
+    } else if (is_finite) {
+      selector_.Select(keys, selected_.count, selected_.index);
+    } else {
+      SelectFirst(block.mask, length);
+    }
+    const auto takes_part = [&](size_t j) {
+      return block.mask == nullptr || reference::BitAt(block.mask, selected_.index[j]);
+    };
+    size_t participants = selected_.count;
+    for (size_t j = 0; j < selected_.count; ++j) selected_.value[j] = z[selected_.index[j]];
+    std::fill_n(selected_.value + selected_.count, kLanes, 0.0f);
+    if (block.mask != nullptr) {
+      participants = 0;
+      for (size_t j = 0; j < selected_.count; ++j) participants += takes_part(j) ? 1 : 0;
+    }
+    writer_.Write(is_finite, participants, takes_part, selected_);
+    if (in.residual_out == nullptr) return;
+    for (size_t j = 0; j < selected_.count; ++j) {
+      if (!takes_part(j)) continue;
+      float& lost = z_[selected_.index[j]];
+      lost -= RoundTo(source_.ValueType(), selected_.value[j]);
+      if (!(std::fabs(lost) <= 0x1.fffffep127f)) result_.is_finite = false;
+    }
+    write_(z_, length, is_streamed_, At(in.residual_out, in.residual_type, begin));
+  }
+
+  // Elements outside the mask come after all others, but before what fills the last vector.
+  HWY_INLINE Keys MaskedKeys(const Keys& magnitudes, size_t length) {
+    for (size_t i = 0; i < magnitudes.count; i += kLanes) {
+      const auto takes_part = MaskOfBits(kI32, mask_.bytes, i);
+      hn::Store(hn::IfThenElse(takes_part, magnitudes.At(i), hn::Set(kI32, -1)), kI32, word_ + i);
+    }
+    std::fill(word_ + length, word_ + magnitudes.count, kNoKey);
+    return {word_, -1, magnitudes.count};
+  }
+
+  // Selects as if all elements were equally large.
+  void SelectFirst(const uint8_t* mask, size_t length) {
+    const auto takes_part = [&](size_t i) { return mask == nullptr || reference::BitAt(mask, i); };
+    size_t participants = 0;
+    for (size_t i = 0; i < length; ++i) participants += takes_part(i) ? 1 : 0;
+    size_t others = selected_.count - std::min(selected_.count, participants);
+    size_t chosen = 0;
+    for (size_t i = 0; chosen < selected_.count; ++i) {
+      if (!takes_part(i)) {
+        if (others == 0) continue;
+        --others;
+      } else if (participants == 0) {
+        continue;
+      }
+      selected_.index[chosen++] = static_cast<uint16_t>(i);
+    }
+  }
+
+  Source& source_;
+  const float ef_decay_;
+  const SparseFormat format_;
+  const Draws& draws_;
+  SparsePacketWriter writer_;
+  const ReadBlock read_;
+  const WriteBlock write_;
+  const bool is_streamed_;
+  SparseResult result_;
+  alignas(64) float z_[kTile];
+  alignas(64) int32_t word_[kTile];
+  TileBits mask_;
+  SparseSelector selector_;
+  DrawnSelection drawn_;
+  SelectedValues selected_;
+};
+
+struct ArrayBlocks {
+  const CompressInput& in;
+
+  DataType InputType() const { return in.input_type; }
+  DataType ValueType() const { return in.scale_type; }
+  TileInput BlockAt(size_t begin, size_t length) const {
+    return {.input = At(in.input, in.input_type, begin),
+            .residual = At(in.residual_in, in.residual_type, begin),
+            .mask = nullptr,
+            .count = length};
+  }
+};
+
+// ---- Packets to numbers
+
+// Sums blocks, which are asked for in order.
+class BlockSums {
+ public:
+  const SparseReduceInput& in;
+
+  BlockSums(const SparseReduceInput& input, SparseFormat format, const Draws& draws)
+      : in(input), format_(format), draws_(draws) {}
+
+  DataType InputType() const { return DataType::kF32; }
+  DataType ValueType() const { return in.output_type; }
+  TileInput BlockAt(size_t begin, size_t length) {
+    return {.input = Sum(begin, length),
+            .residual = At(in.residual_in, in.residual_type, begin),
+            .mask = nullptr,
+            .count = length};
+  }
+
+  // y without residual and mask, with zeros up to a whole vector.
+  HWY_INLINE float* Sum(size_t begin, size_t length) {
+    const size_t vectors = WholeVectors(length);
+    for (size_t i = 0; i < vectors; i += kLanes) hn::Store(hn::Zero(kF32), kF32, y_ + i);
+    const size_t selected = format_.SelectedOfBlock(length);
+    if (format_.codec.is_random) drawn_.Select(format_, draws_, begin, length, index_);
+    bool is_finite = true;
+    for (size_t rank = 0; rank < in.ranks; ++rank) {
+      const auto* packet = static_cast<const uint8_t*>(in.packets[rank]);
+      is_finite = AddBlock(packet, format_, in.count, begin / format_.block, selected,
+                           format_.codec.is_random ? index_ : nullptr, y_) &&
+                  is_finite;
+    }
+    nonfinite_blocks_ += is_finite ? 0 : 1;
+    if (!in.is_sum) {
+      const VF ranks = hn::Set(kF32, static_cast<float>(in.ranks));
+      for (size_t i = 0; i < vectors; i += kLanes) {
+        hn::Store(hn::Div(hn::Load(kF32, y_ + i), ranks), kF32, y_ + i);
+      }
+    }
+    return y_;
+  }
+  size_t nonfinite_blocks() const { return nonfinite_blocks_; }
+
+ private:
+  const SparseFormat format_;
+  const Draws& draws_;
+  size_t nonfinite_blocks_ = 0;
+  alignas(64) float y_[kTile];
+  DrawnSelection drawn_;
+  uint16_t index_[kTile + 1];
+};
+
+// Multiplies by the factor, and clears what is outside the mask. Returns whether the values are
+// finite once they are stored as `kType`.
+template <DataType kType>
+HWY_NOINLINE bool FinishBlockAs(float factor, const uint8_t* mask, size_t count, float* y) {
+  const VF scale = hn::Set(kF32, factor);
+  LargestMagnitude<kType> largest;
+  for (size_t i = 0; i < WholeVectors(count); i += kLanes) {
+    VF value = hn::Mul(hn::Load(kF32, y + i), scale);
+    if (mask != nullptr) value = hn::IfThenElseZero(MaskOfBits(mask, i), value);
+    largest.Add(value);
+    hn::Store(value, kF32, y + i);
+  }
+  return largest.IsFinite();
+}
+
+bool FinishBlock(DataType type, float factor, const uint8_t* mask, size_t count, float* y) {
+  switch (type) {
+    case DataType::kF32:
+      return FinishBlockAs<DataType::kF32>(factor, mask, count, y);
+    case DataType::kF16:
+      return FinishBlockAs<DataType::kF16>(factor, mask, count, y);
+    case DataType::kBf16:
+      return FinishBlockAs<DataType::kBf16>(factor, mask, count, y);
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
+  }
+  return false;
+}
+
+}  // namespace
+
+SparseResult SparseCompress(const CompressInput& in, float ef_decay, SparseFormat format,
+                            const Draws& draws, void* packet) {
+  ArrayBlocks source = {in};
+  SparseEncoder<ArrayBlocks> encoder(source, ef_decay, format, draws, packet);
+  return encoder.Run();
+}
+
+SparseResult SparseReduce(const SparseReduceInput& in, SparseFormat format, const Draws& draws,
+                          void* packet) {
+  BlockSums source(in, format, draws);
+  SparseEncoder<BlockSums> encoder(source, 1, format, draws, packet);
+  return encoder.Run();
+}
+
+SparseResult SparseAverage(const SparseReduceInput& in, SparseFormat format, const Draws& draws,
+                           void* output) {
+  BlockSums sums(in, format, draws);
+  const WriteBlock write = ChooseWrite(in.output_type);
+  const size_t element_bytes = BytesOf(in.output_type);
+  const bool is_streamed = IsBlockStreamed(output, in.count * element_bytes, format.block);
+  TileBits mask;
+  SparseResult result;
+  for (size_t begin = 0; begin < in.count; begin += format.block) {
+    const size_t length = std::min(format.block, in.count - begin);
+    float* const y = sums.Sum(begin, length);
+    if (in.mask != nullptr) CopyMask(in.mask, begin, length, mask.bytes);
+    const auto selected = static_cast<float>(format.SelectedOfBlock(length));
+    const float factor = format.codec.is_unbiased ? static_cast<float>(length) / selected : 1.0f;
+    result.is_finite =
+        FinishBlock(in.output_type, factor, in.mask == nullptr ? nullptr : mask.bytes, length, y) &&
+        result.is_finite;
+    write(y, length, is_streamed, At(output, in.output_type, begin));
+  }
+  if (is_streamed) hwy::FlushStream();
+  result.nonfinite_blocks = sums.nonfinite_blocks();
+  result.is_finite = result.is_finite && result.nonfinite_blocks == 0;
+  return result;
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace onebit::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace onebit::kernels::cpu {
+
+HWY_EXPORT(SparseCompress);
+HWY_EXPORT(SparseReduce);
+HWY_EXPORT(SparseAverage);
+
+SparseResult SparseCompress(const CompressInput& in, float ef_decay, SparseFormat format,
+                            const Draws& draws, void* packet) {
+  const DefaultFpScope fp;
+  return HWY_DYNAMIC_DISPATCH(SparseCompress)(in, ef_decay, format, draws, packet);
+}
+
+SparseResult SparseReduce(const SparseReduceInput& in, SparseFormat format, const Draws& draws,
+                          void* packet) {
+  const DefaultFpScope fp;
+  return HWY_DYNAMIC_DISPATCH(SparseReduce)(in, format, draws, packet);
+}
+
+SparseResult SparseAverage(const SparseReduceInput& in, SparseFormat format, const Draws& draws,
+                           void* output) {
+  const DefaultFpScope fp;
+  return HWY_DYNAMIC_DISPATCH(SparseAverage)(in, format, draws, output);
+}
+
+}  // namespace onebit::kernels::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/common/sparse_model.h"
+
+namespace onebit::kernels::reference {
+namespace {
+
+std::vector<const void*> PointersTo(const std::vector<std::vector<std::byte>>& packets) {
+  std::vector<const void*> pointers;
+  for (const auto& packet : packets) pointers.push_back(packet.data());
+  return pointers;
+}
+
+}  // namespace
+
+SparseModel::SparseModel(const SparseConfig& config) : config_(config) {
+  const size_t bytes = config.count * BytesOf(config.residual_type);
+  worker_.assign(config.ranks, std::vector<std::byte>(bytes));
+  server_.resize(bytes);
+}
+
+std::vector<float> SparseModel::worker_residual(size_t rank) const {
+  return FloatsOf(worker_[rank], config_.residual_type);
+}
+std::vector<float> SparseModel::server_residual() const {
+  return FloatsOf(server_, config_.residual_type);
+}
+
+// Returns false if there are other ranks.
+bool SparseModel::CopyOne(std::span<const void* const> inputs,
+                          std::span<void* const> outputs) const {
+  if (config_.ranks != 1) return false;
+  CopyMasked(inputs[0], config_.mask, config_.type, config_.count, outputs[0]);
+  return true;
+}
+
+Draws SparseModel::DrawsOf(Piece piece) const {
+  return {.seed = config_.seed,
+          .first = piece.begin,
+          .epoch = calls_,
+          .tensor = config_.tensor_id,
+          .stream = kSharedStream};
+}
+
+SparseModel::Packet SparseModel::Compress(size_t rank, Piece piece, const void* input) {
+  Packet packet(config_.format.Bytes(piece.count));
+  if (piece.count == 0) return packet;
+  const std::vector<uint8_t> mask = MaskOfPiece(config_.mask, piece);
+  void* residual = nullptr;
+  if (config_.has_feedback) {
+    residual = ElementAt(worker_[rank].data(), config_.residual_type, piece.begin);
+  }
+  const CompressInput in = {.input = input,
+                            .input_type = config_.type,
+                            .residual_in = residual,
+                            .residual_out = residual,
+                            .residual_type = config_.residual_type,
+                            .mask = OrNull(mask),
+                            .count = piece.count};
+  SparseCompress(in, config_.ef_decay, config_.format, DrawsOf(piece), packet.data());
+  return packet;
+}
+
+// All ranks' packets of a piece of their inputs.
+std::vector<SparseModel::Packet> SparseModel::CompressAll(Piece piece,
+                                                          std::span<const void* const> inputs) {
+  std::vector<Packet> packets;
+  for (size_t rank = 0; rank < config_.ranks; ++rank) {
+    packets.push_back(Compress(rank, piece, ElementAt(inputs[rank], config_.type, piece.begin)));
+  }
+  return packets;
+}
+
+SparseModel::Packet SparseModel::Reduce(Piece piece, const std::vector<Packet>& packets) {
+  Packet mean(config_.format.Bytes(piece.count));
+  if (piece.count == 0) return mean;
+  const std::vector<const void*> pointers = PointersTo(packets);
+  const std::vector<uint8_t> mask = MaskOfPiece(config_.mask, piece);
+  void* residual = nullptr;
+  if (config_.has_feedback) {
+    residual = ElementAt(server_.data(), config_.residual_type, piece.begin);
+  }
+  const SparseReduceInput in = {.packets = pointers.data(),
+                                .ranks = packets.size(),
+                                .residual_in = residual,
+                                .residual_out = residual,
+                                .residual_type = config_.residual_type,
+                                .mask = OrNull(mask),
+                                .count = piece.count,
+                                .output_type = config_.type,
+                                .is_sum = config_.is_sum};
+  SparseReduce(in, config_.format, DrawsOf(piece), mean.data());
+  return mean;
+}
+
+void SparseModel::Average(Piece piece, const std::vector<Packet>& packets, bool is_sum,
+                          void* output) const {
+  if (piece.count == 0) return;
+  const std::vector<const void*> pointers = PointersTo(packets);
+  const std::vector<uint8_t> mask = MaskOfPiece(config_.mask, piece);
+  SparseAverage({.packets = pointers.data(),
+                 .ranks = packets.size(),
+                 .mask = OrNull(mask),
+                 .count = piece.count,
+                 .output_type = config_.type,
+                 .is_sum = is_sum},
+                config_.format, DrawsOf(piece), output);
+}
+
+void SparseModel::AllReduce(std::span<const void* const> inputs, std::span<void* const> outputs) {
+  if (CopyOne(inputs, outputs)) return;
+  const bool has_servers = config_.hops == 2;
+  for (size_t chunk = 0; chunk < (has_servers ? config_.ranks : 1); ++chunk) {
+    const Piece piece =
+        has_servers ? ModelChunk(config_.count, config_.ranks, config_.chunk_alignment, chunk)
+                    : Piece{0, config_.count};
+    std::vector<Packet> packets = CompressAll(piece, inputs);
+    if (has_servers) packets = {Reduce(piece, packets)};
+    for (size_t rank = 0; rank < config_.ranks; ++rank) {
+      Average(piece, packets, has_servers || config_.is_sum,
+              ElementAt(outputs[rank], config_.type, piece.begin));
+    }
+  }
+  ++calls_;
+}
+
+void SparseModel::ReduceScatter(std::span<const void* const> inputs,
+                                std::span<void* const> outputs) {
+  if (CopyOne(inputs, outputs)) return;
+  for (size_t part = 0; part < config_.ranks; ++part) {
+    const Piece piece = PartOf(part);
+    Average(piece, CompressAll(piece, inputs), config_.is_sum, outputs[part]);
+  }
+  ++calls_;
+}
+
+void SparseModel::AllGather(std::span<const void* const> inputs, std::span<void* const> outputs) {
+  if (CopyOne(inputs, outputs)) return;
+  for (size_t part = 0; part < config_.ranks; ++part) {
+    const Piece piece = PartOf(part);
+    const std::vector<Packet> packets = {Compress(part, piece, inputs[part])};
+    for (void* const output : outputs) {
+      Average(piece, packets, true, ElementAt(output, config_.type, piece.begin));
+    }
+  }
+  ++calls_;
+}
+
+}  // namespace onebit::kernels::reference
