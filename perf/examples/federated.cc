@@ -104,7 +104,9 @@ class Client {
   const Vector& mean_control() const { return mean_control_; }
 
  private:
-  double Gradient(const Vector& y, size_t k) const { return Curvature(k) * (y[k] - Target(rank_, k)); }
+  double Gradient(const Vector& y, size_t k) const {
+    return Curvature(k) * (y[k] - Target(rank_, k));
+  }
 
   std::vector<float> Increment() const {
     Vector y = x_;

@@ -58,6 +58,8 @@ COMMANDS = {
         Run("{build}/perf/reduce_scatter_perf --procs 4 -b 1K -e 64K -f 8 --codec fp4 -c 1 -n 2"),
     "build/release/perf/alltoallv_perf --procs 4 -b 1M -e 16M -f 4 --codec int8 --block 1024":
         Run("{build}/perf/alltoallv_perf --procs 4 -b 16K -e 256K -f 16 --codec int8 --block 1024 -n 2"),
+    "build/release/perf/examples/federated scallion": Run("{build}/perf/examples/federated scallion"),
+    "build/release/perf/examples/variational masha2": Run("{build}/perf/examples/variational masha2"),
     "build/release/perf/group_perf --procs 4":
         Run("{build}/perf/group_perf --procs 4 --tensors 20 --max-elements 2000"),
     "./perf/lab run --hosts 4 --rate 1gbit -- build/release/perf/train_text --steps 40 --batch 256 --optimizer adam --transport socket --overlap":
