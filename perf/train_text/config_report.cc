@@ -10,13 +10,18 @@
 namespace onebit::train {
 namespace {
 
-std::string BlockName(int block) {
-  return block == ONEBIT_BLOCK_TENSOR ? "tensor" : std::to_string(block);
-}
-
 nlohmann::ordered_json NumberOr(int64_t number, int64_t word_value, const char* word) {
   if (number == word_value) return word;
   return number;
+}
+
+std::string ResidualText(const TrainOptions& options) {
+  std::string text;
+  if (options.residual_type != onebitFloat32) {
+    text += fmt::format(", {} residuals", TypeName(options.residual_type));
+  }
+  if (!options.server_residual) text += ", no server residual";
+  return text;
 }
 
 /** Lists the members that only some optimizers have and that are set, by name. */
@@ -43,14 +48,19 @@ nlohmann::ordered_json RuleJson(const onebitOptimizerConfig_t& rule) {
 
 std::string DescribeOptimizer(const TrainOptions& options) {
   std::string text = OptimizerName(options.optimizer);
+  const perf::CodecChoice compression = CompressionOf(options);
   if (Compresses(options.optimizer)) {
     text += fmt::format(" ({}) {} {} block {}, variance floor {}", VariantName(options.variant),
-                        ModeName(options), ScaleRuleName(options.scale_rule),
-                        BlockName(options.block), VarianceFloorOf(options));
-    if (options.residual_type != onebitFloat32) {
-      text += fmt::format(", {} residuals", TypeName(options.residual_type));
-    }
-    if (!options.server_residual) text += ", no server residual";
+                        compression.mode_name(), compression.scale_name(), compression.block_text(),
+                        VarianceFloorOf(options));
+    text += ResidualText(options);
+  } else if (options.codec) {
+    text +=
+        fmt::format(" of gradients averaged in {} {}{} block {}", compression.codec_name(),
+                    compression.mode_name(),
+                    compression.is_low_bit() ? "" : fmt::format(" {}", compression.scale_name()),
+                    compression.block_text());
+    text += ResidualText(options);
   }
   const nlohmann::ordered_json rule = RuleJson(ConfigOf(options));
   for (const auto& [name, value] : rule.items()) {
@@ -78,10 +88,14 @@ nlohmann::ordered_json ConfigJson(const TrainOptions& options) {
       {"grad_type", TypeName(options.gradient_type)},
       {"loss_scale", options.gradient_scale()},
   };
+  const perf::CodecChoice compression = CompressionOf(options);
   if (Compresses(options.optimizer)) {
     config["variant"] = VariantName(options.variant);
     config["variance_floor"] = VarianceFloorOf(options);
-    config["scale"] = ScaleRuleName(options.scale_rule);
+  }
+  if (options.codec) config["codec"] = compression.codec_name();
+  if (compression.is_compressed()) {
+    if (!compression.is_low_bit()) config["scale"] = compression.scale_name();
     config["block"] = NumberOr(options.block, ONEBIT_BLOCK_TENSOR, "tensor");
     config["residual"] = TypeName(options.residual_type);
     config["server_residual"] = options.server_residual;

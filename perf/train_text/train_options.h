@@ -63,6 +63,9 @@ struct TrainOptions {
   onebitMode_t mode = onebitModeEf;
   onebitScaleRule_t scale_rule = onebitScaleL2;
   int block = 4096;  // or ONEBIT_BLOCK_TENSOR
+  // What gradients are averaged with, by optimizers that compress nothing themselves; none: in full
+  // precision.
+  std::optional<onebitCodec_t> codec;
   onebitDataType_t residual_type = onebitFloat32;
   bool server_residual = true;
 
@@ -82,8 +85,7 @@ void CheckLoss(const TrainOptions& options, int ranks);
 /** Names as on the command line. */
 const char* OptimizerName(OptimizerKind optimizer);
 const char* VariantName(onebitVariant_t variant);
-const char* ModeName(const TrainOptions& options);  // "dense" for Adam and LAMB
-const char* ScaleRuleName(onebitScaleRule_t rule);
+std::string ModeName(const TrainOptions& options);  // "dense" if nothing is compressed
 const char* TypeName(onebitDataType_t type);
 
 inline constexpr int kMaxSteps = 10'000'000;
