@@ -46,6 +46,15 @@ nlohmann::ordered_json RuleJson(const onebitOptimizerConfig_t& rule) {
 
 }  // namespace
 
+std::string DescribeModel(const ModelShape& shape) {
+  const std::string text = fmt::format("context {}, embedding {}", shape.context, shape.embedding);
+  if (shape.kind == ModelKind::kMlp) {
+    return text + fmt::format(", hidden {} and {}", shape.hidden[0], shape.hidden[1]);
+  }
+  return fmt::format("{}, {}, {} blocks of {} heads", ModelName(shape.kind), text, shape.blocks,
+                     shape.heads);
+}
+
 std::string DescribeOptimizer(const TrainOptions& options) {
   std::string text = OptimizerName(options.optimizer);
   const perf::CodecChoice compression = CompressionOf(options);
@@ -74,11 +83,18 @@ std::string DescribeOptimizer(const TrainOptions& options) {
 }
 
 nlohmann::ordered_json ConfigJson(const TrainOptions& options) {
-  nlohmann::ordered_json config = {
-      {"batch", options.batch},
-      {"context", options.shape.context},
-      {"embedding", options.shape.embedding},
-      {"hidden", options.shape.hidden},
+  const ModelShape& shape = options.shape;
+  nlohmann::ordered_json config = {{"batch", options.batch}};
+  if (shape.kind != ModelKind::kMlp) config["model"] = ModelName(shape.kind);
+  config["context"] = shape.context;
+  config["embedding"] = shape.embedding;
+  if (shape.kind == ModelKind::kMlp) {
+    config["hidden"] = shape.hidden;
+  } else {
+    config["blocks"] = shape.blocks;
+    config["heads"] = shape.heads;
+  }
+  config.update({
       {"lr", options.lr},
       {"warmup", options.warmup_steps},
       {"beta1", options.beta1},
@@ -87,7 +103,7 @@ nlohmann::ordered_json ConfigJson(const TrainOptions& options) {
       {"max_grad_norm", options.max_grad_norm},
       {"grad_type", TypeName(options.gradient_type)},
       {"loss_scale", options.gradient_scale()},
-  };
+  });
   const perf::CodecChoice compression = CompressionOf(options);
   if (Compresses(options.optimizer)) {
     config["variant"] = VariantName(options.variant);

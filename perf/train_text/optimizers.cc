@@ -16,11 +16,11 @@ Optimizers::Optimizers(const TrainOptions& options, onebitComm_t comm, const Mod
                        std::span<float> parameters) {
   if (options.codec) perf::Check(MakeComms(std::span(&alone_, 1)), "onebitCommInitAll");
   if (!options.is_overlapped) {
-    AddPart(options, comm, layout.tensors, parameters);
+    AddPart(options, comm, layout.tensors(), parameters);
     return;
   }
-  parts_.reserve(ModelLayout::kLayers);
-  for (size_t layer = 0; layer < ModelLayout::kLayers; ++layer) {
+  parts_.reserve(layout.layers());
+  for (size_t layer = 0; layer < layout.layers(); ++layer) {
     AddPart(options, comm, layout.LayerTensors(layer), parameters);
   }
   perf::Check(MakeStream(stream_), "onebitStreamCreate");
@@ -36,8 +36,9 @@ void Optimizers::AddPart(const TrainOptions& options, onebitComm_t comm,
     onebitSegment_t segment = ONEBIT_SEGMENT_INIT;
     segment.offset = tensor.offset - begin;
     segment.count = tensor.count();
-    // As usual: biases begin at 0, where neither a decay nor a ratio to their norm means anything.
-    if (tensor.is_bias()) {
+    // As usual: biases begin at 0, where neither a decay nor a ratio to their norm means anything,
+    // and gains at 1, where they are to stay.
+    if (tensor.is_vector()) {
       segment.weightDecay = 0;
       segment.flags = onebitSegmentNoTrustRatio;
     }

@@ -33,7 +33,8 @@ struct TrainOptions {
   perf::RankSource source;  // where they come from
   std::string transport = "local";
   int steps = 500;
-  int batch = 64;  // examples per rank and step
+  int batch =
+      64;  // examples per rank and step: the bytes that the MLP predicts, or windows of them
   uint64_t seed = 0;
   ModelShape shape;
   std::string text_path = kDefaultTextPath;
@@ -83,6 +84,7 @@ struct TrainOptions {
 void CheckLoss(const TrainOptions& options, int ranks);
 
 /** Names as on the command line. */
+const char* ModelName(ModelKind kind);
 const char* OptimizerName(OptimizerKind optimizer);
 const char* VariantName(onebitVariant_t variant);
 std::string ModeName(const TrainOptions& options);  // "dense" if nothing is compressed

@@ -143,6 +143,15 @@ TEST(OptionsTest, ACodecOfGradientsHasAModeAndABlockOfItsOwn) {
   EXPECT_EQ(ModeName(signs), "sign");
 }
 
+TEST(OptionsTest, ATransformerHasABatchOfItsOwn) {
+  EXPECT_EQ(MustParse({}).shape.kind, ModelKind::kMlp);
+  const TrainOptions options = MustParse({"--model", "transformer"});
+  EXPECT_EQ(options.shape.kind, ModelKind::kTransformer);
+  EXPECT_EQ(options.shape.context, 32);
+  EXPECT_EQ(options.batch, 16);
+  EXPECT_EQ(MustParse({"--model", "transformer", "--batch", "3"}).batch, 3);
+}
+
 TEST(OptionsTest, HelpIsPrintedInsteadOfARun) {
   testing::internal::CaptureStdout();
   EXPECT_FALSE(Parse({"--help"}).has_value());
@@ -190,6 +199,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadUsage{{"--block", "layer"}, "nor 'tensor'"}, BadUsage{{"--hidden", "8"}, "--hidden"},
         BadUsage{{"--hidden", "8,8,8"}, "--hidden"}, BadUsage{{"--hidden", "0,8"}, "--hidden"},
         BadUsage{{"--mode", "dense"}, "ef|sign"}, BadUsage{{"--scale", "max"}, "l2|l1"},
+        BadUsage{{"--model", "gpt"}, "mlp|transformer"},
+        BadUsage{{"--model", "transformer", "--hidden", "8,8"}, "--hidden: has no effect"},
         BadUsage{{"--optimizer", "sgd"}, "adam|onebit-adam|lamb|onebit-lamb|zero-one-adam"},
         BadUsage{{"--grad-type", "int8"}, "float|half|bfloat16"},
         BadUsage{{"--residual", "half"}, "float|bfloat16"},

@@ -219,6 +219,15 @@ INSTANTIATE_TEST_SUITE_P(
                   LocalSteps(o);
                   o.max_grad_norm = 0.5;
                 }},
+        Variant{3, "transformer",
+                [](TrainOptions& o) {
+                  o.shape = {.kind = ModelKind::kTransformer, .context = 8, .embedding = 16};
+                }},
+        Variant{2, "overlapped_transformer",
+                [](TrainOptions& o) {
+                  o.shape = {.kind = ModelKind::kTransformer, .context = 8, .embedding = 16};
+                  o.is_overlapped = true;
+                }},
         Variant{3, "fp4_gradients",
                 [](TrainOptions& o) {
                   o.optimizer = OptimizerKind::kAdam;
