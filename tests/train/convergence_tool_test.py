@@ -71,6 +71,13 @@ class ResultsTest(unittest.TestCase):
         run["config"]["grad_type"] = "bfloat16"
         self.assertEqual(study.formula_bits(run), 1.5 * (16 * 2 + 4) / 4)
 
+    def test_gradients_count_in_the_bits_of_their_codec(self):
+        run = run_of("adam", 0, 2.0, "gggg") | {"compressed_steps": 4, "bytes_sent_per_rank": 3000,
+                                                "bytes_expected": 3000}
+        run["config"]["codec"] = "fp4"
+        study = Study(results_of(run))
+        self.assertEqual(study.formula_bits(run), 1.5 * 4)
+
     def test_letters_of_deepspeeds_variant_count(self):
         run = run_of("zero-one-adam", 0, 2.0, "iF1u.u")
         run |= {"rounds": 4, "compressed_steps": 3, "local_steps": 2}
