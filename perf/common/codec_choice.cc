@@ -130,9 +130,13 @@ void CodecChoice::Configure(onebitCompressorConfig_t* config) const {
   if (codec == onebitCodecSign) config->scaleRule = scale_rule;
 }
 
+CLI::Option* AddCodec(CLI::App& app, onebitCodec_t* codec, const std::string& help) {
+  return AddChoice(app, "--codec", kCodecs, codec, help);
+}
+
 void AddCodecFlags(CLI::App& app, CodecChoice* choice) {
-  AddChoice(app, "--codec", kCodecs, &choice->codec,
-            "code of an element: its sign, or 4, 8, 8, 2 or 8 bits; s rounds at random");
+  AddCodec(app, &choice->codec,
+           "code of an element: its sign, or 4, 8, 8, 2 or 8 bits; s rounds at random");
   AddChoice(app, "--mode", kModes, &choice->mode,
             "full precision, no or error feedback; sign: plain signs; with --codec ef, or plain if "
             "int8s");

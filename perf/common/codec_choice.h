@@ -13,7 +13,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace onebit::perf {
 
@@ -38,6 +39,10 @@ struct CodecChoice {
   // Sets what a compressor's configuration says of compression.
   void Configure(onebitCompressorConfig_t* config) const;
 };
+
+// Declares --codec alone, for tools whose other flags of compression are their own. *codec has the
+// default.
+CLI::Option* AddCodec(CLI::App& app, onebitCodec_t* codec, const std::string& help);
 
 // Declares the flags. The members of `choice` are the defaults without any of them; it must outlive
 // the parsing.

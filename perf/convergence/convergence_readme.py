@@ -5,21 +5,21 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 
 from convergence.charts import MOST_LOSS
 from convergence.defaults import RATES_TRIED, STUDY, best_rate
 from convergence.convergence_results import CLOSE, OPTIMIZERS, Study, compressed_calls
 from convergence.convergence_training import EVALUATE_EVERY_PERCENT
 from reporting.markdown import table
+from reporting.paragraph import paragraph
 
-WIDTH = 105
 ZERO_ONE = "zero-one-adam"
 
-HEAD = """<!-- SPDX-FileCopyrightText: The onebit authors
+TITLE = """<!-- SPDX-FileCopyrightText: The onebit authors
      SPDX-License-Identifier: Apache-2.0 -->
 # Do compressed optimizers learn what dense ones do?
-
+"""
+HEAD = TITLE + """
 Written by `perf/convergence/run`, which trains optimizers of `train_text` with the same model, text,
 seeds and number of steps, and needs no network: ranks are threads. Run it again with
 """
@@ -30,12 +30,6 @@ CHARTS = """![held-out loss against steps](loss-steps.svg)
 
 ![held-out loss against bytes sent by a rank](loss-bytes.svg)
 """
-
-
-def _wrapped(*sentences: str) -> str:
-    """One paragraph; empty sentences are left out."""
-    return textwrap.fill(" ".join(filter(None, sentences)), WIDTH, break_on_hyphens=False,
-                         break_long_words=False)
 
 
 def _command(study: Study) -> str:
@@ -53,7 +47,7 @@ def _command(study: Study) -> str:
 def _setting(study: Study) -> str:
     results, config = study.results, study.results["runs"][0]["config"]
     extra = f", with {shlex.join(results['training_options'])}" if results["training_options"] else ""
-    return _wrapped(
+    return paragraph(
         f"{results['parameters']} parameters, {results['steps']} steps, {results['ranks']} ranks x batch "
         f"{config['batch']}, beta2 {config['beta2']:g}, {config['warmup']} steps of learning-rate warm-up, "
         f"then half a cosine{extra}; text of {results['text']['bytes']} bytes (FNV-1a "
@@ -74,15 +68,14 @@ def _tried(optimizer: str, default: float) -> str:
     if optimizer != dense:
         verdict += f"; {least / best_rate(dense)[1] - 1:+.1%} against the least of {dense}"
     figures = ", ".join(f"{_loss(loss)} at {rate:g}" for rate, loss in losses.items())
-    return textwrap.fill(f"* {optimizer}: {figures}; {verdict}.", WIDTH, subsequent_indent="  ",
-                         break_on_hyphens=False)
+    return paragraph(f"{optimizer}: {figures}; {verdict}.", bullet="* ")
 
 
 def _rates(study: Study) -> list[str]:
     """Describes the rates of the table, if they are the defaults."""
     if study.results["training_options"]:
         return []
-    return [_wrapped(
+    return [paragraph(
         "Learning rates are the defaults of `train_text`. Others were tried with seed 0, "
         f"{STUDY['steps']} steps and {STUDY['ranks']} ranks. Held-out losses:"), "",
         *(_tried(name, study.runs(name)[0]["config"]["lr"]) for name in study.optimizers), ""]
@@ -127,7 +120,7 @@ def _reading(study: Study) -> str:
     has_zero_one = ZERO_ONE in study.optimizers
     is_all_checked = all(run["bytes_expected"] is not None for run in study.results["runs"])
     bits = study.dense_bits()
-    return _wrapped(
+    return paragraph(
         'A step of 0/1 Adam may be dense and 1-bit at once; "1-bit" has its last sync, too, which is no step.'
         if has_zero_one else "",
         '"sent" is what rank 0 handed to its transport in all steps' +
@@ -145,7 +138,7 @@ def _reading(study: Study) -> str:
 
 def _curves(study: Study) -> str:
     """Explains the charts."""
-    return _wrapped(
+    return paragraph(
         f"Means over the seeds, evaluated every {EVALUATE_EVERY_PERCENT} % of the steps; points above "
         f"{MOST_LOSS:g} nats per byte are left out.",
         "In the middle of an interval of 0/1 Adam each rank evaluates its share of the held-out text with "

@@ -12,10 +12,11 @@ OPTIMIZERS = {"adam": "adam", "onebit-adam": "adam", "zero-one-adam": "adam",
 CLOSE = 0.02  # of the dense one's loss
 # Bits of an element in one exchange.
 DENSE_BITS = {"float": 32, "half": 16, "bfloat16": 16}
-COMPRESSED_BITS = 1
+CODEC_BITS = {"sign": 1, "int2": 2, "fp4": 4, "int8": 8, "int8s": 8, "uint8mm": 8}
 
-# Counts of steps, and the letters, as onebit_schedule prints them, that each includes.
-KINDS = {"rounds": "FB1u", "dense_steps": "FB", "compressed_steps": "B1u", "local_steps": ".i"}
+# Counts of steps, and the letters that each includes: those of onebit_schedule, and g for gradients that
+# are averaged with --codec.
+KINDS = {"rounds": "FB1ug", "dense_steps": "FB", "compressed_steps": "B1ug", "local_steps": ".i"}
 
 
 class Malformed(Exception):
@@ -86,7 +87,8 @@ class Study:
         """Bits without headers and scales: those of the elements in the rounds that happened, in both
         exchanges of an allreduce."""
         exchanges = 2 * (self.results["ranks"] - 1) / self.results["ranks"]
-        bits = self.dense_bits() * run["dense_steps"] + COMPRESSED_BITS * compressed_calls(run)
+        code_bits = CODEC_BITS[run["config"].get("codec", "sign")]
+        bits = self.dense_bits() * run["dense_steps"] + code_bits * compressed_calls(run)
         return exchanges * bits / len(run["schedule"])
 
 

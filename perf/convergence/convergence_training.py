@@ -25,16 +25,16 @@ class TrainingFailed(Exception):
     """train_text ended with an error."""
 
 
-def train(options: argparse.Namespace, optimizer: str, seed: int) -> dict:
-    """Trains once and returns the report."""
+def train(options: argparse.Namespace, name: str, seed: int, arguments: list[str]) -> dict:
+    """Trains once and returns the report; `name` is for errors."""
     with tempfile.TemporaryDirectory(prefix="onebit-convergence-") as folder:
         report = pathlib.Path(folder) / "report.json"
         done = subprocess.run(
-            [options.tool, "-t", str(options.ranks), "--steps", str(options.steps), "--optimizer", optimizer,
-             "--seed", str(seed), "--eval-every", str(EVALUATE_EVERY_PERCENT), "--json", report,
-             *options.training], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+            [options.tool, "-t", str(options.ranks), "--steps", str(options.steps), "--seed", str(seed),
+             "--json", report, *arguments, *options.training],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode != 0:
-            raise TrainingFailed(f"{optimizer}, seed {seed}: {done.stderr.strip()}")
+            raise TrainingFailed(f"{name}, seed {seed}: {done.stderr.strip()}")
         return json.loads(report.read_text(encoding="utf-8"))
 
 
@@ -57,7 +57,8 @@ def train_all(options: argparse.Namespace) -> dict:
     for optimizer in options.optimizers:
         for seed in options.seeds:
             print(f"training {optimizer}, seed {seed}", file=sys.stderr, flush=True)
-            reports.append(train(options, optimizer, seed))
+            reports.append(train(options, optimizer, seed, ["--optimizer", optimizer, "--eval-every",
+                                                            str(EVALUATE_EVERY_PERCENT)]))
     machine = facts(ROOT, options.build.resolve())
     first = reports[0]
     return {"format": "onebit-convergence", "version": 1,

@@ -10,13 +10,18 @@
 namespace onebit::train {
 namespace {
 
-std::string BlockName(int block) {
-  return block == ONEBIT_BLOCK_TENSOR ? "tensor" : std::to_string(block);
-}
-
 nlohmann::ordered_json NumberOr(int64_t number, int64_t word_value, const char* word) {
   if (number == word_value) return word;
   return number;
+}
+
+std::string ResidualText(const TrainOptions& options) {
+  std::string text;
+  if (options.residual_type != onebitFloat32) {
+    text += fmt::format(", {} residuals", TypeName(options.residual_type));
+  }
+  if (!options.server_residual) text += ", no server residual";
+  return text;
 }
 
 /** Lists the members that only some optimizers have and that are set, by name. */
@@ -41,16 +46,30 @@ nlohmann::ordered_json RuleJson(const onebitOptimizerConfig_t& rule) {
 
 }  // namespace
 
+std::string DescribeModel(const ModelShape& shape) {
+  const std::string text = fmt::format("context {}, embedding {}", shape.context, shape.embedding);
+  if (shape.kind == ModelKind::kMlp) {
+    return text + fmt::format(", hidden {} and {}", shape.hidden[0], shape.hidden[1]);
+  }
+  return fmt::format("{}, {}, {} blocks of {} heads", ModelName(shape.kind), text, shape.blocks,
+                     shape.heads);
+}
+
 std::string DescribeOptimizer(const TrainOptions& options) {
   std::string text = OptimizerName(options.optimizer);
+  const perf::CodecChoice compression = CompressionOf(options);
   if (Compresses(options.optimizer)) {
     text += fmt::format(" ({}) {} {} block {}, variance floor {}", VariantName(options.variant),
-                        ModeName(options), ScaleRuleName(options.scale_rule),
-                        BlockName(options.block), VarianceFloorOf(options));
-    if (options.residual_type != onebitFloat32) {
-      text += fmt::format(", {} residuals", TypeName(options.residual_type));
-    }
-    if (!options.server_residual) text += ", no server residual";
+                        compression.mode_name(), compression.scale_name(), compression.block_text(),
+                        VarianceFloorOf(options));
+    text += ResidualText(options);
+  } else if (options.codec) {
+    text +=
+        fmt::format(" of gradients averaged in {} {}{} block {}", compression.codec_name(),
+                    compression.mode_name(),
+                    compression.is_low_bit() ? "" : fmt::format(" {}", compression.scale_name()),
+                    compression.block_text());
+    text += ResidualText(options);
   }
   const nlohmann::ordered_json rule = RuleJson(ConfigOf(options));
   for (const auto& [name, value] : rule.items()) {
@@ -64,11 +83,18 @@ std::string DescribeOptimizer(const TrainOptions& options) {
 }
 
 nlohmann::ordered_json ConfigJson(const TrainOptions& options) {
-  nlohmann::ordered_json config = {
-      {"batch", options.batch},
-      {"context", options.shape.context},
-      {"embedding", options.shape.embedding},
-      {"hidden", options.shape.hidden},
+  const ModelShape& shape = options.shape;
+  nlohmann::ordered_json config = {{"batch", options.batch}};
+  if (shape.kind != ModelKind::kMlp) config["model"] = ModelName(shape.kind);
+  config["context"] = shape.context;
+  config["embedding"] = shape.embedding;
+  if (shape.kind == ModelKind::kMlp) {
+    config["hidden"] = shape.hidden;
+  } else {
+    config["blocks"] = shape.blocks;
+    config["heads"] = shape.heads;
+  }
+  config.update({
       {"lr", options.lr},
       {"warmup", options.warmup_steps},
       {"beta1", options.beta1},
@@ -77,11 +103,15 @@ nlohmann::ordered_json ConfigJson(const TrainOptions& options) {
       {"max_grad_norm", options.max_grad_norm},
       {"grad_type", TypeName(options.gradient_type)},
       {"loss_scale", options.gradient_scale()},
-  };
+  });
+  const perf::CodecChoice compression = CompressionOf(options);
   if (Compresses(options.optimizer)) {
     config["variant"] = VariantName(options.variant);
     config["variance_floor"] = VarianceFloorOf(options);
-    config["scale"] = ScaleRuleName(options.scale_rule);
+  }
+  if (options.codec) config["codec"] = compression.codec_name();
+  if (compression.is_compressed()) {
+    if (!compression.is_low_bit()) config["scale"] = compression.scale_name();
     config["block"] = NumberOr(options.block, ONEBIT_BLOCK_TENSOR, "tensor");
     config["residual"] = TypeName(options.residual_type);
     config["server_residual"] = options.server_residual;

@@ -11,7 +11,8 @@
 
 namespace onebit::train {
 
-/** The optimizer, in half a line. */
+/** The model and the optimizer, in half a line each. */
+std::string DescribeModel(const ModelShape& shape);
 std::string DescribeOptimizer(const TrainOptions& options);
 
 /**

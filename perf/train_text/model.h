@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A language model over bytes: embeddings of the preceding bytes, two hidden layers, softmax.
+// A language model over bytes: what the trainer knows of it.
 //
 // All parameters live in one flat buffer that the caller owns, tensor after tensor; a gradient has
 // the same layout. The scalar type is a template argument so that a test can check the gradient in
@@ -8,267 +8,107 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
-#include <string_view>
+#include <string>
 #include <vector>
-
-#include <Eigen/Core>
-
-#include "perf/train_text/counter_random.h"
 
 namespace onebit::train {
 
 inline constexpr int kByteValues = 256;
 
-struct ModelShape {
-  int context = 16;    // bytes that predict the next one
-  int embedding = 32;  // numbers per byte of context
-  std::array<int, 2> hidden = {768, 512};
+enum class ModelKind {
+  kMlp,         // embeddings of the preceding bytes, two hidden layers, softmax: byte_model.h
+  kTransformer  // causal self-attention: transformer.h
 };
 
-/** One layer tensor in the flat buffer: `rows` x `cols`, column after column. */
+struct ModelShape {
+  ModelKind kind = ModelKind::kMlp;
+  int context = 16;                        // bytes that predict the next one
+  int embedding = 32;                      // numbers per byte of context
+  std::array<int, 2> hidden = {768, 512};  // of the MLP
+  int blocks = 2;                          // of the transformer, as its heads
+  int heads = 4;
+};
+
+/** The shape that measured runs have. */
+ModelShape DefaultShape(ModelKind kind);
+
+/** One tensor in the flat buffer: `rows` x `cols`, column after column. */
 struct Tensor {
-  std::string_view name;
-  size_t offset;
-  int rows;
-  int cols;
+  std::string name;
+  int rows = 0;
+  int cols = 0;
+  size_t offset = 0;
 
   size_t count() const { return static_cast<size_t>(rows) * static_cast<size_t>(cols); }
-  bool is_bias() const { return name.starts_with("bias"); }
+  /** Biases and gains, of which optimizers keep decay and trust ratios away. */
+  bool is_vector() const { return cols == 1; }
 };
 
-/** Tensors of a model, in the order of the flat buffer. */
-struct ModelLayout {
-  enum Index { kEmbedding, kWeight1, kBias1, kWeight2, kBias2, kWeight3, kBias3, kTensorCount };
-  std::array<Tensor, kTensorCount> tensors;
-
-  explicit ModelLayout(const ModelShape& shape)
-      : tensors{{{"embedding", 0, shape.embedding, kByteValues},
-                 {"weight1", 0, shape.hidden[0], shape.context * shape.embedding},
-                 {"bias1", 0, shape.hidden[0], 1},
-                 {"weight2", 0, shape.hidden[1], shape.hidden[0]},
-                 {"bias2", 0, shape.hidden[1], 1},
-                 {"weight3", 0, kByteValues, shape.hidden[1]},
-                 {"bias3", 0, kByteValues, 1}}} {
-    size_t offset = 0;
-    for (Tensor& tensor : tensors) {
-      tensor.offset = offset;
-      offset += tensor.count();
-    }
-  }
-
-  /**
-   * Parts whose gradients are complete at the same time: embedding and first layer, second layer,
-   * third.
-   */
-  static constexpr size_t kLayers = 3;
-  std::span<const Tensor> LayerTensors(size_t layer) const {
-    constexpr std::array<Index, kLayers + 1> kFirst = {kEmbedding, kWeight2, kWeight3,
-                                                       kTensorCount};
-    return std::span(tensors).subspan(kFirst[layer], kFirst[layer + 1] - kFirst[layer]);
-  }
-
-  size_t parameter_count() const { return tensors.back().offset + tensors.back().count(); }
-};
-
-/** Buffers of the forward and backward pass for up to `capacity` examples. Not thread-safe. */
-template <typename Scalar>
-class ByteModel {
+/** Tensors of a model, in the order of the flat buffer, and the layers that they make up. */
+class ModelLayout {
  public:
-  ByteModel(const ModelShape& shape, int capacity)
-      : shape_(shape),
-        layout_(shape),
-        input_(shape.context * shape.embedding, capacity),
-        input_gradient_(input_.rows(), capacity),
-        logits_(kByteValues, capacity) {
-    for (size_t layer = 0; layer < hidden_.size(); ++layer) {
-      hidden_[layer].resize(shape.hidden[layer], capacity);
-      hidden_gradient_[layer].resize(shape.hidden[layer], capacity);
-    }
+  /** Lays out `layers`, of which each is at least one tensor. */
+  explicit ModelLayout(const std::vector<std::vector<Tensor>>& layers);
+
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  /** Parts whose gradients are complete at the same time. */
+  size_t layers() const { return first_of_layer_.size() - 1; }
+  std::span<const Tensor> LayerTensors(size_t layer) const {
+    return std::span(tensors_).subspan(first_of_layer_[layer],
+                                       first_of_layer_[layer + 1] - first_of_layer_[layer]);
   }
+  size_t parameter_count() const { return tensors_.back().offset + tensors_.back().count(); }
 
-  const ModelLayout& layout() const { return layout_; }
-  int capacity() const { return static_cast<int>(input_.cols()); }
+ private:
+  std::vector<Tensor> tensors_;
+  std::vector<size_t> first_of_layer_;  // tensors; one more than there are layers
+};
 
-  /** Initializes weights for ReLU layers (He et al. 2015), small embeddings, and biases of 0. */
-  void Initialize(uint64_t seed, std::span<Scalar> parameters) const;
+/** Has the buffers of the forward and backward pass. Not thread-safe. */
+template <typename Scalar>
+class Model {
+ public:
+  using OnLayer = std::function<void(size_t layer)>;
+
+  virtual ~Model() = default;
+
+  virtual const ModelLayout& layout() const = 0;
+
+  /** Bytes that are predicted for a position: the one there, and those right before it. */
+  virtual int predictions() const = 0;
+
+  virtual void Initialize(uint64_t seed, std::span<Scalar> parameters) const = 0;
 
   /**
-   * Returns the sum of -ln p(text[position]) over `positions`, each predicted from the `context`
-   * bytes before it. There are at most capacity() positions, each at least `context` and below the
-   * size of `text`.
+   * Returns the sum of -ln p over the bytes predicted for all `positions`, each from bytes that go
+   * back to `context` before its position. There are at most as many positions as the model was
+   * made for, each at least `context` and below the size of `text`.
    */
-  double LossSum(std::span<const Scalar> parameters, std::span<const uint8_t> text,
-                 std::span<const size_t> positions);
+  virtual double LossSum(std::span<const Scalar> parameters, std::span<const uint8_t> text,
+                         std::span<const size_t> positions) = 0;
 
   /**
    * Returns the mean of the same, over at least one position, and overwrites all of `gradient` with
    * the gradient of that mean. Calls `on_layer`, if there is one, as soon as the gradient of a
    * layer is complete and its parameters are no longer needed; the last layer comes first.
    */
-  using OnLayer = std::function<void(size_t layer)>;
-  double MeanLossAndGradient(std::span<const Scalar> parameters, std::span<const uint8_t> text,
-                             std::span<const size_t> positions, std::span<Scalar> gradient,
-                             const OnLayer& on_layer = {});
-
- private:
-  using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
-  using ConstMap = Eigen::Map<const Matrix>;
-  using MutableMap = Eigen::Map<Matrix>;
-
-  ConstMap View(std::span<const Scalar> flat, typename ModelLayout::Index index) const {
-    const Tensor& tensor = layout_.tensors[index];
-    return {flat.data() + tensor.offset, tensor.rows, tensor.cols};
-  }
-  MutableMap View(std::span<Scalar> flat, typename ModelLayout::Index index) const {
-    const Tensor& tensor = layout_.tensors[index];
-    return {flat.data() + tensor.offset, tensor.rows, tensor.cols};
-  }
-
-  /**
-   * Applies ReLU in place. It keeps NaN, which a maximum with 0 may lose: a diverged model has to
-   * show.
-   */
-  template <typename Columns>
-  static void Rectify(Columns&& columns) {
-    Scalar* values = columns.data();
-    for (Eigen::Index i = 0; i < columns.size(); ++i) values[i] = values[i] < 0 ? 0 : values[i];
-  }
-
-  void Gather(std::span<const Scalar> parameters, std::span<const uint8_t> text,
-              std::span<const size_t> positions);
-  double Forward(std::span<const Scalar> parameters, std::span<const uint8_t> text,
-                 std::span<const size_t> positions);
-
-  ModelShape shape_;
-  ModelLayout layout_;
-  // One column per example.
-  Matrix input_, input_gradient_;
-  std::array<Matrix, 2> hidden_, hidden_gradient_;
-  Matrix logits_;  // after Forward: probabilities; in the backward pass: their gradient
+  virtual double MeanLossAndGradient(std::span<const Scalar> parameters,
+                                     std::span<const uint8_t> text,
+                                     std::span<const size_t> positions, std::span<Scalar> gradient,
+                                     const OnLayer& on_layer = {}) = 0;
 };
 
+/** Makes a model for up to `capacity` positions at once. Scalar is float or double. */
 template <typename Scalar>
-void ByteModel<Scalar>::Initialize(uint64_t seed, std::span<Scalar> parameters) const {
-  const CounterRandom random(seed, RandomStream::kParameters, 0);
-  for (size_t t = 0; t < layout_.tensors.size(); ++t) {
-    const Tensor& tensor = layout_.tensors[t];
-    double deviation = 0;  // of biases
-    if (t == ModelLayout::kEmbedding) {
-      deviation = 0.1;  // 1 learns slower at first, 0.01 as well
-    } else if (tensor.cols > 1) {
-      const double gain = t == ModelLayout::kWeight3 ? 1 : 2;
-      deviation = std::sqrt(gain / tensor.cols);
-    }
-    for (size_t i = tensor.offset; i < tensor.offset + tensor.count(); ++i) {
-      parameters[i] = static_cast<Scalar>(deviation == 0 ? 0 : deviation * random.Normal(i));
-    }
-  }
-}
+std::unique_ptr<Model<Scalar>> MakeModel(const ModelShape& shape, int capacity);
 
-template <typename Scalar>
-double ByteModel<Scalar>::LossSum(std::span<const Scalar> parameters, std::span<const uint8_t> text,
-                                  std::span<const size_t> positions) {
-  return Forward(parameters, text, positions);
-}
-
-template <typename Scalar>
-double ByteModel<Scalar>::MeanLossAndGradient(std::span<const Scalar> parameters,
-                                              std::span<const uint8_t> text,
-                                              std::span<const size_t> positions,
-                                              std::span<Scalar> gradient, const OnLayer& on_layer) {
-  const double loss_sum = Forward(parameters, text, positions);
-  const auto batch = static_cast<Eigen::Index>(positions.size());
-  const auto input = input_.leftCols(batch);
-  const auto hidden1 = hidden_[0].leftCols(batch);
-  const auto hidden2 = hidden_[1].leftCols(batch);
-  auto logits = logits_.leftCols(batch);
-  auto input_gradient = input_gradient_.leftCols(batch);
-  auto gradient1 = hidden_gradient_[0].leftCols(batch);
-  auto gradient2 = hidden_gradient_[1].leftCols(batch);
-
-  // d loss / d logits = (probabilities - one-hot target) / batch
-  for (Eigen::Index b = 0; b < batch; ++b) logits(text[positions[b]], b) -= Scalar(1);
-  logits *= Scalar(1) / static_cast<Scalar>(batch);
-
-  View(gradient, ModelLayout::kWeight3).noalias() = logits * hidden2.transpose();
-  View(gradient, ModelLayout::kBias3) = logits.rowwise().sum();
-  gradient2.noalias() = View(parameters, ModelLayout::kWeight3).transpose() * logits;
-  if (on_layer) on_layer(2);
-  gradient2.array() *= (hidden2.array() > Scalar(0)).template cast<Scalar>();
-
-  View(gradient, ModelLayout::kWeight2).noalias() = gradient2 * hidden1.transpose();
-  View(gradient, ModelLayout::kBias2) = gradient2.rowwise().sum();
-  gradient1.noalias() = View(parameters, ModelLayout::kWeight2).transpose() * gradient2;
-  if (on_layer) on_layer(1);
-  gradient1.array() *= (hidden1.array() > Scalar(0)).template cast<Scalar>();
-
-  View(gradient, ModelLayout::kWeight1).noalias() = gradient1 * input.transpose();
-  View(gradient, ModelLayout::kBias1) = gradient1.rowwise().sum();
-  input_gradient.noalias() = View(parameters, ModelLayout::kWeight1).transpose() * gradient1;
-
-  // The embedding is a product with one-hot columns: its gradient is a scatter.
-  MutableMap embedding_gradient = View(gradient, ModelLayout::kEmbedding);
-  embedding_gradient.setZero();
-  for (Eigen::Index b = 0; b < batch; ++b) {
-    const uint8_t* context = &text[positions[b] - static_cast<size_t>(shape_.context)];
-    for (int c = 0; c < shape_.context; ++c) {
-      embedding_gradient.col(context[c]) +=
-          input_gradient.col(b).segment(c * shape_.embedding, shape_.embedding);
-    }
-  }
-  if (on_layer) on_layer(0);
-  return loss_sum / static_cast<double>(batch);
-}
-
-template <typename Scalar>
-void ByteModel<Scalar>::Gather(std::span<const Scalar> parameters, std::span<const uint8_t> text,
-                               std::span<const size_t> positions) {
-  const ConstMap embedding = View(parameters, ModelLayout::kEmbedding);
-  for (size_t b = 0; b < positions.size(); ++b) {
-    const uint8_t* context = &text[positions[b] - static_cast<size_t>(shape_.context)];
-    auto column = input_.col(static_cast<Eigen::Index>(b));
-    for (int c = 0; c < shape_.context; ++c) {
-      column.segment(c * shape_.embedding, shape_.embedding) = embedding.col(context[c]);
-    }
-  }
-}
-
-template <typename Scalar>
-double ByteModel<Scalar>::Forward(std::span<const Scalar> parameters, std::span<const uint8_t> text,
-                                  std::span<const size_t> positions) {
-  const auto batch = static_cast<Eigen::Index>(positions.size());
-  Gather(parameters, text, positions);
-  auto hidden1 = hidden_[0].leftCols(batch);
-  auto hidden2 = hidden_[1].leftCols(batch);
-  auto logits = logits_.leftCols(batch);
-
-  hidden1.noalias() = View(parameters, ModelLayout::kWeight1) * input_.leftCols(batch);
-  hidden1.colwise() += View(parameters, ModelLayout::kBias1).col(0);
-  Rectify(hidden1);
-  hidden2.noalias() = View(parameters, ModelLayout::kWeight2) * hidden1;
-  hidden2.colwise() += View(parameters, ModelLayout::kBias2).col(0);
-  Rectify(hidden2);
-  logits.noalias() = View(parameters, ModelLayout::kWeight3) * hidden2;
-  logits.colwise() += View(parameters, ModelLayout::kBias3).col(0);
-
-  // Softmax and cross entropy, column by column. Subtracting the maximum keeps exp from
-  // overflowing.
-  double loss_sum = 0;
-  for (Eigen::Index b = 0; b < batch; ++b) {
-    auto column = logits.col(b).array();
-    const Scalar target = logits(text[positions[b]], b);
-    const Scalar maximum = column.maxCoeff();
-    column = (column - maximum).exp();
-    const Scalar sum = column.sum();
-    loss_sum += static_cast<double>(maximum - target) + std::log(static_cast<double>(sum));
-    column *= Scalar(1) / sum;
-  }
-  return loss_sum;
-}
+/** The same as the model's, without its buffers. */
+ModelLayout LayoutOf(const ModelShape& shape);
+int PredictionsOf(const ModelShape& shape);
 
 }  // namespace onebit::train

@@ -48,6 +48,16 @@ bool Compresses(OptimizerKind optimizer) {
 
 bool IsLamb(OptimizerKind optimizer) { return AlgorithmOf(optimizer) == onebitAlgorithmOneBitLamb; }
 
+perf::CodecChoice CompressionOf(const TrainOptions& options) {
+  perf::CodecChoice choice = {.codec = options.codec.value_or(onebitCodecSign),
+                              .scale_rule = options.scale_rule,
+                              .block = options.block};
+  if (options.codec || Compresses(options.optimizer)) {
+    choice.mode = options.mode == onebitModeEf ? perf::Mode::kEf : perf::Mode::kPlain;
+  }
+  return choice;
+}
+
 double DefaultRate(OptimizerKind optimizer) {
   switch (optimizer) {
     case OptimizerKind::kAdam:
@@ -89,9 +99,7 @@ onebitOptimizerConfig_t ConfigOf(const TrainOptions& options) {
 
 onebitCompressorConfig_t CompressorConfigOf(const TrainOptions& options) {
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-  config.mode = options.mode;
-  config.scaleRule = options.scale_rule;
-  config.block = options.block;
+  CompressionOf(options).Configure(&config);
   config.residualType = options.residual_type;
   config.serverResidual = options.server_residual ? 1 : 0;
   return config;

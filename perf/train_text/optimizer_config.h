@@ -8,6 +8,7 @@
 #include <string>
 
 #include "onebit/optim.h"
+#include "perf/common/codec_choice.h"
 #include "perf/train_text/train_options.h"
 
 namespace onebit::train {
@@ -47,8 +48,12 @@ inline constexpr std::array<RuleMember<double>, 4> kCompressedLambMembers = {
      {"--factor-threshold", &onebitOptimizerConfig_t::factorThreshold,
       "Share of itself that the factor may change by in a step [0.1]"}}};
 
+/** True if the optimizer compresses its momentum or its steps. */
 bool Compresses(OptimizerKind optimizer);
 bool IsLamb(OptimizerKind optimizer);
+
+/** The compression of the run: of what the optimizer sends, or of gradients; else dense. */
+perf::CodecChoice CompressionOf(const TrainOptions& options);
 
 /**
  * The default rate: the best of {1e-3, 2e-3, 3e-3} for Adam and of {5e-3, 1e-2, 2e-2, 3e-2} for

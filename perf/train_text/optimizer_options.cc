@@ -8,6 +8,7 @@
 
 #include <fmt/core.h>
 
+#include "perf/common/codec_choice.h"
 #include "perf/common/flag_kinds.h"
 #include "perf/common/tool_error.h"
 #include "perf/train_text/optimizer_config.h"
@@ -26,7 +27,8 @@ const perf::Names<OptimizerKind> kOptimizers = {{"adam", OptimizerKind::kAdam},
                                                 {"zero-one-adam", OptimizerKind::kZeroOneAdam}};
 const perf::Names<onebitVariant_t> kVariants = {{"paper", onebitVariantPaper},
                                                 {"deepspeed", onebitVariantDeepSpeed}};
-const perf::Names<onebitMode_t> kModes = {{"ef", onebitModeEf}, {"sign", onebitModePlain}};
+const perf::Names<onebitMode_t> kModes = {
+    {"ef", onebitModeEf}, {"sign", onebitModePlain}, {"plain", onebitModePlain}};
 const perf::Names<onebitScaleRule_t> kScaleRules = {{"l2", onebitScaleL2}, {"l1", onebitScaleL1}};
 const perf::Names<onebitDataType_t> kGradientTypes = {
     {"float", onebitFloat32}, {"half", onebitFloat16}, {"bfloat16", onebitBfloat16}};
@@ -85,12 +87,15 @@ std::vector<const char*> Flags(std::vector<const char*> flags, const Members&...
 void CheckRule(const CLI::App& app, const TrainOptions& options) {
   const OptimizerKind kind = options.optimizer;
   const std::string choice = fmt::format("with --optimizer {}", OptimizerName(kind));
-  if (!Compresses(kind)) {
-    RequireUnused(app,
-                  Flags({"--variant", "--freeze", "--variance-floor", "--mode", "--scale",
-                         "--block", "--residual", "--no-server-residual"},
-                        kCompressedLambMembers),
-                  choice + ", which does not compress");
+  if (Compresses(kind)) {
+    RequireUnused(app, {"--codec"}, choice + ", which sends signs");
+  } else {
+    std::vector<const char*> flags = {"--variant", "--freeze", "--variance-floor"};
+    if (!options.codec) {
+      flags.insert(flags.end(),
+                   {"--mode", "--scale", "--block", "--residual", "--no-server-residual"});
+    }
+    RequireUnused(app, Flags(flags, kCompressedLambMembers), choice + ", which does not compress");
   }
   if (!IsLamb(kind)) {
     RequireUnused(app, Flags({}, kLambMembers, kCompressedLambMembers),
@@ -116,6 +121,20 @@ void CheckVariant(const CLI::App& app, const TrainOptions& options) {
   if (options.rule.rateTied == 1) {
     RequireUnused(app, {"--local-step-scaler"},
                   "with --rate-tied 1, where the learning rate doubles the interval");
+  }
+}
+
+/** Completes the compression of gradients, of which `mode` and `block` depend on the codec. */
+void CompleteGradientCodec(const CLI::App& app, TrainOptions& options) {
+  if (!options.codec) return;
+  perf::CodecChoice choice = CompressionOf(options);
+  perf::CompleteCodec(app, onebitCollectiveAllReduce, &choice);
+  options.mode = choice.mode == perf::Mode::kEf ? onebitModeEf : onebitModePlain;
+  options.block = choice.block;
+  if (options.survive) {
+    throw perf::UsageError(
+        "--survive: not with --codec, because a rank that is a step behind could not catch up: its "
+        "optimizer knows of no other");
   }
 }
 
@@ -166,10 +185,19 @@ void AddCompressionOptions(CLI::App& app, TrainOptions& options) {
   app.add_option("--loss-scale", options.loss_scale,
                  "Multiplies gradients while in --grad-type [1024 for half, else 1]")
       ->check(NotNegative());
+  // Filled for the parser; CompleteOptimizerOptions empties it if there is no --codec.
+  onebitCodec_t* const codec = &options.codec.emplace(onebitCodecSign);
+  perf::AddCodec(app, codec,
+                 "adam and lamb: average gradients compressed, an element in its sign, or in 4, 8, "
+                 "8, 2 or 8\nbits (int8s rounds at random); --max-grad-norm then limits the "
+                 "average [full precision]")
+      ->default_str("");
   perf::AddChoice(app, "--mode", kModes, &options.mode,
-                  "Compression with or without error feedback");
-  perf::AddChoice(app, "--scale", kScaleRules, &options.scale_rule, "Scale of a block");
-  perf::AddBlock(app, &options.block);
+                  "Compression with or without error feedback; sign: plain signs; int8s is plain "
+                  "only");
+  perf::AddChoice(app, "--scale", kScaleRules, &options.scale_rule, "Scale of a block of signs");
+  perf::AddBlock(app, &options.block)
+      ->default_str("4096; --codec fp4 128, int8, int8s and uint8mm 256");
   perf::AddChoice(app, "--residual", kResidualTypes, &options.residual_type, "Type of residuals");
   app.add_flag_callback(
       "--no-server-residual", [&options] { options.server_residual = false; },
@@ -187,11 +215,13 @@ void RequireUnused(const CLI::App& app, const std::vector<const char*>& flags,
 
 void CompleteOptimizerOptions(const CLI::App& app, TrainOptions& options) {
   if (options.loss_scale == 0.0) throw perf::UsageError("--loss-scale: is 0");
+  if (app.count("--codec") == 0) options.codec.reset();
   CheckRule(app, options);
   CheckVariant(app, options);
+  CompleteGradientCodec(app, options);
   if (options.mode == onebitModePlain) {
     RequireUnused(app, {"--residual", "--no-server-residual"},
-                  "with --mode sign, which has no residuals");
+                  fmt::format("with --mode {}, which has no residuals", ModeName(options)));
   }
   if (app.count("--lr") == 0) options.lr = DefaultRate(options.optimizer);
 }
@@ -200,11 +230,9 @@ const char* OptimizerName(OptimizerKind optimizer) { return perf::NameOf(kOptimi
 
 const char* VariantName(onebitVariant_t variant) { return perf::NameOf(kVariants, variant); }
 
-const char* ModeName(const TrainOptions& options) {
-  return Compresses(options.optimizer) ? perf::NameOf(kModes, options.mode) : "dense";
+std::string ModeName(const TrainOptions& options) {
+  return std::string(CompressionOf(options).mode_name());
 }
-
-const char* ScaleRuleName(onebitScaleRule_t rule) { return perf::NameOf(kScaleRules, rule); }
 
 const char* TypeName(onebitDataType_t type) { return perf::NameOf(kGradientTypes, type); }
 

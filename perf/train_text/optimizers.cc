@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "perf/common/comm_stats.h"
 #include "perf/common/seconds.h"
 #include "perf/common/tool_error.h"
 #include "perf/train_text/optimizer_config.h"
@@ -13,12 +14,13 @@ namespace onebit::train {
 
 Optimizers::Optimizers(const TrainOptions& options, onebitComm_t comm, const ModelLayout& layout,
                        std::span<float> parameters) {
+  if (options.codec) perf::Check(MakeComms(std::span(&alone_, 1)), "onebitCommInitAll");
   if (!options.is_overlapped) {
-    AddPart(options, comm, layout.tensors, parameters);
+    AddPart(options, comm, layout.tensors(), parameters);
     return;
   }
-  parts_.reserve(ModelLayout::kLayers);
-  for (size_t layer = 0; layer < ModelLayout::kLayers; ++layer) {
+  parts_.reserve(layout.layers());
+  for (size_t layer = 0; layer < layout.layers(); ++layer) {
     AddPart(options, comm, layout.LayerTensors(layer), parameters);
   }
   perf::Check(MakeStream(stream_), "onebitStreamCreate");
@@ -34,8 +36,9 @@ void Optimizers::AddPart(const TrainOptions& options, onebitComm_t comm,
     onebitSegment_t segment = ONEBIT_SEGMENT_INIT;
     segment.offset = tensor.offset - begin;
     segment.count = tensor.count();
-    // As usual: biases begin at 0, where neither a decay nor a ratio to their norm means anything.
-    if (tensor.is_bias()) {
+    // As usual: biases begin at 0, where neither a decay nor a ratio to their norm means anything,
+    // and gains at 1, where they are to stay.
+    if (tensor.is_vector()) {
       segment.weightDecay = 0;
       segment.flags = onebitSegmentNoTrustRatio;
     }
@@ -43,20 +46,48 @@ void Optimizers::AddPart(const TrainOptions& options, onebitComm_t comm,
   }
 
   onebitOptimizerConfig_t config = ConfigOf(options);
-  config.compressor = &compressor;
+  if (!options.codec) config.compressor = &compressor;
   config.segments = segments.data();
   config.segmentCount = segments.size();
 
   Part& part = parts_.emplace_back();
   part.options = &options;
-  perf::Check(MakeOptimizer(part.optimizer, comm, parameters.subspan(begin, end - begin), &config),
+  part.comm = comm;
+  part.count = end - begin;
+  if (options.codec) {
+    perf::Check(
+        MakeCompressor(part.compressor, comm, part.count, options.gradient_type, &compressor),
+        "onebitCompressorCreate");
+  }
+  perf::Check(MakeOptimizer(part.optimizer, alone_ ? alone_.get() : comm,
+                            parameters.subspan(begin, part.count), &config),
               "onebitOptimizerCreate");
 }
 
 onebitResult_t Optimizers::Part::Step() {
-  return onebitOptimizerStep(optimizer.get(), gradients, options->gradient_type, rate,
-                             1.0 / options->gradient_scale(), options->max_grad_norm, &result,
-                             nullptr);
+  uint64_t bytes_sent = 0;
+  if (compressor) {
+    const onebitResult_t status = Average(&bytes_sent);
+    if (status != onebitSuccess) return status;
+  }
+  const onebitResult_t status = onebitOptimizerStep(
+      optimizer.get(), gradients, options->gradient_type, rate, 1.0 / options->gradient_scale(),
+      options->max_grad_norm, &result, nullptr);
+  if (status == onebitSuccess && compressor) {
+    result.stage = onebitStageCompressed;
+    result.bytes_sent = bytes_sent;
+    average_bytes += bytes_sent;
+  }
+  return status;
+}
+
+// Every rank gets the same average, byte for byte. One that is not finite is skipped by all.
+onebitResult_t Optimizers::Part::Average(uint64_t* bytes_sent) {
+  const uint64_t before = perf::SentBy(comm).bytes;
+  const onebitResult_t status = onebitAllReduce(gradients, gradients, count, options->gradient_type,
+                                                onebitAvg, compressor.get(), comm, nullptr);
+  *bytes_sent = perf::SentBy(comm).bytes - before;
+  return status;
 }
 
 onebitResult_t Optimizers::Part::StepOnStream(void* part) {
@@ -114,6 +145,7 @@ onebitOptimizerStats_t Optimizers::Stats() const {
     onebitOptimizerStats_t stats{};
     stats.size = sizeof(stats);
     perf::Check(onebitOptimizerGetStats(part.optimizer.get(), &stats), "onebitOptimizerGetStats");
+    stats.bytes_sent += part.average_bytes;
     if (&part == &parts_.front()) {
       sum = stats;
       continue;

@@ -1,10 +1,12 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The optimizer of one rank: one for all parameters, or one per layer, which steps while the
-// gradients of earlier layers are computed.
+// gradients of earlier layers are computed. With a codec of gradients it is a dense optimizer of
+// this rank alone, which gets gradients that a compressed allreduce has averaged.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -54,19 +56,25 @@ class Optimizers {
   /** One layer's optimizer, and the step it has started. */
   struct Part {
     const TrainOptions* options = nullptr;
+    onebitComm_t comm = nullptr;
+    size_t count = 0;             // parameters
+    UniqueCompressor compressor;  // of gradients; none: the optimizer averages them
     UniqueOptimizer optimizer;
     void* gradients = nullptr;
     double rate = 0;
     onebitStepResult_t result = ONEBIT_STEP_RESULT_INIT;
+    uint64_t average_bytes = 0;  // sent by averages with the compressor
     double seconds = 0;
 
     onebitResult_t Step();
+    onebitResult_t Average(uint64_t* bytes_sent);
     static onebitResult_t StepOnStream(void* part);
   };
 
   void AddPart(const TrainOptions& options, onebitComm_t comm, std::span<const Tensor> tensors,
                std::span<float> parameters);
 
+  UniqueComm alone_;         // with a codec: what optimizers are on, a communicator of one rank
   std::vector<Part> parts_;  // never grows: the stream holds the addresses
   UniqueStream stream_;      // last: its destructor waits for work on the others
 };

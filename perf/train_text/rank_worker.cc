@@ -24,10 +24,10 @@ namespace onebit::train {
 namespace {
 
 /**
- * Evaluates at most this many positions of the held-out text, spread evenly: a twentieth of a
- * default run.
+ * Predicts at most this many bytes of the held-out text, spread evenly: a twentieth of a default
+ * run.
  */
-constexpr size_t kMaxHeldoutPositions = size_t{1} << 15;
+constexpr size_t kMaxHeldoutBytes = size_t{1} << 15;
 
 /** Multiplies whole words: comparing replicas must not cost more than the step it checks. */
 uint64_t HashWords(std::span<const float> values) {
@@ -40,7 +40,7 @@ uint64_t HashWords(std::span<const float> values) {
  * The parameters are the same on every rank without a broadcast. They are needed before the
  * optimizer is created, because 0/1 Adam remembers its starting point.
  */
-AlignedVector<float> InitialParameters(const ByteModel<float>& model, uint64_t seed) {
+AlignedVector<float> InitialParameters(const Model<float>& model, uint64_t seed) {
   AlignedVector<float> parameters(model.layout().parameter_count());
   model.Initialize(seed, parameters);
   return parameters;
@@ -65,11 +65,14 @@ SharedRun::SharedRun(const TrainOptions& run_options, const Corpus& run_corpus,
   // Contexts lie wholly in the held-out part.
   const size_t first = corpus.train_bytes + static_cast<size_t>(options.shape.context);
   const size_t available = corpus.bytes.size() - first;
-  heldout_positions.resize(std::min(available, kMaxHeldoutPositions));
+  const auto predictions = static_cast<size_t>(PredictionsOf(options.shape));
+  heldout_positions.resize(
+      std::min(available, std::max<size_t>(1, kMaxHeldoutBytes / predictions)));
   for (size_t i = 0; i < heldout_positions.size(); ++i) {
     heldout_positions[i] = first + i * available / heldout_positions.size();
   }
-  heldout_sums.resize((heldout_positions.size() + kEvaluationBatch - 1) / kEvaluationBatch);
+  positions_per_batch = std::max<size_t>(1, kEvaluationBatch / predictions);
+  heldout_sums.resize((heldout_positions.size() + positions_per_batch - 1) / positions_per_batch);
 }
 
 double SharedRun::MeanLoss(int step) const {
@@ -81,10 +84,14 @@ double SharedRun::MeanLoss(int step) const {
   return sum / static_cast<double>(members.size());
 }
 
+size_t SharedRun::HeldoutBytes() const {
+  return heldout_positions.size() * static_cast<size_t>(PredictionsOf(options.shape));
+}
+
 double SharedRun::HeldoutLoss() const {
   double sum = 0;
   for (const double batch_sum : heldout_sums) sum += batch_sum;
-  return sum / static_cast<double>(heldout_positions.size());
+  return sum / static_cast<double>(HeldoutBytes());
 }
 
 RankWorker::RankWorker(SharedRun& shared, onebitComm_t comm, int rank)
@@ -92,12 +99,13 @@ RankWorker::RankWorker(SharedRun& shared, onebitComm_t comm, int rank)
       comm_(comm),
       rank_(rank),
       comm_rank_(static_cast<size_t>(rank)),
-      model_(shared.options.shape, std::max(shared.options.batch, kEvaluationBatch)),
-      parameters_(InitialParameters(model_, shared.options.seed)),
+      model_(
+          MakeModel<float>(shared.options.shape, std::max(shared.options.batch, kEvaluationBatch))),
+      parameters_(InitialParameters(*model_, shared.options.seed)),
       gradient_(parameters_.size(), shared.options.gradient_type, shared.options.gradient_scale()),
       positions_(static_cast<size_t>(shared.options.batch)),
       batch_random_(shared.options.seed, RandomStream::kBatches, static_cast<uint64_t>(rank)),
-      optimizers_(shared.options, comm, model_.layout(), parameters_) {
+      optimizers_(shared.options, comm, model_->layout(), parameters_) {
   steps_.reserve(static_cast<size_t>(shared.options.steps));
 }
 
@@ -203,16 +211,16 @@ void RankWorker::RunStep(int step) {
   const Clock::time_point start = Clock::now();
   DrawBatch(step);
   call_start_ = start;
-  ByteModel<float>::OnLayer on_layer;
+  Model<float>::OnLayer on_layer;
   if (options.is_overlapped) {
     on_layer = [this, rate = RateOf(step)](size_t layer) {
-      const std::span<const Tensor> tensors = model_.layout().LayerTensors(layer);
+      const std::span<const Tensor> tensors = model_->layout().LayerTensors(layer);
       const size_t begin = tensors.front().offset;
       const size_t end = tensors.back().offset + tensors.back().count();
       optimizers_.Start(layer, gradient_.Converted(begin, end - begin), rate);
     };
   }
-  shared_.losses[FirstSlot(step) + static_cast<size_t>(rank_)] = model_.MeanLossAndGradient(
+  shared_.losses[FirstSlot(step) + static_cast<size_t>(rank_)] = model_->MeanLossAndGradient(
       parameters_, shared_.corpus.bytes, positions_, gradient_.values(), on_layer);
   onebitStepResult_t result = ONEBIT_STEP_RESULT_INIT;
   if (options.is_overlapped) {
@@ -326,10 +334,10 @@ void RankWorker::EvaluateShare() {
   for (size_t batch = comm_rank_; batch < shared_.heldout_sums.size();
        batch += shared_.members.size()) {
     const std::span<const size_t> positions(shared_.heldout_positions);
-    const size_t first = batch * kEvaluationBatch;
-    const size_t count = std::min<size_t>(kEvaluationBatch, positions.size() - first);
+    const size_t first = batch * shared_.positions_per_batch;
+    const size_t count = std::min(shared_.positions_per_batch, positions.size() - first);
     shared_.heldout_sums[batch] =
-        model_.LossSum(parameters_, shared_.corpus.bytes, positions.subspan(first, count));
+        model_->LossSum(parameters_, shared_.corpus.bytes, positions.subspan(first, count));
   }
 }
 

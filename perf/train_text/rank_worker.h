@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "perf/common/comm_handles.h"
 #include "perf/common/comm_stats.h"
 #include "perf/common/tool_error.h"
+#include "perf/train_text/counter_random.h"
 #include "perf/train_text/gradient_buffer.h"
 #include "perf/train_text/model.h"
 #include "perf/train_text/optimizers.h"
@@ -26,7 +28,7 @@
 
 namespace onebit::train {
 
-/** Positions of the held-out text are evaluated in batches of this size. */
+/** Bytes of the held-out text are predicted in batches of this size. */
 inline constexpr int kEvaluationBatch = 512;
 
 /** Memory aligned for vectors, so every run splits loops into vectors alike. */
@@ -48,6 +50,7 @@ struct SharedRun {
   std::vector<double> losses;            // [step][rank], of ranks as at the start
   std::vector<uint64_t> replica_hashes;  // likewise, with --check-replicas
   std::vector<size_t> heldout_positions;
+  size_t positions_per_batch;        // of them
   std::vector<double> heldout_sums;  // one per batch of heldout_positions
 
   SharedRun(const TrainOptions& run_options, const Corpus& run_corpus, const TrainHooks& run_hooks);
@@ -56,6 +59,8 @@ struct SharedRun {
    * returned. */
   double MeanLoss(int step) const;
 
+  /** Bytes of the held-out text that are predicted. */
+  size_t HeldoutBytes() const;
   /** Returns nats per byte, from the sums of all batches. */
   double HeldoutLoss() const;
 };
@@ -149,7 +154,7 @@ class RankWorker {
   const int rank_;              // at the start: what batches and slots go by
   size_t comm_rank_;            // now: its number in comm_
   onebitCommStats_t former_{};  // of communicators that were given up
-  ByteModel<float> model_;
+  std::unique_ptr<Model<float>> model_;
   AlignedVector<float> parameters_;
   GradientBuffer gradient_;
   std::vector<size_t> positions_;

@@ -60,7 +60,7 @@ TrainResult JoinResults(const SharedRun& shared, const RankWorker& worker,
   if (worker.has_diverged()) {
     result.diverged_at = static_cast<int>(result.steps.size());
   } else {
-    result.heldout_positions = shared.heldout_positions.size();
+    result.heldout_positions = shared.HeldoutBytes();
     result.heldout_loss = shared.HeldoutLoss();
   }
   const double share = 1.0 / static_cast<double>(ranks.size());

@@ -12,8 +12,8 @@ namespace onebit::train {
 perf::WireShape CompressedShape(const TrainOptions& options, onebitComm_t comm, size_t count) {
   const onebitCompressorConfig_t config = CompressorConfigOf(options);
   UniqueCompressor compressor;
-  perf::Check(MakeCompressor(compressor, comm, count, onebitFloat32, &config),
-              "onebitCompressorCreate");
+  const onebitDataType_t type = options.codec ? options.gradient_type : onebitFloat32;
+  perf::Check(MakeCompressor(compressor, comm, count, type, &config), "onebitCompressorCreate");
   onebitCompressorStats_t stats{};
   stats.size = sizeof(stats);
   perf::Check(onebitCompressorGetStats(compressor.get(), &stats), "onebitCompressorGetStats");
@@ -21,7 +21,7 @@ perf::WireShape CompressedShape(const TrainOptions& options, onebitComm_t comm, 
   perf::WireShape shape;
   shape.count = count;
   shape.ranks = static_cast<size_t>(perf::CountOf(comm));
-  shape.packet.block = static_cast<size_t>(options.block);  // ONEBIT_BLOCK_TENSOR is 0, too
+  shape.packet = CompressionOf(options).packet();
   shape.exchanges = stats.exchanges;
   shape.segments = stats.segments;
   return shape;

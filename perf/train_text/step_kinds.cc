@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Derives letters from the stages of steps. Two kinds of DeepSpeed's variant do not show in the
-// stages.
+// Derives letters from the stages of steps. Compressed gradients and two kinds of DeepSpeed's
+// variant do not show in the stages.
 #include "perf/train_text/step_kinds.h"
 
 #include <cstdint>
@@ -35,6 +35,7 @@ std::string StepKinds(const TrainOptions& options, std::span<const StepRecord> s
   int64_t number = 1;  // as the library counts: a step that is skipped is made again
   for (const StepRecord& step : steps) {
     char kind = KindOfStage(step.stage);
+    if (options.codec && kind == '1') kind = 'g';
     // DeepSpeed swallows the first step. After 0/1 Adam freezes its variance, it compresses sums of
     // steps instead of gradients, from the step after varFreezeStep on.
     if (is_deepspeed && number == 1) kind = 'i';

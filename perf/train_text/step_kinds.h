@@ -11,7 +11,7 @@
 
 namespace onebit::train {
 
-/** One letter per step, from onebitStepPlan_t. */
+/** One letter per step, from onebitStepPlan_t; g: gradients averaged with --codec. */
 std::string StepKinds(const TrainOptions& options, std::span<const StepRecord> steps);
 
 }  // namespace onebit::train

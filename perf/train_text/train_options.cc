@@ -17,6 +17,10 @@
 namespace onebit::train {
 namespace {
 
+const perf::Names<ModelKind> kModels = {{"mlp", ModelKind::kMlp},
+                                        {"transformer", ModelKind::kTransformer}};
+constexpr int kWindows = 16;  // of a batch, by default
+
 constexpr int kMaxRanks = 1024;
 constexpr int kMaxBatch = 1 << 16;
 constexpr int kMaxHidden = 1 << 16;
@@ -41,9 +45,13 @@ void AddRunOptions(CLI::App& app, TrainOptions& options) {
   app.add_option("--steps", options.steps, "Steps of the run")
       ->check(CLI::Range(1, kMaxSteps))
       ->capture_default_str();
-  app.add_option("--batch", options.batch, "Examples per rank and step")
-      ->check(CLI::Range(1, kMaxBatch))
-      ->capture_default_str();
+  perf::AddChoice(
+      app, "--model", kModels, &options.shape.kind,
+      "A multilayer perceptron that predicts single bytes, or a transformer that predicts "
+      "windows of 32");
+  app.add_option("--batch", options.batch,
+                 "Examples per rank and step: bytes, or windows [64; transformer 16]")
+      ->check(CLI::Range(1, kMaxBatch));
   app.add_option("--seed", options.seed, "Seed of parameters and batches")
       ->check(perf::NoSign())
       ->capture_default_str();
@@ -52,7 +60,7 @@ void AddRunOptions(CLI::App& app, TrainOptions& options) {
          [&options](const std::vector<int>& widths) {
            std::copy(widths.begin(), widths.end(), options.shape.hidden.begin());
          },
-         "Widths of the two hidden layers [768,512]")
+         "mlp: widths of the two hidden layers [768,512]")
       ->delimiter(',')
       ->expected(2)
       ->check(CLI::Range(1, kMaxHidden))
@@ -76,6 +84,14 @@ void AddRunOptions(CLI::App& app, TrainOptions& options) {
       ->type_name("RANK@STEP");
   app.add_flag("--check-replicas", options.check_replicas,
                "Compare the parameters of all ranks after every step, not only at the end");
+}
+
+void CompleteModel(const CLI::App& app, TrainOptions& options) {
+  const ModelKind kind = options.shape.kind;
+  if (kind == ModelKind::kMlp) return;
+  RequireUnused(app, {"--hidden"}, fmt::format("with --model {}", ModelName(kind)));
+  options.shape = DefaultShape(kind);
+  if (app.count("--batch") == 0) options.batch = kWindows;
 }
 
 void SetSource(const CLI::App& app, TrainOptions& options) {
@@ -106,6 +122,8 @@ void CheckOverlap(const CLI::App& app, const TrainOptions& options) {
 }
 
 }  // namespace
+
+const char* ModelName(ModelKind kind) { return perf::NameOf(kModels, kind); }
 
 double TrainOptions::gradient_scale() const {
   return loss_scale.value_or(gradient_type == onebitFloat16 ? kHalfLossScale : 1.0);
@@ -141,6 +159,7 @@ std::optional<TrainOptions> ParseOptions(int argc, const char* const* argv,
       "Step each layer as soon as its gradient is there, on a stream, while the gradients\n"
       "of the layers before it are computed");
   if (!perf::ParseCommandLine(app, argc, argv, options.source.is_speaker())) return std::nullopt;
+  CompleteModel(app, options);
   CompleteOptimizerOptions(app, options);
   CheckOverlap(app, options);
   SetSource(app, options);

@@ -33,7 +33,8 @@ struct TrainOptions {
   perf::RankSource source;  // where they come from
   std::string transport = "local";
   int steps = 500;
-  int batch = 64;  // examples per rank and step
+  int batch =
+      64;  // examples per rank and step: the bytes that the MLP predicts, or windows of them
   uint64_t seed = 0;
   ModelShape shape;
   std::string text_path = kDefaultTextPath;
@@ -63,6 +64,9 @@ struct TrainOptions {
   onebitMode_t mode = onebitModeEf;
   onebitScaleRule_t scale_rule = onebitScaleL2;
   int block = 4096;  // or ONEBIT_BLOCK_TENSOR
+  // What gradients are averaged with, by optimizers that compress nothing themselves; none: in full
+  // precision.
+  std::optional<onebitCodec_t> codec;
   onebitDataType_t residual_type = onebitFloat32;
   bool server_residual = true;
 
@@ -80,10 +84,10 @@ struct TrainOptions {
 void CheckLoss(const TrainOptions& options, int ranks);
 
 /** Names as on the command line. */
+const char* ModelName(ModelKind kind);
 const char* OptimizerName(OptimizerKind optimizer);
 const char* VariantName(onebitVariant_t variant);
-const char* ModeName(const TrainOptions& options);  // "dense" for Adam and LAMB
-const char* ScaleRuleName(onebitScaleRule_t rule);
+std::string ModeName(const TrainOptions& options);  // "dense" if nothing is compressed
 const char* TypeName(onebitDataType_t type);
 
 inline constexpr int kMaxSteps = 10'000'000;

@@ -63,15 +63,14 @@ nlohmann::ordered_json SurvivalJson(const Survival& survival) {
 }  // namespace
 
 std::string DescribeRun(const TrainOptions& options, const Corpus& corpus) {
-  const ModelShape& shape = options.shape;
   return fmt::format(
       "text       {}: {} files, {} bytes, FNV-1a {}, the last {} bytes held out\n"
-      "model      {} parameters: context {}, embedding {}, hidden {} and {}\n"
+      "model      {} parameters: {}\n"
       "optimizer  {}\n"
       "run        {} ranks ({}, transport {}) x batch {}, {} steps, lr {}, seed {}\n",
       options.text_path, corpus.file_count, corpus.bytes.size(), Hex(corpus.hash),
-      corpus.bytes.size() - corpus.train_bytes, ModelLayout(shape).parameter_count(), shape.context,
-      shape.embedding, shape.hidden[0], shape.hidden[1], DescribeOptimizer(options), options.ranks,
+      corpus.bytes.size() - corpus.train_bytes, LayoutOf(options.shape).parameter_count(),
+      DescribeModel(options.shape), DescribeOptimizer(options), options.ranks,
       options.source.is_one_rank() ? "processes" : "threads", options.transport, options.batch,
       options.steps, options.lr, options.seed);
 }

@@ -18,7 +18,7 @@ sys.path.insert(0, str(PERF))
 # pylint: disable=wrong-import-position
 from convergence.charts import LinearAxis
 from convergence.defaults import RATES_TRIED, best_rate
-from convergence.files import DERIVED, read_results, write_all
+from convergence.files import read_folder, write_all
 from convergence.convergence_readme import readme
 from convergence.convergence_results import Malformed, Study
 
@@ -70,6 +70,13 @@ class ResultsTest(unittest.TestCase):
         self.assertEqual(study.counted_bits(run), 8 * (2 * 6000 + 4 * 190) / 1000 / 4)
         run["config"]["grad_type"] = "bfloat16"
         self.assertEqual(study.formula_bits(run), 1.5 * (16 * 2 + 4) / 4)
+
+    def test_gradients_count_in_the_bits_of_their_codec(self):
+        run = run_of("adam", 0, 2.0, "gggg") | {"compressed_steps": 4, "bytes_sent_per_rank": 3000,
+                                                "bytes_expected": 3000}
+        run["config"]["codec"] = "fp4"
+        study = Study(results_of(run))
+        self.assertEqual(study.formula_bits(run), 1.5 * 4)
 
     def test_letters_of_deepspeeds_variant_count(self):
         run = run_of("zero-one-adam", 0, 2.0, "iF1u.u")
@@ -159,7 +166,7 @@ class FilesTest(unittest.TestCase):
     def test_what_is_kept_here_follows_from_the_results(self):
         done = self.run_tool("--check")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        study = read_results(FOLDER)
+        study = read_folder(FOLDER).study
         self.assertEqual(study.compressed(), ["onebit-adam", "zero-one-adam", "onebit-lamb"])
         self.assertGreaterEqual(len(study.seeds), 3)
         for optimizer, losses in RATES_TRIED.items():  # in the same setting
@@ -173,14 +180,15 @@ class FilesTest(unittest.TestCase):
             self.assertLess(chart.stat().st_size, MOST_CHART_BYTES, chart)
 
     def test_stale_files_are_named(self):
-        for name in DERIVED:
+        names = read_folder(FOLDER).derived()
+        for name in names:
             with self.subTest(name=name):
                 folder = shutil.copytree(FOLDER, self.folder / name, ignore=shutil.ignore_patterns("__*"))
                 text = (folder / name).read_text()
                 (folder / name).write_text(text.replace("1", "2", 1))
                 done = self.run_tool("--check", "--out", str(folder))
                 self.assertEqual(done.returncode, 1, done)
-                self.assertEqual([other for other in DERIVED if f"/{other} is not" in done.stderr], [name])
+                self.assertEqual([other for other in names if f"/{other} is not" in done.stderr], [name])
 
     def test_charts_are_xml_and_tell_optimizers_apart(self):
         write_all(self.folder, Study(results_of(run_of("adam", 0, 2.0, "FFFF"),

@@ -122,6 +122,36 @@ TEST(OptionsTest, OnlyFp16GradientsAreScaledByDefault) {
   EXPECT_EQ(MustParse({"--grad-type", "half"}).gradient_scale(), 1024);
 }
 
+TEST(OptionsTest, ACodecOfGradientsHasAModeAndABlockOfItsOwn) {
+  EXPECT_FALSE(MustParse({"--optimizer", "adam"}).codec.has_value());
+  const TrainOptions fp4 = MustParse({"--optimizer", "adam", "--codec", "fp4"});
+  EXPECT_EQ(fp4.codec, onebitCodecFp4);
+  EXPECT_EQ(fp4.mode, onebitModeEf);
+  EXPECT_EQ(fp4.block, 128);
+  EXPECT_EQ(ModeName(fp4), "ef");
+  const TrainOptions plain =
+      MustParse({"--optimizer", "lamb", "--codec", "int8", "--mode", "plain", "--block", "64"});
+  EXPECT_EQ(plain.mode, onebitModePlain);
+  EXPECT_EQ(plain.block, 64);
+  EXPECT_EQ(ModeName(plain), "plain");
+  const TrainOptions stochastic = MustParse({"--optimizer", "adam", "--codec", "int8s"});
+  EXPECT_EQ(stochastic.mode, onebitModePlain);
+  EXPECT_EQ(stochastic.block, 256);
+  const TrainOptions signs =
+      MustParse({"--optimizer", "adam", "--codec", "sign", "--scale", "l1", "--mode", "sign"});
+  EXPECT_EQ(signs.block, 4096);
+  EXPECT_EQ(ModeName(signs), "sign");
+}
+
+TEST(OptionsTest, ATransformerHasABatchOfItsOwn) {
+  EXPECT_EQ(MustParse({}).shape.kind, ModelKind::kMlp);
+  const TrainOptions options = MustParse({"--model", "transformer"});
+  EXPECT_EQ(options.shape.kind, ModelKind::kTransformer);
+  EXPECT_EQ(options.shape.context, 32);
+  EXPECT_EQ(options.batch, 16);
+  EXPECT_EQ(MustParse({"--model", "transformer", "--batch", "3"}).batch, 3);
+}
+
 TEST(OptionsTest, HelpIsPrintedInsteadOfARun) {
   testing::internal::CaptureStdout();
   EXPECT_FALSE(Parse({"--help"}).has_value());
@@ -169,6 +199,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadUsage{{"--block", "layer"}, "nor 'tensor'"}, BadUsage{{"--hidden", "8"}, "--hidden"},
         BadUsage{{"--hidden", "8,8,8"}, "--hidden"}, BadUsage{{"--hidden", "0,8"}, "--hidden"},
         BadUsage{{"--mode", "dense"}, "ef|sign"}, BadUsage{{"--scale", "max"}, "l2|l1"},
+        BadUsage{{"--model", "gpt"}, "mlp|transformer"},
+        BadUsage{{"--model", "transformer", "--hidden", "8,8"}, "--hidden: has no effect"},
         BadUsage{{"--optimizer", "sgd"}, "adam|onebit-adam|lamb|onebit-lamb|zero-one-adam"},
         BadUsage{{"--grad-type", "int8"}, "float|half|bfloat16"},
         BadUsage{{"--residual", "half"}, "float|bfloat16"},
@@ -220,6 +252,23 @@ INSTANTIATE_TEST_SUITE_P(
                     BadUsage{{"--var-freeze-step", "5"}, "zero-one-adam's"},
                     BadUsage{{"--rate-tied", "1"}, "zero-one-adam's"},
                     BadUsage{{"--variant", "deepspeed", "--freeze", "auto"}, "no such thing"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    CodecsOfGradients, BadUsageTest,
+    testing::Values(
+        BadUsage{{"--codec", "fp4"}, "--codec: has no effect with --optimizer onebit-adam"},
+        BadUsage{{"--optimizer", "adam", "--codec", "fp5"}, "sign|fp4|int8|uint8mm|int2|int8s"},
+        BadUsage{{"--optimizer", "adam", "--codec", "int8s", "--mode", "ef"}, "no error feedback"},
+        BadUsage{{"--optimizer", "adam", "--codec", "fp4", "--mode", "sign"}, "it is --mode plain"},
+        BadUsage{{"--optimizer", "adam", "--codec", "fp4", "--scale", "l1"}, "for --codec sign"},
+        BadUsage{{"--optimizer", "adam", "--codec", "fp4", "--block", "tensor"}, "--block"},
+        BadUsage{
+            {"--optimizer", "adam", "--codec", "int2", "--mode", "plain", "--residual", "float"},
+            "with --mode plain, which has no residuals"},
+        BadUsage{{"--optimizer", "adam", "--codec", "fp4", "--variance-floor", "0"},
+                 "--variance-floor"},
+        BadUsage{{"--optimizer", "adam", "--codec", "fp4", "--procs", "3", "--survive", "1@2"},
+                 "could not catch up"}));
 
 INSTANTIATE_TEST_SUITE_P(
     OptionsOfZeroOneAdam, BadUsageTest,

@@ -59,6 +59,7 @@ def main() -> None:
             check_same(threads, folder.report(launcher, "-n", ranks, tool, *SMALL, "--transport", "socket"))
         for options in (["--optimizer", "adam", "--eval-every", "20"], ["--grad-type", "half", "--mode", "sign"],
                         ["--optimizer", "onebit-lamb"],
+                        ["--optimizer", "adam", "--codec", "int2"],
                         ["--optimizer", "zero-one-adam", "--local-step-scaler", "4", "--eval-every", "10"],
                         ["--lr", "1e6", "--warmup", "0"]):  # the last one diverges
             check_same(folder.report(tool, *SMALL, "-t", "2", *options),

@@ -110,6 +110,38 @@ TEST_P(BytesTest, EveryOptimizerSendsWhatTheFormulaSays) {
   }
 }
 
+TEST_P(BytesTest, AveragesOfGradientsSendWhatTheFormulaSays) {
+  constexpr struct {
+    onebitCodec_t codec;
+    onebitMode_t mode;
+    int block;
+  } kCodecs[] = {
+      {onebitCodecSign, onebitModeEf, 1024},  {onebitCodecSign, onebitModePlain, 64},
+      {onebitCodecFp4, onebitModeEf, 128},    {onebitCodecFp4, onebitModePlain, 32},
+      {onebitCodecInt8, onebitModePlain, 64}, {onebitCodecUint8mm, onebitModeEf, 256},
+      {onebitCodecInt2, onebitModeEf, 4096},  {onebitCodecInt8Stochastic, onebitModePlain, 256}};
+  TrainOptions options = SmallOptions(std::get<0>(GetParam()));
+  options.shape.hidden.fill(std::get<1>(GetParam()));
+  options.optimizer = OptimizerKind::kAdam;
+  options.steps = 5;
+  for (const auto& [codec, mode, block] : kCodecs) {
+    options.codec = codec;
+    options.mode = mode;
+    options.block = block;
+    for (const onebitDataType_t type : {onebitFloat32, onebitFloat16}) {
+      options.gradient_type = type;
+      const TrainResult result = Train(options, SmallCorpus());
+      ASSERT_EQ(result.skipped_steps, 0U);
+      ASSERT_TRUE(result.bytes_expected.has_value());
+      EXPECT_EQ(*result.bytes_expected, result.bytes_sent_by_rank[0]) << "codec " << codec;
+      for (const StepRecord& step : result.steps) {
+        EXPECT_EQ(step.stage, onebitStageCompressed);
+        EXPECT_EQ(step.bytes_sent, *result.bytes_expected / result.steps.size());
+      }
+    }
+  }
+}
+
 TEST_P(BytesTest, TheStepsOfARankAddUpToItsTotal) {
   TrainOptions options = SmallOptions(std::get<0>(GetParam()));
   options.shape.hidden.fill(std::get<1>(GetParam()));

@@ -219,6 +219,34 @@ INSTANTIATE_TEST_SUITE_P(
                   LocalSteps(o);
                   o.max_grad_norm = 0.5;
                 }},
+        Variant{3, "transformer",
+                [](TrainOptions& o) {
+                  o.shape = {.kind = ModelKind::kTransformer, .context = 8, .embedding = 16};
+                }},
+        Variant{2, "overlapped_transformer",
+                [](TrainOptions& o) {
+                  o.shape = {.kind = ModelKind::kTransformer, .context = 8, .embedding = 16};
+                  o.is_overlapped = true;
+                }},
+        Variant{3, "fp4_gradients",
+                [](TrainOptions& o) {
+                  o.optimizer = OptimizerKind::kAdam;
+                  o.codec = onebitCodecFp4;
+                  o.block = 128;
+                }},
+        Variant{2, "clipped_plain_int8_gradients",
+                [](TrainOptions& o) {
+                  o.optimizer = OptimizerKind::kAdam;
+                  o.codec = onebitCodecInt8;
+                  o.mode = onebitModePlain;
+                  o.max_grad_norm = 0.5;
+                }},
+        Variant{2, "overlapped_sign_gradients_of_lamb",
+                [](TrainOptions& o) {
+                  o.optimizer = OptimizerKind::kLamb;
+                  o.codec = onebitCodecSign;
+                  o.is_overlapped = true;
+                }},
         Variant{2, "half", [](TrainOptions& o) { o.gradient_type = onebitFloat16; }},
         Variant{2, "bfloat16", [](TrainOptions& o) { o.gradient_type = onebitBfloat16; }},
         Variant{2, "sign_l1",
@@ -269,6 +297,35 @@ TEST(TrainerTest, OverflowingGradientsAreSkippedByAllRanks) {
   EXPECT_TRUE(std::all_of(result.steps.begin(), result.steps.end(),
                           [](const StepRecord& step) { return step.is_skipped; }));
   EXPECT_EQ(result.parameter_hash, untouched);
+}
+
+TEST(TrainerTest, OverflowingAveragesAreSkippedByAllRanks) {
+  TrainOptions options = SmallOptions(3);
+  options.lr = 0;
+  const uint64_t untouched = Train(options, SmallCorpus()).parameter_hash;
+  options.lr = 1;
+  options.optimizer = OptimizerKind::kAdam;
+  options.gradient_type = onebitFloat16;
+  options.loss_scale = 1e30;
+  for (const onebitMode_t mode : {onebitModeEf, onebitModePlain}) {
+    options.codec = onebitCodecFp4;
+    options.mode = mode;
+    const TrainResult result = Train(options, SmallCorpus());
+    EXPECT_EQ(result.skipped_steps, 20U);
+    EXPECT_EQ(result.parameter_hash, untouched);
+  }
+}
+
+TEST(TrainerTest, GradientsOfEightBitsLearnLikeExactOnes) {
+  TrainOptions options = SmallOptions(2);
+  options.steps = 60;
+  options.optimizer = OptimizerKind::kAdam;
+  const TrainResult exact = Train(options, SmallCorpus());
+  options.codec = onebitCodecInt8;
+  options.block = 256;
+  const TrainResult eight = Train(options, SmallCorpus());
+  EXPECT_NE(eight.parameter_hash, exact.parameter_hash);
+  EXPECT_NEAR(*eight.heldout_loss, *exact.heldout_loss, 0.02 * *exact.heldout_loss);
 }
 
 TEST(TrainerTest, ADivergedRunEndsWithItsStepAndNoHeldoutLoss) {
