@@ -162,14 +162,14 @@ ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* se
  *                   elements are copied, not compressed.
  * @param compressor For onebitCollectiveSendRecv; NULL sends full precision. Each side has its own,
  *                   with equal tensorId, count, codec and block. A group needs one for each call.
- * @param comm       Of any transport but nccl.
  * @param stream     As for onebitAllReduce.
  * @return onebitInvalidArgument  also: `peer` is no rank; the buffer is NULL or not aligned.
  * @return onebitInvalidUsage     also: `peer` is this rank outside of a group, or without the
- *                                matching call in it; or the transport is nccl.
+ *                                matching call in it.
  * @return onebitMismatch         the two ranks' calls differ; the text names both sides. The sender
  *                                of a short message may have returned already: its next call then
- *                                fails.
+ *                                fails. Over nccl only packets of equal length are compared; other
+ *                                calls that differ hang, or give wrong results (memory.h).
  *
  * Further errors: those of every collective. Thread safety: one thread at a time per `comm` and per
  * `compressor`. Mirrors ncclSend.

@@ -118,11 +118,6 @@ Status CheckPeer(const ApiCall& call) {
     return Error(Code::kInvalidArgument, "peer is {}, but ranks are 0 to {}", peer,
                  comm.ranks() - 1);
   }
-  if (call.comm->engine.is_stream_ordered()) {
-    return Error(Code::kInvalidUsage,
-                 "onebitSend and onebitRecv do not work over transport nccl: use ncclSend and "
-                 "ncclRecv");
-  }
   if (peer != comm.rank() || IsInsideGroup()) return OkStatus();
   return Error(Code::kInvalidUsage,
                "peer is {}, this rank itself: put the send and the receive into one group", peer);

@@ -447,10 +447,10 @@ Status DeviceCompute::AddEnd(const Call& call, const CallVerdict& verdict, const
   }
   kernels::cuda::CommitParams& commit = lists_->commit;
   if (commit.count == kMaxPieces) ONEBIT_TRY(EnqueueEnds());
-  commit.sequence = words.sequence;
   commit.halted = words.halted;
   commit.nonfinite_calls = words.nonfinite_calls;
   commit.calls[commit.count++] = {.words = call.compressor->words(),
+                                  .sequence = words.sequence,
                                   .has_two_generations = call.compressor->has_two_generations(),
                                   .is_alone = plan.ranks == 1,
                                   .verdict = verdict.bits,

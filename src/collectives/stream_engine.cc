@@ -186,6 +186,8 @@ Status StreamEngine::EnqueueAll(std::span<StreamEngine* const> engines) {
   for (StreamEngine* engine : engines) {
     for (size_t i = 0; i < engine->calls_.size(); ++i) {
       CallDescriptor& call = engine->calls_[i].descriptor;
+      // Only two ranks know of a pair.
+      if (call.collective == Collective::kSendRecv) continue;
       call.sequence = engine->comm_.NextSequence();
       // Message sizes cannot be compared on arrival: a call that differs between ranks hangs, or
       // does worse. So the control channel compares the enqueued calls, except for facts that only
