@@ -242,9 +242,19 @@ Status CheckCall(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op) {
   return OkStatus();
 }
 
-Status CheckRecordedOp(const ApiCall& call) {
-  if (call.compressor == nullptr || !HasOp(call.request.collective)) return OkStatus();
+Status CheckRecordedUse(const ApiCall& call) {
+  if (call.compressor == nullptr) return OkStatus();
   const Compressor& compressor = call.compressor->planned.compressor;
+  const Compressor::PairEnd end = {call.request.root, call.request.is_receive};
+  if (const auto& bound = compressor.pair_end(); bound.has_value() && *bound != end) {
+    return Error(
+        Code::kInvalidUsage,
+        "call is a {} rank {}, but the compressor of tensor {} holds what a {} rank {} has "
+        "moved: use one for each, or onebitCompressorReset on both sides first",
+        end.is_receiver ? "receive from" : "send to", end.peer, compressor.config().tensor_id,
+        bound->is_receiver ? "receive from" : "send to", bound->peer);
+  }
+  if (!HasOp(call.request.collective)) return OkStatus();
   if (!compressor.op().has_value() || *compressor.op() == call.request.op) return OkStatus();
   return Error(Code::kInvalidUsage,
                "compressor of tensor {} was used with another op; onebitCompressorReset first",
@@ -255,7 +265,7 @@ namespace {
 
 Status Run(const ApiCall& call) {
   ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(call.compressor));
-  ONEBIT_TRY(CheckRecordedOp(call));
+  ONEBIT_TRY(CheckRecordedUse(call));
   return RunCall(call.comm->engine, call.request);
 }
 
@@ -263,7 +273,7 @@ Status AddToGroup(const ApiCall& call) {
   Group& group = Group::OfThisThread();
   ONEBIT_TRY(group.CheckTarget(call));
   ONEBIT_ASSIGN_OR_RETURN(auto use, BeginUse(call.compressor));
-  ONEBIT_TRY(CheckRecordedOp(call));
+  ONEBIT_TRY(CheckRecordedUse(call));
   return group.Add(call, std::move(use));
 }
 

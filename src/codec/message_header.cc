@@ -346,9 +346,10 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
   };
   add("residual type", type_of(here), type_of(there));
   add("transactional", here.is_replica_transactional, there.is_replica_transactional);
-  add(here.collective == Collective::kAllGather
-          ? "age of what ranks hold of each other (calls since it was zero)"
-          : "age of the server residual (calls since it was zero)",
+  const bool is_delta =
+      here.collective == Collective::kAllGather || here.collective == Collective::kSendRecv;
+  add(is_delta ? "age of what ranks hold of each other (calls since it was zero)"
+               : "age of the server residual (calls since it was zero)",
       here.replica_age, there.replica_age);
   add("sync", here.is_sync, there.is_sync);
   if (here.is_sync != there.is_sync) return text;

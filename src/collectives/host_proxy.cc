@@ -502,7 +502,7 @@ void HostProxy::EndEnqueuing(const Status& status) {
       compressor.NoteFailed();
       continue;
     }
-    if (HasOp(request.collective)) compressor.set_op(request.op);
+    RecordUse(request);
     request.compressor->prepared.reset();
   }
   if (!status.ok()) compute_->Halt(job.requests[0].stream);

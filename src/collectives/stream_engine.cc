@@ -282,10 +282,9 @@ void StreamEngine::EndBatch(bool has_succeeded) {
       continue;
     }
     CountCall(request, *owned_plans_[i], &comm_);
-    if (request.compressor != nullptr && HasOp(request.collective)) {
-      request.compressor->compressor.set_op(request.op);
-    }
-    if (request.compressor != nullptr) request.compressor->prepared.reset();
+    if (request.compressor == nullptr) continue;
+    RecordUse(request);
+    request.compressor->prepared.reset();
   }
   if (!has_succeeded) {
     stream_->Drop(requests_[0].stream);

@@ -49,6 +49,8 @@ struct Message {
   onebitDataType_t type = onebitFloat32;
   int32_t block = 64;
   bool has_nan = false;
+  onebitMode_t mode = onebitModePlain;
+  int32_t is_transactional = 1;
 };
 
 // Finite numbers of moderate size, or one NaN among them.
@@ -89,7 +91,8 @@ UniqueCompressor NewCompressor(onebitComm_t comm, const Message& message, bool i
                                int64_t tensor_id) {
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
   config.collective = onebitCollectiveSendRecv;
-  config.mode = onebitModePlain;
+  config.mode = message.mode;
+  config.transactional = message.is_transactional;
   config.codec = static_cast<onebitCodec_t>(message.codec);
   config.block = message.block;
   config.tensorId = tensor_id;
@@ -156,12 +159,13 @@ class Exchange {
     for (const Block& output : outputs_) outputs.push_back(output.Read());
     return outputs;
   }
+  onebitCompressor_t compressor(size_t message, bool is_receiver) const {
+    return (is_receiver ? receivers_ : senders_)[message].get();
+  }
   onebitCompressorStats_t StatsOf(size_t message, bool is_receiver) const {
     onebitCompressorStats_t stats{};
     stats.size = sizeof(stats);
-    EXPECT_EQ(
-        onebitCompressorGetStats((is_receiver ? receivers_ : senders_)[message].get(), &stats),
-        onebitSuccess);
+    EXPECT_EQ(onebitCompressorGetStats(compressor(message, is_receiver), &stats), onebitSuccess);
     return stats;
   }
 
@@ -270,6 +274,69 @@ TEST_P(DevicePairsTest, ANanReachesItsBlockOrWithSignsTheWholeOutput) {
       EXPECT_EQ(exchange.StatsOf(1, rank == 1).epoch, 1u);
     });
   }
+}
+
+// 20 calls: one of them compares checksums over host transports.
+TEST_P(DevicePairsTest, EstimatesAreThoseOfTheHost) {
+  for (const int codec : kCodecs) {
+    if (codec == kDense || codec == onebitCodecInt8Stochastic) continue;
+    SCOPED_TRACE(codec);
+    std::vector<Message> messages =
+        RingOf(2, {.count = 1003, .codec = codec, .mode = onebitModeEf});
+    messages.push_back({.from = 0,
+                        .to = 1,
+                        .count = 700,
+                        .codec = codec,
+                        .type = onebitFloat16,
+                        .mode = onebitModeEf,
+                        .is_transactional = 0});
+    messages.push_back({.from = 1, .to = 0, .count = 90, .codec = codec});
+    messages.push_back({.from = 1, .to = 1, .count = 90, .codec = codec, .mode = onebitModeEf});
+    messages.push_back(
+        {.from = 0, .to = 1, .count = 90, .codec = codec, .has_nan = true, .mode = onebitModeEf});
+    ExpectAsOnHost(2, messages, 20);
+  }
+  ExpectAsOnHost(2,
+                 RingOf(2, {.count = 5000,
+                            .codec = onebitCodecSign,
+                            .block = ONEBIT_BLOCK_TENSOR,
+                            .mode = onebitModeEf}),
+                 3);
+}
+
+TEST_P(DevicePairsTest, ANanChangesNoEstimate) {
+  const std::vector<Message> messages = {
+      {.from = 0, .to = 1, .count = 400, .codec = onebitCodecFp4, .mode = onebitModeEf}};
+  std::vector<Message> bad = messages;
+  bad[0].has_nan = true;
+  const auto expected = OnHost(2, messages, 3);
+  Run(2, [&](onebitComm_t comm, int rank) {
+    const CudaStream stream;
+    Exchange exchange(comm, rank, messages, true);
+    exchange.MakeGroup(stream.handle());
+    const Bytes nan = InputOf(bad[0], 0);
+    const CudaBuffer input(nan);
+    CudaBuffer output(nan);
+    for (int call = 0; call < 2; ++call) {
+      const onebitResult_t result =
+          rank == 0 ? onebitSend(input.data(), 400, onebitFloat32, 1, exchange.compressor(0, false),
+                                 comm, stream.handle())
+                    : onebitRecv(output.data(), 400, onebitFloat32, 0, exchange.compressor(0, true),
+                                 comm, stream.handle());
+      ASSERT_EQ(result, onebitSuccess) << LastError();
+    }
+    exchange.MakeGroup(stream.handle());
+    exchange.MakeGroup(stream.handle());
+    stream.Synchronize();
+    EXPECT_EQ(exchange.Outputs(), expected[static_cast<size_t>(rank)]);
+    if (rank == 1) {
+      std::vector<float> values(400);
+      std::memcpy(values.data(), output.Read().data(), 1600);
+      for (const float value : values) ASSERT_TRUE(std::isnan(value));
+    }
+    EXPECT_EQ(exchange.StatsOf(0, rank == 1).nonfinite_calls, 2u);
+    EXPECT_EQ(exchange.StatsOf(0, rank == 1).epoch, 3u);
+  });
 }
 
 TEST_P(DevicePairsTest, CallsOutsideOfGroupsKeepTheirOrder) {
@@ -434,6 +501,10 @@ TEST(NcclPairsTest, GraphsReplayThem) {
       messages.push_back(message);
       messages.push_back({.from = message.to, .to = message.from, .count = 500, .codec = codec});
     }
+  }
+  for (const Message& message : RingOf(3, {.count = 700, .codec = onebitCodecFp4})) {
+    messages.push_back(message);
+    messages.back().mode = onebitModeEf;
   }
   constexpr int kReplays = 3;
   const auto expected = OnHost(3, messages, 1 + kReplays);
