@@ -125,8 +125,8 @@ struct Checksum {
      0: one scale per packet. Returns whether every output is finite. */                         \
   bool DecodeAverage(const ReduceInput& in, size_t block, void* output);                         \
   /* held_out = held_in - (bit ? -t : t), 0 outside the mask; output = 0 - held_out, rounded     \
-     once to output_type. block == 0: one scale. Reads and writes what is held once, writes the  \
-     output. Returns whether every output is finite. */                                          \
+     once to output_type; a null output is not written. block == 0: one scale. Reads and writes  \
+     what is held once. Returns whether every output is, or would be, finite. */                 \
   bool AddDelta(const DeltaInput& in, size_t block, void* output);                               \
   /* output[i] = bit ? -t : t, t the scale of its block (block == 0: scales[0]) rounded to       \
      output_type. */                                                                             \

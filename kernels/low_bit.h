@@ -134,7 +134,8 @@ struct LowBitResult {
                             LowBitPacket out);                                                    \
   /* y of all ranks, without a residual, rounded once to output_type; 0 outside the mask. */      \
   LowBitResult LowBitAverage(const LowBitReduceInput& in, LowBitFormat format, void* output);     \
-  /* held_out = held_in - v in fp32, 0 outside the mask; output = 0 - held_out, rounded once. */  \
+  /* held_out = held_in - v in fp32, 0 outside the mask; output = 0 - held_out, rounded once. A   \
+     null output is not written. */                                                               \
   LowBitResult LowBitAddDelta(const LowBitDeltaInput& in, LowBitFormat format, void* output);     \
   /* output = v rounded once to output_type; 0 outside the mask. */                               \
   LowBitResult LowBitDecode(LowBitPacketView packet, LowBitFormat format, size_t count,           \

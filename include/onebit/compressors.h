@@ -16,8 +16,8 @@ extern "C" {
 /** Counters and facts of a compressor. */
 typedef struct {
   size_t size;    /* sizeof(onebitCompressorStats_t) as the caller was compiled; input */
-  uint64_t epoch; /* calls that committed new residuals (without feedback: successful calls),
-                     but no empty_rounds */
+  uint64_t epoch; /* calls that committed new residuals (without feedback: successful calls); no
+                     empty_rounds */
   uint64_t nonfinite_calls; /* calls that met a NaN or infinity and changed nothing */
   uint64_t residual_resets; /* residuals lost, by Reset or by an error or NaN when not
                                transactional */
@@ -29,7 +29,8 @@ typedef struct {
   uint64_t wire_bytes;       /* bytes this rank sends per call, headers included (exact; in an
                                 all-gather with onebitModeEf about every 16th call sends 8 more to
                                 each rank; in an all-to-all-v those of the last call; for sends and
-                                receives those of a send) */
+                                receives those of a send; with a weight those of a rank that is
+                                present) */
   uint64_t is_detached;      /* 1 if its communicator was destroyed and it was not rebound */
   uint64_t lost_elements;    /* server residual elements set to 0 by a rebind, because the rank that
                                 held them was gone */

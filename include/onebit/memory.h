@@ -69,7 +69,9 @@
  *   of the work before it on the stream does the same; replays have no such limit.
  * - Over nccl the sizes of messages cannot be checked on arrival. Ranks therefore tell each other
  *   which calls they have enqueued: calls that differ are onebitMismatch as elsewhere, but a little
- *   later. The counts of an all-to-all-v are not compared.
+ *   later. The counts of an all-to-all-v are not compared, and of sends and receives only packets
+ *   of equal length are: others that do not match hang until collectiveTimeoutMs, or give wrong
+ *   results, as those of NCCL do.
  * - Reset, SetMask, GetStats and Destroy of a compressor, states and rebinds wait for calls in
  *   flight; wait for replays yourself before them. onebitCommDestroy gives up calls that have not
  *   ended after 5 s, those behind other slow work of the stream included: synchronise it first.

@@ -34,7 +34,7 @@
  *
  *   this file   basic (join, compressor, collectives, end), communicators, recovery, diagnostics
  *   compressors.h  counters, reset, masks and weights of compressors
- *   parts.h     reduce-scatter, all-gather, all-to-all
+ *   parts.h     reduce-scatter, all-gather, all-to-all; send and receive
  *   group.h     many collectives in few messages
  *   stream.h    calls that run while the caller computes
  *   memory.h    buffers in the memory of CUDA devices
@@ -352,15 +352,14 @@ typedef struct {
   size_t size;        /* sizeof(onebitCompressorConfig_t) */
   uint32_t magic;     /* ONEBIT_CONFIG_MAGIC */
   uint32_t version;   /* ONEBIT_VERSION_CODE */
-  int32_t mode;       /* onebitMode_t; default onebitModeEf (not supported by AllToAllv and
-                         SendRecv) */
+  int32_t mode;       /* onebitMode_t; default onebitModeEf (not supported by AllToAllv) */
   int32_t collective; /* onebitCollective_t; default onebitCollectiveAllReduce */
   int32_t scaleRule;  /* onebitScaleRule_t; onebitCodecSign only; default onebitScaleL2 */
   int32_t block; /* elements per scale; default: see onebitCodec_t. onebitCodecSign: a multiple of
                     64, or ONEBIT_BLOCK_TENSOR. Others: a multiple of 32 up to 65536; for AllToAllv
                     any length up to 65536 whose codes fill whole bytes, such as a token's row */
   int32_t residualType;   /* onebitFloat32 (default) or onebitBfloat16 (not supported by an
-                             AllGather with onebitModeEf) */
+                             AllGather or SendRecv with onebitModeEf) */
   int32_t transactional;  /* 1 (default): two generations of residuals, so an error or NaN loses
                              nothing. 0: one; such a call resets them (see residual_resets) */
   int32_t chunkAlignment; /* AllReduce only; for oracles: each rank's share is a multiple of this

@@ -152,8 +152,15 @@ ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* se
  * long message waits for its receiver, so a ring of blocking sends never ends. The calls of a pair
  * of ranks match in their order.
  *
- * Compressed, a message holds codes and scales of onebitModePlain: a block with a NaN or infinity
- * decodes to NaN; with onebitCodecSign the whole output does.
+ * onebitModePlain, for values that differ from call to call, such as activations: a block with a
+ * NaN or infinity decodes to NaN; with onebitCodecSign the whole output does.
+ *
+ * onebitModeEf, for values that change little: both ranks hold an fp32 estimate of every element, 0
+ * at first. A message has the difference to it, which both add, as in onebitAllGather; the output
+ * is the estimate. A NaN or infinity, or an estimate too large for `datatype`, makes the whole
+ * output NaN and changes neither estimate. The two ranks compare a count of calls in every call
+ * and, but over nccl, a checksum in about every 16th; a difference is onebitMismatch. Reset, or
+ * load states of the same call (onebitStateRank), on both ranks.
  *
  * @param sendbuff   `count` elements; may be NULL if `count` is 0.
  * @param count      Elements; equal on both ranks and, with a compressor, to its count.
@@ -161,15 +168,17 @@ ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* se
  * @param peer       A rank of `comm`. This rank itself, in a group with the matching receive: the
  *                   elements are copied, not compressed.
  * @param compressor For onebitCollectiveSendRecv; NULL sends full precision. Each side has its own,
- *                   with equal tensorId, count, codec and block. A group needs one for each call.
- * @param comm       Of any transport but nccl.
+ *                   with equal tensorId, count, mode, codec and block. A group needs one for each
+ *                   call. With onebitModeEf the first call fixes peer and direction until Reset.
  * @param stream     As for onebitAllReduce.
  * @return onebitInvalidArgument  also: `peer` is no rank; the buffer is NULL or not aligned.
  * @return onebitInvalidUsage     also: `peer` is this rank outside of a group, or without the
- *                                matching call in it; or the transport is nccl.
+ *                                matching call in it; or the compressor holds what this rank has
+ *                                exchanged with another one, or in the other direction.
  * @return onebitMismatch         the two ranks' calls differ; the text names both sides. The sender
  *                                of a short message may have returned already: its next call then
- *                                fails.
+ *                                fails. Over nccl only packets of equal length are compared; other
+ *                                calls that differ hang, or give wrong results (memory.h).
  *
  * Further errors: those of every collective. Thread safety: one thread at a time per `comm` and per
  * `compressor`. Mirrors ncclSend.

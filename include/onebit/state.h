@@ -123,8 +123,8 @@ ONEBIT_API onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, 
  * @param op         onebitSum or onebitAvg; ignored by onebitCollectiveAllGather and AllToAll.
  * @param stream     NULL: blocks. Otherwise a stream of onebitStreamCreate.
  * @return onebitInvalidArgument  also: the buffers overlap in part or are not aligned.
- * @return onebitInvalidUsage     also: the compressor has no error feedback, is for memory of a
- * CUDA device, serves a sync, or was used with another op; or the thread is between
+ * @return onebitInvalidUsage     also: the compressor has no error feedback, is for sends and
+ * receives or for memory of a CUDA device, serves a sync, or was used with another op; or the thread is between
  * onebitGroupStart and onebitGroupEnd.
  * @return onebitMismatch         the ranks' compressors differ, or have committed or reset
  * different calls; the text shows both sides.

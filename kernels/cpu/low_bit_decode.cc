@@ -166,13 +166,15 @@ LowBitResult AddDeltaAs(const LowBitDeltaInput& in, LowBitFormat format, Element
   const LowBitPackets packets(one, format);
   const SumPart decode = ChooseSum(format.codec);
   SumScratch scratch;
+  alignas(64) ElementOf<kType> dropped[kMaxSumCount];  // without an output
   LargestMagnitude<kType> largest;
   const size_t nonfinite =
       ForEachPart(packets, format.codec, in.mask, scratch.mask,
                   [&](size_t begin, size_t count, const uint8_t* mask, bool) HWY_ATTR {
                     decode(packets, begin, count, scratch.sum, false);
                     TakeUpDelta(in.held_in + begin, mask, count, scratch.sum, in.held_out + begin);
-                    StoreOutput<kType>(scratch.sum, nullptr, count, false, output + begin, largest);
+                    StoreOutput<kType>(scratch.sum, nullptr, count, false,
+                                       output == nullptr ? dropped : output + begin, largest);
                   });
   return {.nonfinite_blocks = nonfinite, .is_finite = nonfinite == 0 && largest.IsFinite()};
 }

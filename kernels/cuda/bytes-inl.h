@@ -191,6 +191,7 @@ ONEBIT_KERNEL void Commit(const CommitParamsOf<kCalls>& p, const EndedCall& call
       ++words->residual_resets;
     }
   }
+  if (call.sequence != nullptr) AddTo(call.sequence, 1);
   if (p.nonfinite_calls != nullptr && verdict == kNonfinite) AddTo(p.nonfinite_calls, 1);
   const bool has_failed = (verdict & (kFailed | kPeerFailed)) != 0;
   if (words != nullptr && has_failed && (verdict & kHalted) == 0) words->has_failed = 1;
@@ -205,7 +206,6 @@ ONEBIT_KERNEL void RunCommit(const Warp& warp, const CommitParamsOf<kCalls>& p) 
       Commit(p, p.calls[k]);
     }
   });
-  if (warp.index() == 0 && p.sequence != nullptr) warp.Once([&] { *p.sequence += p.count; });
 }
 
 }  // namespace onebit::kernels::cuda

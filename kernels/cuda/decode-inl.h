@@ -117,7 +117,7 @@ ONEBIT_KERNEL void RunAddDelta(const Warp& warp, const DecodeParamsOf<kPieces>& 
             if (!AreBitsFinite(p.output_type, bits.at[c])) is_infinite[lane] = true;
           }
           if (held_out.data != nullptr) StoreQuad(held, held_out, i, count);
-          StoreQuadBits(bits, output, i, count);
+          if (output.data != nullptr) StoreQuadBits(bits, output, i, count);
         });
       }
     });

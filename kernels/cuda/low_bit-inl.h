@@ -468,7 +468,7 @@ ONEBIT_KERNEL void StoreValues(const Quad<float>& values, uint32_t part, const O
     bits.at[c] = BitsOfFloat(output.type, values.at[c]);
     if (!AreBitsFinite(output.type, bits.at[c])) *is_infinite = true;
   }
-  StoreQuadBits(bits, output, i, count);
+  if (output.data != nullptr) StoreQuadBits(bits, output, i, count);
 }
 
 template <unsigned kPieces>

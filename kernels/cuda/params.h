@@ -325,6 +325,7 @@ using FillParams = FillParamsOf<kMaxPieces>;
 //   In every case *sequence advances, if it is not null, and *verdict becomes 0.
 struct EndedCall {
   CompressorWords* words = nullptr;  // or null; of no other call of the list
+  uint64_t* sequence = nullptr;      // of the communicator, or of a pair of its ranks
   bool has_two_generations = false;
   // With one rank the result is the input, so a finite call leaves nothing to commit.
   bool is_alone = false;
@@ -334,7 +335,6 @@ struct EndedCall {
 template <unsigned kCalls>
 struct CommitParamsOf {
   // The communicator's.
-  uint64_t* sequence = nullptr;
   uint32_t* halted = nullptr;
   uint64_t* nonfinite_calls = nullptr;  // in pinned memory
   uint32_t count = 0;

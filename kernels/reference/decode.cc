@@ -34,7 +34,7 @@ bool AddDelta(const DeltaInput& in, size_t block, void* output) {
       const float held = in.held_in[i] - (BitAt(in.bits, i) ? -t : t);
       in.held_out[i] = TakesPart(in.mask, i) ? held : 0;
       const float value = 0 - in.held_out[i];
-      StoreElement(value, in.output_type, i, output);
+      if (output != nullptr) StoreElement(value, in.output_type, i, output);
       is_finite = is_finite && std::isfinite(RoundTo(in.output_type, value));
     }
     return is_finite;

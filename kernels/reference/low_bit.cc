@@ -125,7 +125,7 @@ LowBitResult ResultOfPackets(const LowBitPacketView* packets, size_t ranks, LowB
 }
 
 void StoreOutput(float value, DataType type, size_t i, void* output, LowBitResult* result) {
-  StoreElement(value, type, i, output);
+  if (output != nullptr) StoreElement(value, type, i, output);
   result->is_finite = result->is_finite && std::isfinite(RoundTo(type, value));
 }
 

@@ -90,9 +90,6 @@ void CheckCombination(const CLI::App& app, onebitCollective_t collective,
   if (choice.mode == Mode::kEf && collective == onebitCollectiveAllToAllv) {
     throw UsageError("an all-to-all-v has no error feedback: it is --mode plain");
   }
-  if (choice.mode == Mode::kEf && collective == onebitCollectiveSendRecv) {
-    throw UsageError("sends and receives have no error feedback: they are --mode plain");
-  }
   if (choice.is_low_bit() && app.count("--scale") > 0) {
     throw UsageError(fmt::format("--scale is for --codec sign, not {}", codec));
   }

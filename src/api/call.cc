@@ -118,11 +118,6 @@ Status CheckPeer(const ApiCall& call) {
     return Error(Code::kInvalidArgument, "peer is {}, but ranks are 0 to {}", peer,
                  comm.ranks() - 1);
   }
-  if (call.comm->engine.is_stream_ordered()) {
-    return Error(Code::kInvalidUsage,
-                 "onebitSend and onebitRecv do not work over transport nccl: use ncclSend and "
-                 "ncclRecv");
-  }
   if (peer != comm.rank() || IsInsideGroup()) return OkStatus();
   return Error(Code::kInvalidUsage,
                "peer is {}, this rank itself: put the send and the receive into one group", peer);
@@ -247,9 +242,19 @@ Status CheckCall(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op) {
   return OkStatus();
 }
 
-Status CheckRecordedOp(const ApiCall& call) {
-  if (call.compressor == nullptr || !HasOp(call.request.collective)) return OkStatus();
+Status CheckRecordedUse(const ApiCall& call) {
+  if (call.compressor == nullptr) return OkStatus();
   const Compressor& compressor = call.compressor->planned.compressor;
+  const Compressor::PairEnd end = {call.request.root, call.request.is_receive};
+  if (const auto& bound = compressor.pair_end(); bound.has_value() && *bound != end) {
+    return Error(
+        Code::kInvalidUsage,
+        "call is a {} rank {}, but the compressor of tensor {} holds what a {} rank {} has "
+        "moved: use one for each, or onebitCompressorReset on both sides first",
+        end.is_receiver ? "receive from" : "send to", end.peer, compressor.config().tensor_id,
+        bound->is_receiver ? "receive from" : "send to", bound->peer);
+  }
+  if (!HasOp(call.request.collective)) return OkStatus();
   if (compressor.config().is_weighted && call.request.op != ReduceOp::kAvg) {
     return Error(Code::kInvalidUsage,
                  "compressor of tensor {} has a weight (onebitCompressorSetWeight): op must be "
@@ -266,7 +271,7 @@ namespace {
 
 Status Run(const ApiCall& call) {
   ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(call.compressor));
-  ONEBIT_TRY(CheckRecordedOp(call));
+  ONEBIT_TRY(CheckRecordedUse(call));
   return RunCall(call.comm->engine, call.request);
 }
 
@@ -274,7 +279,7 @@ Status AddToGroup(const ApiCall& call) {
   Group& group = Group::OfThisThread();
   ONEBIT_TRY(group.CheckTarget(call));
   ONEBIT_ASSIGN_OR_RETURN(auto use, BeginUse(call.compressor));
-  ONEBIT_TRY(CheckRecordedOp(call));
+  ONEBIT_TRY(CheckRecordedUse(call));
   return group.Add(call, std::move(use));
 }
 

@@ -16,9 +16,10 @@ onebitResult_t MakeCall(ApiCall call, onebitDataType_t datatype, onebitRedOp_t o
 
 // Checks the arguments of a call against each other and its compressor, and completes its request.
 Status CheckCall(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op);
-// Fails if the compressor was used with another op. For the moment when it is the call's turn,
-// because earlier calls on the stream may still record an op.
-Status CheckRecordedOp(const ApiCall& call);
+// Fails if the compressor was used with another op, or if it holds what this rank shares with
+// another one. For the moment when it is the call's turn, because earlier calls on the stream may
+// still record their use.
+Status CheckRecordedUse(const ApiCall& call);
 
 // Takes the communicator out of use after an error of its device, which would also break later
 // calls: the other ranks must not wait for this one.

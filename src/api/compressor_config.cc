@@ -202,9 +202,10 @@ Status CheckCollective(const onebitCompressorConfig_t& config, Collective collec
     return Refuse("residualType", residual_type,
                   "onebitFloat32 for an all-gather, whose output is what the residual holds");
   }
-  if (collective == Collective::kSendRecv && mode != onebitModePlain) {
-    return Refuse("mode", mode,
-                  "onebitModePlain for sends and receives, which keep nothing of earlier calls");
+  if (collective == Collective::kSendRecv && mode == onebitModeEf &&
+      residual_type != onebitFloat32) {
+    return Refuse("residualType", residual_type,
+                  "onebitFloat32 for a receive, whose output is what the residual holds");
   }
   if (collective != Collective::kAllToAllv) return OkStatus();
   if (mode != onebitModePlain) {

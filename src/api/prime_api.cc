@@ -34,6 +34,12 @@ Status CheckPrime(const ApiCall& call) {
                  "without compressor",
                  config.tensor_id);
   }
+  if (config.collective == onebit::Collective::kSendRecv) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} is for sends and receives, which two ranks make, and "
+                 "onebitCompressorPrime is made by all: reset it on both sides",
+                 config.tensor_id);
+  }
   if (config.location.is_device()) {
     return Error(
         Code::kInvalidUsage,
@@ -46,7 +52,7 @@ Status CheckPrime(const ApiCall& call) {
 
 Status Run(const ApiCall& call) {
   ONEBIT_ASSIGN_OR_RETURN(const auto use, onebit::BeginUse(call.compressor));
-  ONEBIT_TRY(CheckRecordedOp(call));
+  ONEBIT_TRY(CheckRecordedUse(call));
   ONEBIT_TRY(call.comm->comm->Enter());
   const onebit::CommUse in_use(*call.comm->comm);
   return onebit::Prime(

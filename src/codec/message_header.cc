@@ -389,10 +389,11 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
   add("residual type", type_of(here), type_of(there));
   add("transactional", here.is_replica_transactional, there.is_replica_transactional);
   const bool has_draws = here.sparse.is_random && there.sparse.is_random;
-  add(has_draws ? "epoch of the draws (1 + (calls - 1) mod 255)"
-      : here.collective == Collective::kAllGather
-          ? "age of what ranks hold of each other (calls since it was zero)"
-          : "age of the server residual (calls since it was zero)",
+  const bool is_delta =
+      here.collective == Collective::kAllGather || here.collective == Collective::kSendRecv;
+  add(has_draws  ? "epoch of the draws (1 + (calls - 1) mod 255)"
+      : is_delta ? "age of what ranks hold of each other (calls since it was zero)"
+                 : "age of the server residual (calls since it was zero)",
       here.replica_age, there.replica_age);
   add("weighted (onebitCompressorSetWeight)", here.is_weighted, there.is_weighted);
   add("sync", here.is_sync, there.is_sync);

@@ -41,6 +41,7 @@ struct Call {
     return input + (element - plan->input_begin) * kernels::BytesOf(plan->key.type);
   }
   std::byte* OutputAt(size_t element) const {
+    if (output == nullptr) return nullptr;  // of a sender
     return output + (element - plan->output_begin) * kernels::BytesOf(plan->key.type);
   }
 };

@@ -179,6 +179,14 @@ Batch BatchOf(const Plan& plan, std::span<Call> calls, uint64_t sequence,
   return batch;
 }
 
+void RecordUse(const CallRequest& request) {
+  Compressor& state = request.compressor->compressor;
+  if (HasOp(request.collective)) state.set_op(request.op);
+  if (request.compressor->plan->key.is_pairs() && HasFeedback(state.config().kind)) {
+    state.set_pair_end({request.root, request.is_receive});
+  }
+}
+
 BufferBytes BytesOf(const CallRequest& request, const Comm& comm) {
   const size_t element_bytes = kernels::BytesOf(request.type);
   const auto ranks = static_cast<size_t>(comm.ranks());

@@ -58,6 +58,9 @@ void NumberPairs(std::span<Call> calls, Comm* comm);
 Batch BatchOf(const Plan& plan, std::span<Call> calls, uint64_t sequence,
               std::vector<uint32_t>* digests, const Comm& comm);
 
+// Records in the compressor of a call what binds its later ones: the op, or the end of a pair.
+void RecordUse(const CallRequest& request);
+
 // Bytes of the caller's buffers that the call reads and writes on this rank.
 struct BufferBytes {
   size_t input = 0;

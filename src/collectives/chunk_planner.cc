@@ -18,9 +18,6 @@ Partition PartitionOf(const PlanKey& key, uint32_t ranks, size_t segment_element
   return Partition::OfChunks(key.count, ranks, key.block, segment_elements);
 }
 
-// The checksum of a rank's own estimate, in the form of a packet: eight arbitrary bytes.
-constexpr PacketShape kDriftCheckShape{.scale_count = 0, .element_count = 64};
-
 }  // namespace
 
 ChunkPlanner::ChunkPlanner(const PlanKey& key, uint32_t rank, uint32_t ranks,

@@ -270,10 +270,14 @@ Status CheckSections(const StateReader& reader, const StateIdentity& identity,
 
 Status CheckStateKind(const PlannedCompressor& compressor, StateKind kind) {
   const Compressor::Config& config = compressor.compressor.config();
-  if (kind == StateKind::kRank || config.collective != Collective::kAllToAll ||
-      !HasFeedback(config.kind)) {
-    return OkStatus();
+  if (kind == StateKind::kRank || !HasFeedback(config.kind)) return OkStatus();
+  if (config.collective == Collective::kSendRecv) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {}: what a send and its receive hold belongs to two ranks, "
+                 "so that others have no use for it: export onebitStateRank on both",
+                 config.tensor_id);
   }
+  if (config.collective != Collective::kAllToAll) return OkStatus();
   return Error(
       Code::kInvalidUsage,
       "compressor of tensor {}: the residuals of an all-to-all belong to pairs of ranks, so "

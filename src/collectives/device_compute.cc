@@ -422,7 +422,7 @@ Status DeviceCompute::FlushFill() {
 
 Status DeviceCompute::AddEnd(const Call& call, const CallVerdict& verdict, const CommWords& words) {
   const auto fill = [&](void* data, size_t count, kernels::cuda::FillValue value) -> Status {
-    if (count == 0) return OkStatus();
+    if (count == 0 || data == nullptr) return OkStatus();
     kernels::cuda::FillParams& params = lists_->fill;
     if (params.count == kMaxPieces) ONEBIT_TRY(FlushFill());
     params.spans[params.count++] = {.data = data,
@@ -447,12 +447,12 @@ Status DeviceCompute::AddEnd(const Call& call, const CallVerdict& verdict, const
   }
   kernels::cuda::CommitParams& commit = lists_->commit;
   if (commit.count == kMaxPieces) ONEBIT_TRY(EnqueueEnds());
-  commit.sequence = words.sequence;
   commit.halted = words.halted;
   commit.nonfinite_calls = words.nonfinite_calls;
   commit.calls[commit.count++] = {.words = call.compressor->words(),
+                                  .sequence = words.sequence,
                                   .has_two_generations = call.compressor->has_two_generations(),
-                                  .is_alone = plan.ranks == 1,
+                                  .is_alone = plan.is_alone(),
                                   .verdict = verdict.bits,
                                   .decision = verdict.decision};
   return OkStatus();

@@ -49,7 +49,7 @@ class DeviceCompute {
 
   // The words of a communicator that the end of a call changes (kernels::cuda::CommitParams).
   struct CommWords {
-    uint64_t* sequence = nullptr;
+    uint64_t* sequence = nullptr;  // that counts calls like this one
     uint32_t* halted = nullptr;
     uint64_t* nonfinite_calls = nullptr;
   };

@@ -21,6 +21,7 @@ constexpr size_t kMaxElements = SIZE_MAX / 2 / sizeof(float);  // so that no siz
 
 // A call that met a NaN or infinity returns quiet NaNs, so that a loss scaler notices.
 void FillOutput(const Call& call) {
+  if (call.output == nullptr) return;
   for (const Step& step : call.plan->steps) {
     if (!WritesOutput(step) || step.elements.count == 0) continue;
     FillNan(call.OutputAt(step.elements.begin), step.elements.count, call.plan->key.type);
@@ -334,11 +335,11 @@ Status Engine::EndCall(const CallRequest& request, const Call& call, Ending endi
     FillOutput(call);
     return OkStatus();
   }
-  if (HasOp(request.collective)) state.set_op(request.op);
+  RecordUse(request);
   // For one rank the result is the input, so there is nothing to commit.
   if (state.is_empty_round()) {
     state.CountEmptyRound();
-  } else if (comm_.ranks() > 1) {
+  } else if (!call.plan->is_alone()) {
     state.Commit();
   }
   compressor->prepared.reset();  // its prepared rebind had not succeeded everywhere

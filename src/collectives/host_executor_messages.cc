@@ -160,7 +160,8 @@ CallDescriptor HostExecutor::CallFrom(uint32_t peer) const {
 
 uint32_t HostExecutor::StepFor(uint32_t peer, const MessageHeader& header) const {
   if (!plan_->key.is_pairs()) return plan_->ReceiveStep(header.exchange, peer, header.segment);
-  return header.exchange == 1 && header.segment == 0 ? PostedReceive(peer) : kNoStep;
+  const uint32_t posted = PostedReceive(peer);
+  return header.exchange == plan_->steps[posted].exchange && header.segment == 0 ? posted : kNoStep;
 }
 
 Status HostExecutor::CheckHeader(uint32_t peer) {

@@ -27,7 +27,8 @@ constexpr uint64_t kEndMs = 5000;
 Result<std::unique_ptr<HostProxy>> HostProxy::Create(Comm& comm, PlanCache& plans,
                                                      HostExecutor& executor, const Devices& devices,
                                                      int device) {
-  ONEBIT_ASSIGN_OR_RETURN(auto compute, StreamCompute::Create(devices, device));
+  const auto ranks = static_cast<size_t>(comm.ranks());
+  ONEBIT_ASSIGN_OR_RETURN(auto compute, StreamCompute::Create(devices, device, ranks));
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
   std::unique_ptr<HostProxy> proxy(new HostProxy(comm, plans, executor, std::move(compute)));
   ONEBIT_ASSIGN_OR_RETURN(proxy->turn_words_,
@@ -501,7 +502,7 @@ void HostProxy::EndEnqueuing(const Status& status) {
       compressor.NoteFailed();
       continue;
     }
-    if (HasOp(request.collective)) compressor.set_op(request.op);
+    RecordUse(request);
     request.compressor->prepared.reset();
   }
   if (!status.ok()) compute_->Halt(job.requests[0].stream);

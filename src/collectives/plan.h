@@ -83,7 +83,7 @@ struct PlanKey {
   uint32_t root = 0;             // of a broadcast; in a send or receive the peer
   bool is_receive = false;       // the call is the receiving side of a pair of ranks
   size_t count = 0;              // as in headers; 0 in an all-to-all-v
-  bool has_drift_check = false;  // an all-gather that compares estimates
+  bool has_drift_check = false;  // a delta whose ranks compare estimates
   bool is_weighted = false;      // the packets of exchange 1 begin with weights
   // Bytes before every message's region in the packet space, for the header if the transport has no
   // separate one.
@@ -92,8 +92,12 @@ struct PlanKey {
   // Formats of the packets of exchange 1, and of those that a server makes.
   PacketFormat packet_format() const { return {block, codec, low_bit, sparse, is_weighted}; }
   PacketFormat mean_format() const { return {block, codec, low_bit, sparse}; }
-  // True for an all-gather whose packets change what all ranks hold of each other.
-  bool is_delta() const { return collective == Collective::kAllGather && HasFeedback(codec); }
+  // True if packets change what ranks hold of each other: in an all-gather all of them, in a send
+  // and its receive the two.
+  bool is_delta() const {
+    return HasFeedback(codec) &&
+           (collective == Collective::kAllGather || collective == Collective::kSendRecv);
+  }
 
   // True for sends and receives, whose messages each belong to one call of this rank and its peer.
   bool is_pairs() const { return collective == Collective::kSendRecv; }
@@ -125,6 +129,8 @@ struct Plan {
   std::vector<uint32_t> first_receive;  // in `receives`, by peer; one more at the end
 
   uint32_t segments() const { return static_cast<uint32_t>(partition.segments()); }
+  // True if this rank only copies, so that residuals stay as they were.
+  bool is_alone() const { return ranks == 1 || (key.is_pairs() && key.root == rank); }
 
   // The number of messages received from `peer`.
   uint32_t MessagesFrom(uint32_t peer) const {

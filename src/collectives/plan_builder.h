@@ -12,6 +12,9 @@
 
 namespace onebit {
 
+// The checksum of a rank's estimate, in the form of a packet: eight arbitrary bytes.
+inline constexpr PacketShape kDriftCheckShape{.scale_count = 0, .element_count = 64};
+
 class PlanBuilder {
  public:
   PlanBuilder(const PlanKey& key, uint32_t rank, uint32_t ranks, const Partition& partition);

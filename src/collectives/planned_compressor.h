@@ -24,11 +24,10 @@ struct PreparedRebind {
   std::optional<ReduceOp> op;
 };
 
-// True if every rank holds a replica of the same residual. Calls with this key compare its age.
+// True if ranks hold replicas of the same residual. Calls with this key compare its age.
 inline bool HasReplica(const PlanKey& key, const Compressor& compressor) {
   if (!HasFeedback(key.codec)) return false;
-  return key.collective == Collective::kAllGather ||
-         (key.is_one_exchange && compressor.server_in(0) != nullptr);
+  return key.is_delta() || (key.is_one_exchange && compressor.server_in(0) != nullptr);
 }
 
 // True if ranks make the same draws: every rank rounds for every server, or draws select elements.
@@ -50,7 +49,7 @@ struct PlannedCompressor {
   Compressor compressor;
   std::shared_ptr<const Plan> plan;
   uint32_t comm_id = 0;
-  // All-gather with error feedback: plan of a call that compares estimates.
+  // If the packets are deltas: plan of a call that compares estimates.
   std::shared_ptr<const Plan> check_plan = {};
   // All-to-all-v: the same as `plan`, writable to set the sizes of each call.
   std::shared_ptr<Plan> sized_plan = {};

@@ -12,12 +12,14 @@ namespace onebit {
 
 using kernels::cuda::Kernel;
 
-Result<std::unique_ptr<StreamCompute>> StreamCompute::Create(const Devices& devices, int device) {
+Result<std::unique_ptr<StreamCompute>> StreamCompute::Create(const Devices& devices, int device,
+                                                             size_t ranks) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
   std::unique_ptr<StreamCompute> compute(new StreamCompute(devices, device));
   const MemoryLocation location{MemoryKind::kDevice, device};
+  const size_t bytes = sizeof(Words) + 2 * ranks * sizeof(uint64_t);
   ONEBIT_ASSIGN_OR_RETURN(compute->words_,
-                          Memory::Create(location, &devices, sizeof(Words), "a call number"));
+                          Memory::Create(location, &devices, bytes, "call numbers"));
   ONEBIT_ASSIGN_OR_RETURN(
       compute->report_,
       Memory::CreatePinned(devices, device, sizeof(KernelReport), "an account of calls"));
@@ -48,7 +50,7 @@ Status StreamCompute::BeginCall(const CallVerdict& verdict) {
 
 Status StreamCompute::EndCall(const Call& call, const CallVerdict& verdict, bool counts_sequence) {
   return steps_.AddEnd(call, verdict,
-                       {.sequence = counts_sequence ? &words()->sequence : nullptr,
+                       {.sequence = counts_sequence ? SequenceOf(call.plan->key) : nullptr,
                         .halted = &words()->halted,
                         .nonfinite_calls = &report()->nonfinite_calls});
 }

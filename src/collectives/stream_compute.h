@@ -25,7 +25,8 @@ namespace onebit {
 // that say otherwise.
 class StreamCompute {
  public:
-  static Result<std::unique_ptr<StreamCompute>> Create(const Devices& devices, int device);
+  static Result<std::unique_ptr<StreamCompute>> Create(const Devices& devices, int device,
+                                                       size_t ranks);
   const Devices& devices() const { return devices_; }
   int device() const { return device_; }
 
@@ -54,8 +55,13 @@ class StreamCompute {
   onebitStream_t stream() const { return stream_; }
   // Enqueues the computing steps of the batch.
   DeviceCompute& steps() { return steps_; }
-  // The sequence number of the next compressed call, on the device.
-  const uint64_t* sequence() const { return &words()->sequence; }
+  // The sequence number, on the device, of the next compressed call that is counted like one with
+  // this key: among all collectives, or among the sends to a peer or the receives from it.
+  uint64_t* SequenceOf(const PlanKey& key) const {
+    if (!key.is_pairs()) return &words()->sequence;
+    auto* const pairs = reinterpret_cast<uint64_t*>(words() + 1);
+    return pairs + 2 * size_t{key.root} + (key.is_receive ? 1 : 0);
+  }
   // Pinned memory in which kernels report a failure.
   kernels::cuda::MessageFailure* failure() const { return &report()->failure; }
   // Completed calls that met a NaN or infinity, graph replays included. Thread-safe.
@@ -85,7 +91,7 @@ class StreamCompute {
   void LeakMemory();
 
  private:
-  // State of the communicator in device memory.
+  // State of the communicator in device memory. The numbers of pairs follow, two for each peer.
   struct Words {
     uint64_t sequence = 0;
     uint32_t halted = 0;  // kHalted once a call has failed

@@ -186,6 +186,8 @@ Status StreamEngine::EnqueueAll(std::span<StreamEngine* const> engines) {
   for (StreamEngine* engine : engines) {
     for (size_t i = 0; i < engine->calls_.size(); ++i) {
       CallDescriptor& call = engine->calls_[i].descriptor;
+      // Only two ranks know of a pair.
+      if (call.collective == Collective::kSendRecv) continue;
       call.sequence = engine->comm_.NextSequence();
       // Message sizes cannot be compared on arrival: a call that differs between ranks hangs, or
       // does worse. So the control channel compares the enqueued calls, except for facts that only
@@ -280,10 +282,9 @@ void StreamEngine::EndBatch(bool has_succeeded) {
       continue;
     }
     CountCall(request, *owned_plans_[i], &comm_);
-    if (request.compressor != nullptr && HasOp(request.collective)) {
-      request.compressor->compressor.set_op(request.op);
-    }
-    if (request.compressor != nullptr) request.compressor->prepared.reset();
+    if (request.compressor == nullptr) continue;
+    RecordUse(request);
+    request.compressor->prepared.reset();
   }
   if (!has_succeeded) {
     stream_->Drop(requests_[0].stream);

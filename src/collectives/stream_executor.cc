@@ -53,7 +53,8 @@ size_t Aligned(size_t bytes) { return RoundUp(bytes, kCacheLine); }
 
 Result<std::unique_ptr<StreamExecutor>> StreamExecutor::Create(Comm& comm, const Devices& devices,
                                                                int device) {
-  ONEBIT_ASSIGN_OR_RETURN(auto compute, StreamCompute::Create(devices, device));
+  const auto ranks = static_cast<size_t>(comm.ranks());
+  ONEBIT_ASSIGN_OR_RETURN(auto compute, StreamCompute::Create(devices, device, ranks));
   return std::unique_ptr<StreamExecutor>(new StreamExecutor(comm, std::move(compute)));
 }
 
@@ -110,13 +111,14 @@ Status StreamExecutor::Reserve(std::span<const Plan* const> plans,
 Status StreamExecutor::Begin(std::span<Call> calls, onebitStream_t stream) {
   calls_ = calls;
   spaces_.clear();
-  exchanges_ = 0;
+  exchanges_ = exchanges_before_pairs_ = 0;
   under_way_.Begin();
   ONEBIT_TRY(compute_->Begin(stream));
   std::byte* memory = space_.data();
   for (size_t i = 0; i < calls.size(); ++i) {
     orders_[i].Arrange(*calls[i].plan);
-    exchanges_ = std::max(exchanges_, ExchangesOf(i));
+    if (!IsPair(i)) exchanges_before_pairs_ = std::max(exchanges_before_pairs_, ExchangesOf(i));
+    exchanges_ = std::max(exchanges_, Before(i) + ExchangesOf(i));
     spaces_.push_back(BindCall(&calls[i], memory));
     memory += SpaceFor(*calls[i].plan);
     if (!IsCompressed(calls[i])) continue;
@@ -139,15 +141,15 @@ uint32_t StreamExecutor::ExchangesOf(size_t call) const {
 
 Status StreamExecutor::Compute(uint32_t phase) {
   for (size_t i = 0; i < calls_.size(); ++i) {
-    for (const uint32_t step : orders_[i].compute(phase)) {
+    for (const uint32_t step : orders_[i].compute(phase - Before(i))) {
       compute_->steps().Add(i, calls_[i], calls_[i].plan->steps[step], {spaces_[i].verdict});
     }
   }
   return compute_->steps().EnqueueSteps();
 }
 
-// The sequence number of a call is that of the batch's first call plus the number of compressed
-// calls between them.
+// The sequence number of a call is that of the batch's first call that is counted like it, plus the
+// number of such calls between them.
 kernels::cuda::HeaderTemplate StreamExecutor::TemplateOf(size_t index, const Step& message) const {
   const Call& call = calls_[index];
   MessageHeader header = {.call = call.descriptor,
@@ -155,16 +157,18 @@ kernels::cuda::HeaderTemplate StreamExecutor::TemplateOf(size_t index, const Ste
                           .has_payload_checksum = true,
                           .segment = message.segment,
                           .segment_count = static_cast<uint16_t>(call.plan->segments())};
-  header.call.sequence = static_cast<uint64_t>(
-      std::count_if(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(index),
-                    [](const Call& other) { return IsCompressed(other); }));
+  uint64_t* const sequence = compute_->SequenceOf(call.plan->key);
+  header.call.sequence = static_cast<uint64_t>(std::count_if(
+      calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(index), [&](const Call& other) {
+        return IsCompressed(other) && compute_->SequenceOf(other.plan->key) == sequence;
+      }));
   if (header.call.collective == Collective::kAllToAllv) header.call.count = message.elements.count;
   header.call.replica_age = 0;
   HeaderBytes bytes;
   EncodeHeader(header, &bytes);
   kernels::cuda::HeaderTemplate result;
   std::memcpy(result.bytes, bytes.data(), bytes.size());
-  result.sequence = compute_->sequence();
+  result.sequence = sequence;
   if (IsCompressed(call)) result.replica_age = AgeOnDevice(call.plan->key, *call.compressor);
   return result;
 }
@@ -218,7 +222,8 @@ Status StreamExecutor::PrepareMessages(uint32_t exchange) {
       if (std::exchange(before, header) == header) return {};
       return {.header = header, .bytes = send.region.bytes, .sum = &spaces_[i].sent[send.packet]};
     };
-    ONEBIT_TRY(AddMessages(i, orders_[i].sends(exchange), Kernel::kSeal, &seal_, message_of));
+    ONEBIT_TRY(
+        AddMessages(i, orders_[i].sends(exchange - Before(i)), Kernel::kSeal, &seal_, message_of));
   }
   return LaunchMessages(Kernel::kSeal, &seal_);
 }
@@ -227,9 +232,9 @@ Status StreamExecutor::PostMessages(uint32_t exchange) {
   Endpoint& endpoint = comm_.endpoint();
   for (size_t i = 0; i < calls_.size(); ++i) {
     const Call& call = calls_[i];
-    ONEBIT_TRY(PostNative(call, orders_[i].compute(exchange - 1)));
+    ONEBIT_TRY(PostNative(call, orders_[i].compute(exchange - 1 - Before(i))));
     const bool has_header = HasHeader(call);
-    for (const uint32_t index : orders_[i].sends(exchange)) {
+    for (const uint32_t index : orders_[i].sends(exchange - Before(i))) {
       const Step& step = call.plan->steps[index];
       const auto peer = static_cast<int>(step.peer);
       if (has_header) {
@@ -240,7 +245,7 @@ Status StreamExecutor::PostMessages(uint32_t exchange) {
                                          compute_->stream()));
       }
     }
-    for (const uint32_t index : orders_[i].receives(exchange)) {
+    for (const uint32_t index : orders_[i].receives(exchange - Before(i))) {
       const Step& step = call.plan->steps[index];
       const auto peer = static_cast<int>(step.peer);
       if (has_header) {
@@ -285,7 +290,8 @@ Status StreamExecutor::Check(uint32_t exchange) {
               .sum = &spaces_[i].received[step],
               .peer = receive.peer};
     };
-    ONEBIT_TRY(AddMessages(i, orders_[i].receives(exchange), Kernel::kCheck, &check_, message_of));
+    ONEBIT_TRY(AddMessages(i, orders_[i].receives(exchange - Before(i)), Kernel::kCheck, &check_,
+                           message_of));
   }
   return LaunchMessages(Kernel::kCheck, &check_);
 }

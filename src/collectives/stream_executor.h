@@ -90,6 +90,11 @@ class StreamExecutor {
 
   static size_t SpaceFor(const Plan& plan);
   uint32_t ExchangesOf(size_t call) const;
+  bool IsPair(size_t call) const { return calls_[call].plan->key.is_pairs(); }
+  // The exchanges of the batch before the first one of the call. Pairs follow all other calls, as
+  // they do over other transports, because ranks that share a group's collectives may make its
+  // sends and receives in other groups.
+  uint32_t Before(size_t call) const { return IsPair(call) ? exchanges_before_pairs_ : 0; }
   Space BindCall(Call* call, std::byte* memory) const;
   kernels::cuda::HeaderTemplate TemplateOf(size_t call, const Step& message) const;
   // Address of a message's header, which its payload follows, if any.
@@ -111,6 +116,7 @@ class StreamExecutor {
   // State of the batch in progress.
   std::span<Call> calls_;
   uint32_t exchanges_ = 0;
+  uint32_t exchanges_before_pairs_ = 0;
   std::vector<Space> spaces_;        // by call
   std::vector<StreamOrder> orders_;  // by call
   // Parameters of launches, kept because they are large.

@@ -22,7 +22,7 @@ class StreamOrder {
 
   uint32_t exchanges() const { return exchanges_; }
   // Computing steps of a phase, each after those it depends on. Phases and exchanges beyond those
-  // of the plan are empty.
+  // of the plan, and those before its first one (which wrap around), are empty.
   std::span<const uint32_t> compute(uint32_t phase) const { return At(compute_, phase); }
   // Messages of an exchange, counted from 1.
   std::span<const uint32_t> sends(uint32_t exchange) const { return At(sends_, exchange - 1); }

@@ -195,6 +195,7 @@ void Compressor::DiscardFailed() {
 
 void Compressor::Reset() {
   op_.reset();
+  pair_end_.reset();
   calls_ = 0;
   has_failed_call_ = false;
   if (age_ != 0 && HasFeedback(config_.kind)) ++residual_resets_;

@@ -19,10 +19,10 @@ namespace onebit {
 
 // Holds the residuals of one tensor: the worker's, one per element, and the server's, one per
 // element that this rank serves. In an all-gather the worker's are the estimate of each element
-// that all ranks share, negated, so that z = x + e is what the estimate lacks. A transactional
-// compressor holds two generations of each. A call reads one and writes the other, and Commit swaps
-// them as the last act of the call, so that the old generation is intact until then. Not
-// thread-safe.
+// that all ranks share, negated, so that z = x + e is what the estimate lacks; in sends and
+// receives they are that of the two ranks. A transactional compressor holds two generations of
+// each. A call reads one and writes the other, and Commit swaps them as the last act of the call,
+// so that the old generation is intact until then. Not thread-safe.
 class Compressor {
  public:
   struct Config {
@@ -161,6 +161,7 @@ class Compressor {
     epoch_ = epoch;
     age_ = calls_ = commits_since_zero;
     op_ = op;
+    pair_end_.reset();
     has_failed_call_ = false;
   }
   // Makes residuals current that were loaded to where a call writes its new ones.
@@ -192,6 +193,15 @@ class Compressor {
     lacks_results_ = false;
   }
   uint64_t empty_rounds() const { return empty_rounds_; }
+
+  // The first send or receive binds later ones, because the residual is what two ranks hold.
+  struct PairEnd {
+    uint32_t peer = 0;
+    bool is_receiver = false;
+    friend bool operator==(const PairEnd&, const PairEnd&) = default;
+  };
+  const std::optional<PairEnd>& pair_end() const { return pair_end_; }
+  void set_pair_end(const PairEnd& end) { pair_end_ = end; }
 
   // Number that replicas of a server residual compare: 0 for a residual of zeros, otherwise the
   // count of calls that made it, modulo 255.
@@ -248,6 +258,7 @@ class Compressor {
   uint64_t age_ = 0;  // commits since the residuals were zero
   uint64_t calls_ = 0;
   std::optional<ReduceOp> op_;
+  std::optional<PairEnd> pair_end_;
   uint64_t epoch_ = 0;
   uint64_t nonfinite_calls_ = 0;
   uint64_t nonfinite_blocks_ = 0;

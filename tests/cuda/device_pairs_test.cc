@@ -3,13 +3,14 @@
 // Sends and receives on device memory: they give what the same calls give on host memory, in rings,
 // in groups with other calls, and for a rank with itself.
 #include <algorithm>
-#include <barrier>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -29,6 +30,7 @@ using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
+constexpr size_t kLong = 20'000;
 constexpr int kDense = -1;
 constexpr int kCodecs[] = {
     kDense,          onebitCodecSign,          onebitCodecFp4, onebitCodecInt8, onebitCodecUint8mm,
@@ -47,6 +49,8 @@ struct Message {
   onebitDataType_t type = onebitFloat32;
   int32_t block = 64;
   bool has_nan = false;
+  onebitMode_t mode = onebitModePlain;
+  int32_t is_transactional = 1;
 };
 
 // Finite numbers of moderate size, or one NaN among them.
@@ -87,7 +91,8 @@ UniqueCompressor NewCompressor(onebitComm_t comm, const Message& message, bool i
                                int64_t tensor_id) {
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
   config.collective = onebitCollectiveSendRecv;
-  config.mode = onebitModePlain;
+  config.mode = message.mode;
+  config.transactional = message.is_transactional;
   config.codec = static_cast<onebitCodec_t>(message.codec);
   config.block = message.block;
   config.tensorId = tensor_id;
@@ -154,12 +159,13 @@ class Exchange {
     for (const Block& output : outputs_) outputs.push_back(output.Read());
     return outputs;
   }
+  onebitCompressor_t compressor(size_t message, bool is_receiver) const {
+    return (is_receiver ? receivers_ : senders_)[message].get();
+  }
   onebitCompressorStats_t StatsOf(size_t message, bool is_receiver) const {
     onebitCompressorStats_t stats{};
     stats.size = sizeof(stats);
-    EXPECT_EQ(
-        onebitCompressorGetStats((is_receiver ? receivers_ : senders_)[message].get(), &stats),
-        onebitSuccess);
+    EXPECT_EQ(onebitCompressorGetStats(compressor(message, is_receiver), &stats), onebitSuccess);
     return stats;
   }
 
@@ -270,6 +276,69 @@ TEST_P(DevicePairsTest, ANanReachesItsBlockOrWithSignsTheWholeOutput) {
   }
 }
 
+// 20 calls: one of them compares checksums over host transports.
+TEST_P(DevicePairsTest, EstimatesAreThoseOfTheHost) {
+  for (const int codec : kCodecs) {
+    if (codec == kDense || codec == onebitCodecInt8Stochastic) continue;
+    SCOPED_TRACE(codec);
+    std::vector<Message> messages =
+        RingOf(2, {.count = 1003, .codec = codec, .mode = onebitModeEf});
+    messages.push_back({.from = 0,
+                        .to = 1,
+                        .count = 700,
+                        .codec = codec,
+                        .type = onebitFloat16,
+                        .mode = onebitModeEf,
+                        .is_transactional = 0});
+    messages.push_back({.from = 1, .to = 0, .count = 90, .codec = codec});
+    messages.push_back({.from = 1, .to = 1, .count = 90, .codec = codec, .mode = onebitModeEf});
+    messages.push_back(
+        {.from = 0, .to = 1, .count = 90, .codec = codec, .has_nan = true, .mode = onebitModeEf});
+    ExpectAsOnHost(2, messages, 20);
+  }
+  ExpectAsOnHost(2,
+                 RingOf(2, {.count = 5000,
+                            .codec = onebitCodecSign,
+                            .block = ONEBIT_BLOCK_TENSOR,
+                            .mode = onebitModeEf}),
+                 3);
+}
+
+TEST_P(DevicePairsTest, ANanChangesNoEstimate) {
+  const std::vector<Message> messages = {
+      {.from = 0, .to = 1, .count = 400, .codec = onebitCodecFp4, .mode = onebitModeEf}};
+  std::vector<Message> bad = messages;
+  bad[0].has_nan = true;
+  const auto expected = OnHost(2, messages, 3);
+  Run(2, [&](onebitComm_t comm, int rank) {
+    const CudaStream stream;
+    Exchange exchange(comm, rank, messages, true);
+    exchange.MakeGroup(stream.handle());
+    const Bytes nan = InputOf(bad[0], 0);
+    const CudaBuffer input(nan);
+    CudaBuffer output(nan);
+    for (int call = 0; call < 2; ++call) {
+      const onebitResult_t result =
+          rank == 0 ? onebitSend(input.data(), 400, onebitFloat32, 1, exchange.compressor(0, false),
+                                 comm, stream.handle())
+                    : onebitRecv(output.data(), 400, onebitFloat32, 0, exchange.compressor(0, true),
+                                 comm, stream.handle());
+      ASSERT_EQ(result, onebitSuccess) << LastError();
+    }
+    exchange.MakeGroup(stream.handle());
+    exchange.MakeGroup(stream.handle());
+    stream.Synchronize();
+    EXPECT_EQ(exchange.Outputs(), expected[static_cast<size_t>(rank)]);
+    if (rank == 1) {
+      std::vector<float> values(400);
+      std::memcpy(values.data(), output.Read().data(), 1600);
+      for (const float value : values) ASSERT_TRUE(std::isnan(value));
+    }
+    EXPECT_EQ(exchange.StatsOf(0, rank == 1).nonfinite_calls, 2u);
+    EXPECT_EQ(exchange.StatsOf(0, rank == 1).epoch, 3u);
+  });
+}
+
 TEST_P(DevicePairsTest, CallsOutsideOfGroupsKeepTheirOrder) {
   const std::vector<Message> messages = {
       {.from = 0, .to = 1, .count = 5000, .codec = onebitCodecInt8},
@@ -336,6 +405,36 @@ TEST_P(DevicePairsTest, GroupsMixThemWithCollectives) {
   });
 }
 
+// Collectives are matched among all ranks and pairs by their two ranks, in whatever groups they
+// are.
+TEST_P(DevicePairsTest, RanksMayGroupThemDifferently) {
+  const std::vector<Message> messages = {{.from = 0, .to = 1, .count = 70, .codec = onebitCodecFp4},
+                                         {.from = 0, .to = 1, .count = 9000}};
+  const auto expected = OnHost(2, messages, 1);
+  Run(2, [&](onebitComm_t comm, int rank) {
+    const CudaStream stream;
+    const CudaBuffer x(4 * kLong);
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.memory = onebitMemoryDevice;
+    config.tensorId = 77;
+    onebitCompressor_t created = nullptr;
+    ASSERT_EQ(onebitCompressorCreate(&created, comm, kLong, onebitFloat32, &config), onebitSuccess);
+    const UniqueCompressor compressor(created);
+    Exchange exchange(comm, rank, messages, true);
+    if (rank == 0) onebitGroupStart();
+    ASSERT_EQ(onebitAllReduce(x.data(), x.data(), kLong, onebitFloat32, onebitSum, created, comm,
+                              stream.handle()),
+              onebitSuccess)
+        << LastError();
+    exchange.Make(stream.handle());
+    if (rank == 0) {
+      ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << LastError();
+    }
+    stream.Synchronize();
+    EXPECT_EQ(exchange.Outputs(), expected[static_cast<size_t>(rank)]);
+  });
+}
+
 TEST_P(DevicePairsTest, OneThreadMovesARingOfAllRanks) {
   if (GetParam() == Over::kNccl) GTEST_SKIP() << "its ranks join from threads of their own";
   const std::vector<Message> messages = RingOf(3, {.count = 30'000, .codec = onebitCodecInt8});
@@ -362,7 +461,7 @@ TEST_P(DevicePairsTest, OneThreadMovesARingOfAllRanks) {
   for (const onebitComm_t comm : comms) onebitCommDestroy(comm);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, DevicePairsTest, ::testing::Values(Over::kLocal),
+INSTANTIATE_TEST_SUITE_P(Transports, DevicePairsTest, ::testing::Values(Over::kLocal, Over::kNccl),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
 // A message does not show in which memory it began.
@@ -391,6 +490,76 @@ TEST(DeviceAndHostPairsTest, GraphsCannotHoldThem) {
         onebitInvalidUsage);
     EXPECT_THAT(LastError(), HasSubstr("use transport nccl"));
     const CudaGraph graph(stream);
+  });
+}
+
+// Draws depend on the calls before, and headers on the messages before: both are in device memory.
+TEST(NcclPairsTest, GraphsReplayThem) {
+  std::vector<Message> messages = RingOf(3, {.count = 1003, .codec = onebitCodecInt8Stochastic});
+  for (const int codec : {static_cast<int>(onebitCodecSign), kDense}) {
+    for (const Message& message : RingOf(3, {.count = 2000, .codec = codec})) {
+      messages.push_back(message);
+      messages.push_back({.from = message.to, .to = message.from, .count = 500, .codec = codec});
+    }
+  }
+  for (const Message& message : RingOf(3, {.count = 700, .codec = onebitCodecFp4})) {
+    messages.push_back(message);
+    messages.back().mode = onebitModeEf;
+  }
+  constexpr int kReplays = 3;
+  const auto expected = OnHost(3, messages, 1 + kReplays);
+  RunDeviceRanks(Over::kNccl, 3, [&](onebitComm_t comm, int rank) {
+    const CudaStream stream;
+    Exchange exchange(comm, rank, messages, true);
+    exchange.MakeGroup(stream.handle());
+    CudaGraph::Begin(stream);
+    exchange.MakeGroup(stream.handle());
+    const CudaGraph graph(stream);
+    for (int i = 0; i < kReplays; ++i) graph.Launch(stream);
+    stream.Synchronize();
+    EXPECT_EQ(exchange.Outputs(), expected[static_cast<size_t>(rank)]);
+    EXPECT_EQ(onebitBarrier(comm, stream.handle()), onebitSuccess) << LastError();
+    stream.Synchronize();
+  });
+}
+
+TEST(NcclPairsTest, DenseCallsOnHostMemoryBlock) {
+  const std::vector<Message> messages = {{.from = 0, .to = 1, .count = 700},
+                                         {.from = 1, .to = 0, .count = 1000},
+                                         {.from = 1, .to = 1, .count = 30}};
+  const auto expected = OnHost(2, messages, 1);
+  RunDeviceRanks(Over::kNccl, 2, [&](onebitComm_t comm, int rank) {
+    Exchange exchange(comm, rank, messages, false);
+    exchange.MakeGroup(nullptr);
+    EXPECT_EQ(exchange.Outputs(), expected[static_cast<size_t>(rank)]);
+  });
+}
+
+// Packets of one length tell the receiver what they are.
+TEST(NcclPairsTest, PacketsOfAnotherCallAreAMismatch) {
+  RunDeviceRanks(Over::kNccl, 2, [&](onebitComm_t comm, int rank) {
+    const CudaStream stream;
+    const CudaBuffer buffer(4 * kLong);
+    const Message message = {.count = kLong, .codec = onebitCodecInt8};
+    const UniqueCompressor compressor = NewCompressor(comm, message, true, rank);
+    if (rank == 0) {
+      ASSERT_EQ(onebitSend(buffer.data(), kLong, onebitFloat32, 1, compressor.get(), comm,
+                           stream.handle()),
+                onebitSuccess);
+    } else {
+      ASSERT_EQ(onebitRecv(buffer.data(), kLong, onebitFloat32, 0, compressor.get(), comm,
+                           stream.handle()),
+                onebitSuccess);
+    }
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    onebitResult_t error = onebitSuccess;
+    while (error == onebitSuccess && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ASSERT_EQ(onebitCommGetAsyncError(comm, &error), onebitSuccess);
+    }
+    EXPECT_THAT(error, AnyOf(onebitMismatch, onebitRemoteError));
+    EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("tensor id 1 here, 0 there"));
+    stream.Synchronize();
   });
 }
 

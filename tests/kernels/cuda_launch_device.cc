@@ -221,12 +221,12 @@ void Place(Stage* stage, Kernel, FillParamsOf<kSpans>* p) {
 
 template <unsigned kCalls>
 void Place(Stage* stage, Kernel, CommitParamsOf<kCalls>* p) {
-  stage->InOut(&p->sequence, sizeof(*p->sequence));
   stage->InOut(&p->halted, sizeof(*p->halted));
   stage->InOut(&p->nonfinite_calls, sizeof(*p->nonfinite_calls));
   for (uint32_t i = 0; i < p->count; ++i) {
     EndedCall& call = p->calls[i];
     stage->InOut(&call.words, sizeof(*call.words));
+    stage->InOut(&call.sequence, sizeof(*call.sequence));
     stage->InOut(&call.verdict, sizeof(*call.verdict));
     stage->In(&call.decision, sizeof(*call.decision));
   }

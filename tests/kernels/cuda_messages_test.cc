@@ -356,9 +356,11 @@ TEST(CudaMessagesTest, FillsSpansIfTheConditionHolds) {
 CommitParams CommitOf(CompressorWords* words, bool has_two_generations, uint64_t* sequence,
                       uint32_t* verdict) {
   CommitParams p;
-  p.sequence = sequence;
   p.count = 1;
-  p.calls[0] = {.words = words, .has_two_generations = has_two_generations, .verdict = verdict};
+  p.calls[0] = {.words = words,
+                .sequence = sequence,
+                .has_two_generations = has_two_generations,
+                .verdict = verdict};
   return p;
 }
 

@@ -239,10 +239,9 @@ TEST(CudaSharedCommitTest, CallsEndEachByItsOwnVerdict) {
   for (const uint32_t count : {1u, 5u, kFewPieces, kFewPieces + 1, kMaxPieces}) {
     std::vector<CompressorWords> words(count);
     std::vector<uint32_t> verdicts(count), decisions(count);
-    uint64_t sequence = 3, nonfinite_calls = 1, nonfinite_expected = 1;
+    uint64_t sequences[2] = {3, 70}, nonfinite_calls = 1, nonfinite_expected = 1;
     uint32_t halted = 0;
     CommitParams params;
-    params.sequence = &sequence;
     params.nonfinite_calls = &nonfinite_calls;
     params.halted = &halted;
     params.count = count;
@@ -250,12 +249,14 @@ TEST(CudaSharedCommitTest, CallsEndEachByItsOwnVerdict) {
       (i % 2 == 0 ? verdicts : decisions)[i] = kVerdicts[i % 5];
       if (kVerdicts[i % 5] == kNonfinite) ++nonfinite_expected;
       params.calls[i] = {.words = &words[i],
+                         .sequence = i % 3 == 2 ? nullptr : &sequences[i % 3],
                          .has_two_generations = true,
                          .verdict = &verdicts[i],
                          .decision = &decisions[i]};
     }
     Launch(Kernel::kCommit, params);
-    EXPECT_EQ(sequence, 3u + count);
+    EXPECT_EQ(sequences[0], 3u + (count + 2) / 3);
+    EXPECT_EQ(sequences[1], 70u + (count + 1) / 3);
     EXPECT_EQ(nonfinite_calls, nonfinite_expected);
     EXPECT_EQ(halted, count > 2 ? uint32_t{kHalted} : 0u);
     for (uint32_t i = 0; i < count; ++i) {

@@ -31,11 +31,19 @@ def main() -> None:
             check_rows(rows, ranks)
             for row in rows if ranks != "1" else ():
                 check(row, codec, "plain", block)
+            if codec == "int8s":
+                continue
+            rows = sweep(tool, *place, "--codec", codec, "--mode", "ef", "--no-dense")
+            check_rows(rows, ranks)
+            for row in rows if ranks != "1" else ():
+                check(row, codec, "ef", block)
     if is_process:
         return
     for codec in BLOCKS:
         check_rows(sweep(tool, "-t", "3", "--codec", codec, "--block", "192", "-d", "all"), "3")
-    for options, text in {("--mode", "ef"): "they are --mode plain", ("-o", "sum"): "-o"}.items():
+    check_rows(sweep(tool, "-t", "3", "--mode", "ef", "--block", "tensor", "-d", "all"), "3")
+    for options, text in {("--codec", "int8s", "--mode", "ef"): "it is --mode plain",
+                          ("-o", "sum"): "-o"}.items():
         done = subprocess.run([tool, *options], capture_output=True, text=True, timeout=60)
         assert done.returncode == 2 and text in done.stderr, done
 
