@@ -10,14 +10,33 @@
 
 #include "kernels/cpu/encode-inl.h"
 #include "kernels/cpu/fp_env.h"
+#include "kernels/cpu/group-inl.h"
 #include "kernels/cpu/input_source-inl.h"
 #include "kernels/kernels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
+namespace {
+
+// The elements from `begin` on.
+CompressInput RestOf(CompressInput in, size_t begin) {
+  in.input = At(in.input, in.input_type, begin);
+  in.residual_in = At(in.residual_in, in.residual_type, begin);
+  in.residual_out = At(in.residual_out, in.residual_type, begin);
+  if (in.mask != nullptr) in.mask += begin / 8;
+  in.count -= begin;
+  return in;
+}
+
+}  // namespace
+
 bool CompressBlocks(const CompressInput& in, size_t block, float* scales, uint8_t* bits) {
-  return EncodeBlocks(InputSource(in), block, scales, bits);
+  const size_t grouped = CountInGroups(in, block);
+  const bool is_finite = grouped == 0 || EncodeGroups(in, block, grouped, scales, bits);
+  const CompressInput rest = RestOf(in, grouped);
+  return EncodeBlocks(InputSource(rest), block, scales + grouped / block, bits + grouped / 8) &&
+         is_finite;
 }
 
 void CompressSigns(const CompressInput& in, uint8_t* bits, TensorSum* sum) {

@@ -4,8 +4,9 @@
 // input) and the server (y from packets), which differ in their `Source`:
 //   in                           CompressInput or ReduceInput
 //   sweeps                       TileSweeps for its types
+//   kPart                        elements of a tile that are swept at once
 //   TileAt(begin, count, space)  TileInput of a part of the piece, without mask; may put the input
-//                                into `space`, kTile floats
+//                                into `space`, kComputedPart floats
 //   SentScale(a)                 the scale that is sent for a block whose scale is a
 //   LostScale(t)                 when t was sent, z -+ this is lost
 // Per-target header.
@@ -46,11 +47,16 @@ inline void* At(void* array, DataType type, size_t i) {
   return array == nullptr ? nullptr : static_cast<char*>(array) + i * BytesOf(type);
 }
 
+// A source that computes its input does so in parts that leave room in the first-level cache.
+inline constexpr size_t kComputedPart = 1024;
+static_assert(kTile % kComputedPart == 0 && kComputedPart % kSumLanes == 0);
+
 // Buffers of the current tile, on the stack.
 struct TileScratch {
   alignas(64) float z[kTile];
-  alignas(64) float space[kTile];  // for the source
-  TileBits mask_bits[2];           // of this tile and of the previous one
+  alignas(64) float space[kComputedPart];  // for the source
+  alignas(64) float space_before[kComputedPart];
+  TileBits mask_bits[2];  // of this tile and of the previous one
   size_t parity = 0;
   const uint8_t* mask = nullptr;  // padded mask of the tile in z, or null
 
@@ -73,18 +79,40 @@ struct BlockLanes {
   }
 };
 
+// A tile of the previous block, whose residual is written by a sweep over the next one.
+struct TileBefore {
+  size_t begin;
+  TileOutput output;
+};
+
 template <class Source>
 HWY_INLINE void SweepTile(const Source& source, LoadTile sweep, size_t begin, size_t count,
                           TileScratch& scratch, BlockLanes* block, uint8_t* bits,
-                          const TileOutput* before) {
-  scratch.SetMask(source.in.mask, begin, count);
-  TileInput tile = source.TileAt(begin, count, scratch.space);
-  tile.mask = scratch.mask;
-  if (block == nullptr) {
-    sweep(tile, scratch.z, nullptr, nullptr, nullptr);
-  } else {
-    block->participants += tile.mask == nullptr ? count : CountBits(tile.mask, count);
-    sweep(tile, scratch.z, block->lanes.lane, bits + begin / 8, before);
+                          const TileBefore* before) {
+  const auto& in = source.in;
+  scratch.SetMask(in.mask, begin, count);
+  if (block != nullptr) {
+    block->participants += scratch.mask == nullptr ? count : CountBits(scratch.mask, count);
+  }
+  for (size_t offset = 0; offset < count; offset += Source::kPart) {
+    const size_t part_count = std::min(Source::kPart, count - offset);
+    const auto part_of = [&](size_t tile_begin, const uint8_t* mask, float* space) HWY_ATTR {
+      TileInput part = source.TileAt(tile_begin + offset, part_count, space);
+      part.mask = mask == nullptr ? nullptr : mask + offset / 8;
+      return part;
+    };
+    TileOutput output = {};
+    if (before != nullptr) {
+      output = before->output;
+      output.residual = At(output.residual, in.residual_type, offset);
+      if (sweep == source.sweeps.sum_and_reread) {
+        output.again = part_of(before->begin, output.mask, scratch.space_before);
+      }
+      if (output.mask != nullptr) output.mask += offset / 8;
+    }
+    sweep(part_of(begin, scratch.mask, scratch.space), scratch.z + offset,
+          block == nullptr ? nullptr : block->lanes.lane,
+          block == nullptr ? nullptr : bits + (begin + offset) / 8, &output);
   }
 }
 
@@ -94,27 +122,28 @@ HWY_INLINE void ReloadTile(const Source& source, size_t begin, size_t count, Til
   SweepTile(source, source.sweeps.load, begin, count, scratch, nullptr, nullptr, nullptr);
 }
 
-// First sweep over a block. Leaves the last tile (in short blocks the only one) in `scratch`.
+// First sweep over a block. If z is kept, the block is a tile.
 template <class Source>
-HWY_INLINE void ReadBlock(const Source& source, size_t begin, size_t count, TileScratch& scratch,
-                          BlockLanes& block, uint8_t* bits) {
+HWY_INLINE void ReadBlock(const Source& source, size_t begin, size_t count, bool is_kept,
+                          TileScratch& scratch, BlockLanes& block, uint8_t* bits) {
+  const LoadTile sweep = is_kept ? source.sweeps.sum_and_keep : source.sweeps.sum;
   block.Clear();
   for (size_t offset = 0; offset < count; offset += kTile) {
-    SweepTile(source, source.sweeps.sum, begin + offset, std::min(kTile, count - offset), scratch,
-              &block, bits, nullptr);
+    SweepTile(source, sweep, begin + offset, std::min(kTile, count - offset), scratch, &block, bits,
+              nullptr);
   }
 }
 
 // The sum of the block that was just read.
 template <class Source>
-HWY_INLINE BlockSum SumOfBlock(const Source& source, size_t begin, size_t count,
+HWY_INLINE BlockSum SumOfBlock(const Source& source, size_t begin, size_t count, bool is_kept,
                                const BlockLanes& block, TileScratch& scratch) {
   const float narrow = TreeSum(block.lanes);
   if (HWY_LIKELY(IsSafeSum(narrow))) return {narrow, true};
   WideSum wide;
   for (size_t offset = 0; offset < count; offset += kTile) {
     const size_t tile_count = std::min(kTile, count - offset);
-    if (count > kTile) ReloadTile(source, begin + offset, tile_count, scratch);
+    if (!is_kept) ReloadTile(source, begin + offset, tile_count, scratch);
     wide.Add(scratch.z, tile_count, source.in.rule);
   }
   return ChooseSumOf(narrow, wide, ResidualOf(source.in));
@@ -146,16 +175,17 @@ bool EncodeBlocks(const Source& source, size_t block, float* scales, uint8_t* bi
   const auto& in = source.in;
   const bool is_streamed = IsStreamed(in);
   const EmitTile emit = EmitOf(in, is_streamed);
-  const bool can_swap = emit != nullptr && is_streamed && block <= kTile && block % kSumLanes == 0;
+  const bool can_swap = emit != nullptr && is_streamed && block % kSumLanes == 0;
   TileScratch scratch;
   bool is_finite = true;
   BlockLanes lanes;
   bool is_read = false;  // the sweep over the previous block has read this one
   for (size_t begin = 0; begin < in.count; begin += block) {
     const size_t count = std::min(block, in.count - begin);
-    if (!is_read) ReadBlock(source, begin, count, scratch, lanes, bits);
+    const bool is_kept = emit != nullptr && count <= kTile;
+    if (!is_read) ReadBlock(source, begin, count, is_kept, scratch, lanes, bits);
     is_read = false;
-    const BlockSum sum = SumOfBlock(source, begin, count, lanes, scratch);
+    const BlockSum sum = SumOfBlock(source, begin, count, is_kept, lanes, scratch);
     const float sent = source.SentScale(ScaleOfSum(sum.sum, lanes.participants, in.rule));
     scales[begin / block] = sent;
     is_finite = is_finite && sum.is_in_range && std::isfinite(sent);
@@ -163,15 +193,22 @@ bool EncodeBlocks(const Source& source, size_t block, float* scales, uint8_t* bi
     const float lost = source.LostScale(sent);
     const size_t next = begin + count;
     if (can_swap && in.count - next >= block) {
-      const TileOutput before = OutputOf(in, begin, count, lost, scratch);
+      const auto& sweeps = source.sweeps;
       lanes.Clear();
-      SweepTile(source, source.sweeps.sum_and_swap, next, block, scratch, &lanes, bits, &before);
+      for (size_t offset = 0; offset < block; offset += kTile) {
+        const size_t tile_count = std::min(kTile, block - offset);
+        if (!is_kept) scratch.SetMask(in.mask, begin + offset, tile_count);
+        const TileBefore before = {begin + offset,
+                                   OutputOf(in, begin + offset, tile_count, lost, scratch)};
+        SweepTile(source, is_kept ? sweeps.sum_and_swap : sweeps.sum_and_reread, next + offset,
+                  tile_count, scratch, &lanes, bits, &before);
+      }
       is_read = true;
       continue;
     }
     for (size_t offset = 0; offset < count; offset += kTile) {
       const size_t tile_count = std::min(kTile, count - offset);
-      if (count > kTile) ReloadTile(source, begin + offset, tile_count, scratch);
+      if (!is_kept) ReloadTile(source, begin + offset, tile_count, scratch);
       emit(OutputOf(in, begin + offset, tile_count, lost, scratch), scratch.z);
     }
   }
@@ -186,8 +223,8 @@ void EncodeSigns(const Source& source, uint8_t* bits, TensorSum* sum) {
   BlockLanes lanes;
   for (size_t begin = 0; begin < in.count; begin += kTensorSumBlock) {
     const size_t count = std::min(kTensorSumBlock, in.count - begin);
-    ReadBlock(source, begin, count, scratch, lanes, bits);
-    const BlockSum block = SumOfBlock(source, begin, count, lanes, scratch);
+    ReadBlock(source, begin, count, false, scratch, lanes, bits);
+    const BlockSum block = SumOfBlock(source, begin, count, false, lanes, scratch);
     sum->element_count += lanes.participants;
     if (block.is_in_range) {
       sum->sum += block.sum;

@@ -21,6 +21,8 @@ HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
 struct InputSource {
+  static constexpr size_t kPart = kTile;
+
   const CompressInput& in;
   TileSweeps sweeps;
 

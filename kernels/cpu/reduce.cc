@@ -20,6 +20,8 @@ namespace {
 
 // A `Source` (encode-inl.h) whose z is y: the mean of all packets plus a residual.
 struct PacketSource {
+  static constexpr size_t kPart = kComputedPart;
+
   const ReduceInput& in;
   size_t block;  // 0: one scale per packet
   TileSweeps sweeps;

@@ -21,21 +21,21 @@ namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
 namespace {
 
-LoadTile ChooseSweep(DataType type, ScaleRule rule) {
+TileSweeps ChooseSweeps(DataType type, ScaleRule rule) {
   switch (type) {
     case DataType::kF32:
-      return SweepsOf<DataType::kF32, Residual::kNone>(false, rule).sum;
+      return SweepsOf<DataType::kF32, Residual::kNone>(false, rule);
     case DataType::kF16:
-      return SweepsOf<DataType::kF16, Residual::kNone>(false, rule).sum;
+      return SweepsOf<DataType::kF16, Residual::kNone>(false, rule);
     case DataType::kBf16:
-      return SweepsOf<DataType::kBf16, Residual::kNone>(false, rule).sum;
+      return SweepsOf<DataType::kBf16, Residual::kNone>(false, rule);
       ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
-  return nullptr;
+  return {};
 }
 
 double SumInBlocks(const void* values, DataType type, size_t piece_count, ScaleRule rule) {
-  const LoadTile sweep = ChooseSweep(type, rule);
+  const TileSweeps sweeps = ChooseSweeps(type, rule);
   alignas(64) float z[kTile];
   TileBits signs;  // not used
   SumLanes lanes;
@@ -47,12 +47,13 @@ double SumInBlocks(const void* values, DataType type, size_t piece_count, ScaleR
                             .mask = nullptr,
                             .count = count};
     lanes.Clear();
-    sweep(tile, z, lanes.lane, signs.bytes, nullptr);
+    sweeps.sum(tile, nullptr, lanes.lane, signs.bytes, nullptr);
     const float narrow = TreeSum(lanes);
     if (IsSafeSum(narrow)) {
       sum += narrow;
     } else {
       WideSum wide;
+      sweeps.load(tile, z, nullptr, nullptr, nullptr);
       wide.Add(z, count, rule);
       sum += ChooseSumOf(narrow, wide, Residual::kNone).sum;
     }

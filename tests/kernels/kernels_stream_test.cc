@@ -62,7 +62,10 @@ constexpr WorkerCase kWorkerCases[] = {
     {DataType::kBf16, DataType::kF32, true, ScaleRule::kL2, 384, 0, true},
     {DataType::kBf16, DataType::kBf16, false, ScaleRule::kL1, 4096, 0, false},
     {DataType::kF32, DataType::kF32, false, ScaleRule::kL2, 64, 0, false},
+    {DataType::kBf16, DataType::kBf16, false, ScaleRule::kL1, 256, 0, true},
     {DataType::kF32, DataType::kF32, false, ScaleRule::kL2, 8192, 0, false},
+    {DataType::kF32, DataType::kF32, true, ScaleRule::kL2, 65536, 0, true},
+    {DataType::kF16, DataType::kBf16, true, ScaleRule::kL1, 12416, 0, true},
     {DataType::kF32, DataType::kF32, false, ScaleRule::kL2, 4096, 4, false},
 };
 
