@@ -28,6 +28,7 @@
 #include "perf/codec_perf_low_bit.h"
 #include "perf/codec_perf_measure.h"
 #include "perf/codec_perf_multipass.h"
+#include "perf/codec_perf_sparse.h"
 #include "perf/common/device_choice.h"
 #include "perf/common/flag_kinds.h"
 #include "perf/common/tool_error.h"
@@ -199,6 +200,7 @@ void RegisterAll() {
   add("DenseReduce/ranks4", DenseReduce);
   add("Checksum", Checksum);
   RegisterLowBitBenchmarks();
+  RegisterSparseBenchmarks();
 }
 
 int Run(int argc, char** argv) {

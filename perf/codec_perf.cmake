@@ -16,6 +16,7 @@ add_executable(codec_perf
   ${dir}/codec_perf_cuda.cc
   ${dir}/codec_perf_cuda_session.cc
   ${dir}/codec_perf_low_bit.cc
+  ${dir}/codec_perf_sparse.cc
   ${dir}/codec_perf_measure.cc
   ${dir}/codec_perf_multipass.cc)
 onebit_configure_target(codec_perf)

@@ -81,6 +81,10 @@ constexpr Traffic TrafficOf(Shape shape) {
               {kCodes2, kCodes2, kCodes2, kCodes2, kCodes2, kCodes2, kCodes2, kCodes2, kF32},
               2,
               {kF32, kCodes2}};
+    case Shape::kUpdate:
+      return {2, {kF32, kF32}, 1, {kF32}};
+    case Shape::kWrite:
+      return {0, {}, 1, {kF32}};
   }
   return {};
 }
@@ -250,6 +254,10 @@ CeilingPasses PassesOf(Shape shape) {
       return PassesOf<Shape::kReduce8Of8>();
     case Shape::kEfReduce8Of2:
       return PassesOf<Shape::kEfReduce8Of2>();
+    case Shape::kUpdate:
+      return PassesOf<Shape::kUpdate>();
+    case Shape::kWrite:
+      return PassesOf<Shape::kWrite>();
   }
   return {};
 }

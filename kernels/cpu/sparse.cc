@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/encode-inl.h"
@@ -36,10 +37,11 @@ constexpr int32_t kLimit = 0x7F000000;  // of reference::kSparseLimit
 // ---- z of a block
 
 // Computes z[0, count), with zeros up to a whole vector.
-using ReadBlock = void (*)(const TileInput& block, float ef_decay, float* z);
+using ReadBlock = void (*)(const TileInput& block, float ef_decay, Ahead ahead, float* z);
 
 template <DataType kInput, Residual kResidual>
-HWY_NOINLINE void ReadBlockAs(const TileInput& block_in_memory, float ef_decay, float* z) {
+HWY_NOINLINE void ReadBlockAs(const TileInput& block_in_memory, float ef_decay, Ahead ahead,
+                              float* z) {
   const TileInput block = block_in_memory;  // stays in registers across KeepOrder()
   using Kept = ElementOf<kResidualType<kResidual>>;
   const VF decay = hn::Set(kF32, ef_decay);
@@ -54,8 +56,7 @@ HWY_NOINLINE void ReadBlockAs(const TileInput& block_in_memory, float ef_decay, 
   };
   const size_t whole = block.count / kLanes * kLanes;
   for (size_t i = 0; i < whole; i += kLanes) {
-    FetchFarAhead<kInput>(block.input, i);
-    if (kResidual != Residual::kNone) FetchFarAhead<kResidualType<kResidual>>(block.residual, i);
+    ahead.FetchLine();
     store(block.input, block.residual, i, i);
     KeepOrder();
   }
@@ -148,10 +149,10 @@ class DrawnSelection {
       }
     }
     std::fill(word_ + length, word_ + WholeVectors(length), kNoKey);
-    const Keys keys = {word_, -1, WholeVectors(length)};
     const size_t wanted = format.SelectedOfBlock(length);
-    selector_.Read(keys, wanted, false);
-    selector_.Select(keys, wanted, index);
+    const Keys keys = {word_, -1, WholeVectors(length)};
+    selector_.Read(keys, wanted, {});
+    selector_.Select(keys, wanted, {}, index);
   }
 
  private:
@@ -165,6 +166,7 @@ class DrawnSelection {
 //   InputType()             the type of the input in TileInput
 //   ValueType()             the type that decoded values are rounded to
 //   BlockAt(begin, length)  TileInput of a block, without mask
+//   AheadOf(begin, length)  what to fetch for it in advance
 
 template <class Source>
 class SparseEncoder {
@@ -202,16 +204,17 @@ class SparseEncoder {
     // Whole vectors of fp32 need no copy.
     const bool is_in_place = source_.InputType() == DataType::kF32 && block.residual == nullptr &&
                              block.mask == nullptr && length % kLanes == 0;
+    const BlockAhead ahead = AheadOf(begin + length);
     const float* z = z_;
     if (is_in_place) {
       z = static_cast<const float*>(block.input);
     } else {
-      read_(block, ef_decay_, z_);
+      read_(block, ef_decay_, ahead.read, z_);
     }
     const Keys magnitudes = {reinterpret_cast<const int32_t*>(z), kMagnitude, WholeVectors(length)};
     const Keys keys = block.mask == nullptr ? magnitudes : MaskedKeys(magnitudes, length);
     selected_.count = format_.SelectedOfBlock(length);
-    const bool is_finite = selector_.Read(keys, selected_.count, is_in_place) < kLimit;
+    const bool is_finite = selector_.Read(keys, selected_.count, ahead.sweep) < kLimit;
     if (HWY_UNLIKELY(!is_finite)) {
       ++result_.nonfinite_blocks;
       result_.is_finite = false;
@@ -219,7 +222,7 @@ class SparseEncoder {
     if (format_.codec.is_random) {
       drawn_.Select(format_, draws_, begin, length, selected_.index);
     } else if (is_finite) {
-      selector_.Select(keys, selected_.count, selected_.index);
+      selector_.Select(keys, selected_.count, ahead.select, selected_.index);
     } else {
       SelectFirst(block.mask, length);
     }
@@ -233,7 +236,7 @@ class SparseEncoder {
       participants = 0;
       for (size_t j = 0; j < selected_.count; ++j) participants += takes_part(j) ? 1 : 0;
     }
-    writer_.Write(is_finite, participants, takes_part, selected_);
+    writer_.Write(is_finite, participants, selected_);
     if (in.residual_out == nullptr) return;
     for (size_t j = 0; j < selected_.count; ++j) {
       if (!takes_part(j)) continue;
@@ -242,6 +245,12 @@ class SparseEncoder {
       if (!(std::fabs(lost) <= 0x1.fffffep127f)) result_.is_finite = false;
     }
     write_(z_, length, is_streamed_, At(in.residual_out, in.residual_type, begin));
+  }
+
+  // Of the block that begins at `begin`.
+  BlockAhead AheadOf(size_t begin) const {
+    const size_t length = std::min(format_.block, source_.in.count - begin);
+    return source_.AheadOf(begin, length);
   }
 
   // Elements outside the mask come after all others, but before what fills the last vector.
@@ -300,9 +309,40 @@ struct ArrayBlocks {
             .mask = nullptr,
             .count = length};
   }
+  BlockAhead AheadOf(size_t begin, size_t length) const {
+    const size_t bytes = length * BytesOf(in.input_type);
+    const void* const input = At(in.input, in.input_type, begin);
+    if (in.residual_in == nullptr) {
+      const size_t swept = bytes / 8 * 5;
+      return {.read = {},
+              .sweep = Ahead(input, swept),
+              .select = Ahead(static_cast<const char*>(input) + swept, bytes - swept)};
+    }
+    return {.read = Ahead(input, bytes),
+            .sweep = Ahead(At(in.residual_in, in.residual_type, begin),
+                           length * BytesOf(in.residual_type)),
+            .select = {}};
+  }
 };
 
 // ---- Packets to numbers
+
+// Divides a sum by the number of ranks, unless the result is the sum. To multiply by the inverse of
+// a power of two gives the same bits.
+class Share {
+ public:
+  HWY_INLINE explicit Share(const SparseReduceInput& in)
+      : divides_(!in.is_sum && (in.ranks & (in.ranks - 1)) != 0),
+        ranks_(hn::Set(kF32, static_cast<float>(in.ranks))),
+        factor_(hn::Set(kF32, in.is_sum ? 1.0f : 1 / static_cast<float>(in.ranks))) {}
+
+  HWY_INLINE VF Of(VF sum) const { return divides_ ? hn::Div(sum, ranks_) : hn::Mul(sum, factor_); }
+
+ private:
+  const bool divides_;
+  const VF ranks_;
+  const VF factor_;
+};
 
 // Sums blocks, which are asked for in order.
 class BlockSums {
@@ -315,16 +355,30 @@ class BlockSums {
   DataType InputType() const { return DataType::kF32; }
   DataType ValueType() const { return in.output_type; }
   TileInput BlockAt(size_t begin, size_t length) {
-    return {.input = Sum(begin, length),
+    float* const y = Sum(begin, length);
+    const Share share(in);
+    for (size_t i = 0; i < WholeVectors(length); i += kLanes) {
+      hn::Store(share.Of(hn::Load(kF32, y + i)), kF32, y + i);
+    }
+    return {.input = y,
             .residual = At(in.residual_in, in.residual_type, begin),
             .mask = nullptr,
             .count = length};
   }
 
-  // y without residual and mask, with zeros up to a whole vector.
+  BlockAhead AheadOf(size_t begin, size_t length) const {
+    if (in.residual_in == nullptr) return {};
+    return {.read = Ahead(At(in.residual_in, in.residual_type, begin),
+                          length * BytesOf(in.residual_type)),
+            .sweep = {},
+            .select = {}};
+  }
+
+  // The sum of all packets, with zeros up to a whole vector. Not divided yet. The caller may leave
+  // it cleared behind.
   HWY_INLINE float* Sum(size_t begin, size_t length) {
-    const size_t vectors = WholeVectors(length);
-    for (size_t i = 0; i < vectors; i += kLanes) hn::Store(hn::Zero(kF32), kF32, y_ + i);
+    if (!is_cleared_) memset(y_, 0, sizeof(y_));
+    is_cleared_ = false;
     const size_t selected = format_.SelectedOfBlock(length);
     if (format_.codec.is_random) drawn_.Select(format_, draws_, begin, length, index_);
     bool is_finite = true;
@@ -335,51 +389,71 @@ class BlockSums {
                   is_finite;
     }
     nonfinite_blocks_ += is_finite ? 0 : 1;
-    if (!in.is_sum) {
-      const VF ranks = hn::Set(kF32, static_cast<float>(in.ranks));
-      for (size_t i = 0; i < vectors; i += kLanes) {
-        hn::Store(hn::Div(hn::Load(kF32, y_ + i), ranks), kF32, y_ + i);
-      }
-    }
     return y_;
   }
+  void SetCleared() { is_cleared_ = true; }
   size_t nonfinite_blocks() const { return nonfinite_blocks_; }
 
  private:
   const SparseFormat format_;
   const Draws& draws_;
   size_t nonfinite_blocks_ = 0;
+  bool is_cleared_ = false;
   alignas(64) float y_[kTile];
   DrawnSelection drawn_;
   uint16_t index_[kTile + 1];
 };
 
-// Multiplies by the factor, and clears what is outside the mask. Returns whether the values are
-// finite once they are stored as `kType`.
+// What becomes of the sums of a block.
+struct BlockOutput {
+  float factor;         // of an unbiased codec
+  const uint8_t* mask;  // padded, or null
+  size_t count;
+  bool is_streamed;
+  void* to;
+};
+
+// Writes a block, and clears its sums. Returns whether the values are finite once they are stored.
 template <DataType kType>
-HWY_NOINLINE bool FinishBlockAs(float factor, const uint8_t* mask, size_t count, float* y) {
-  const VF scale = hn::Set(kF32, factor);
+HWY_NOINLINE bool FinishBlockAs(const SparseReduceInput& in, const BlockOutput& block, float* y) {
+  const BlockOutput out = block;  // stays in registers
+  const Share share(in);
+  const VF factor = hn::Set(kF32, out.factor);
   LargestMagnitude<kType> largest;
-  for (size_t i = 0; i < WholeVectors(count); i += kLanes) {
-    VF value = hn::Mul(hn::Load(kF32, y + i), scale);
-    if (mask != nullptr) value = hn::IfThenElseZero(MaskOfBits(mask, i), value);
+  const auto take = [&](size_t i) HWY_ATTR {
+    VF value = hn::Mul(share.Of(hn::Load(kF32, y + i)), factor);
+    if (out.mask != nullptr) value = hn::IfThenElseZero(MaskOfBits(out.mask, i), value);
     largest.Add(value);
-    hn::Store(value, kF32, y + i);
+    hn::Store(hn::Zero(kF32), kF32, y + i);
+    return value;
+  };
+  const size_t whole = out.count / kLanes * kLanes;
+  if (out.is_streamed) {
+    for (size_t i = 0; i < whole; i += kLanes) StoreF32As<kType, true>(take(i), out.to, i);
+  } else {
+    for (size_t i = 0; i < whole; i += kLanes) StoreF32As<kType>(take(i), out.to, i);
+  }
+  if (whole != out.count) {
+    LastVector<ElementOf<kType>> last;
+    StoreF32As<kType>(take(whole), last.element, 0);
+    last.Return(out.to, whole, out.count - whole);
   }
   return largest.IsFinite();
 }
 
-bool FinishBlock(DataType type, float factor, const uint8_t* mask, size_t count, float* y) {
+using FinishBlock = bool (*)(const SparseReduceInput& in, const BlockOutput& block, float* y);
+
+FinishBlock ChooseFinish(DataType type) {
   switch (type) {
     case DataType::kF32:
-      return FinishBlockAs<DataType::kF32>(factor, mask, count, y);
+      return &FinishBlockAs<DataType::kF32>;
     case DataType::kF16:
-      return FinishBlockAs<DataType::kF16>(factor, mask, count, y);
+      return &FinishBlockAs<DataType::kF16>;
     case DataType::kBf16:
-      return FinishBlockAs<DataType::kBf16>(factor, mask, count, y);
+      return &FinishBlockAs<DataType::kBf16>;
       ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
-  return false;
+  return nullptr;
 }
 
 }  // namespace
@@ -401,21 +475,23 @@ SparseResult SparseReduce(const SparseReduceInput& in, SparseFormat format, cons
 SparseResult SparseAverage(const SparseReduceInput& in, SparseFormat format, const Draws& draws,
                            void* output) {
   BlockSums sums(in, format, draws);
-  const WriteBlock write = ChooseWrite(in.output_type);
-  const size_t element_bytes = BytesOf(in.output_type);
-  const bool is_streamed = IsBlockStreamed(output, in.count * element_bytes, format.block);
+  const FinishBlock finish = ChooseFinish(in.output_type);
+  const bool is_streamed =
+      IsBlockStreamed(output, in.count * BytesOf(in.output_type), format.block);
   TileBits mask;
   SparseResult result;
   for (size_t begin = 0; begin < in.count; begin += format.block) {
     const size_t length = std::min(format.block, in.count - begin);
-    float* const y = sums.Sum(begin, length);
     if (in.mask != nullptr) CopyMask(in.mask, begin, length, mask.bytes);
     const auto selected = static_cast<float>(format.SelectedOfBlock(length));
-    const float factor = format.codec.is_unbiased ? static_cast<float>(length) / selected : 1.0f;
-    result.is_finite =
-        FinishBlock(in.output_type, factor, in.mask == nullptr ? nullptr : mask.bytes, length, y) &&
-        result.is_finite;
-    write(y, length, is_streamed, At(output, in.output_type, begin));
+    const BlockOutput block = {
+        .factor = format.codec.is_unbiased ? static_cast<float>(length) / selected : 1.0f,
+        .mask = in.mask == nullptr ? nullptr : mask.bytes,
+        .count = length,
+        .is_streamed = is_streamed,
+        .to = At(output, in.output_type, begin)};
+    result.is_finite = finish(in, block, sums.Sum(begin, length)) && result.is_finite;
+    sums.SetCleared();
   }
   if (is_streamed) hwy::FlushStream();
   result.nonfinite_blocks = sums.nonfinite_blocks();

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Selects the k largest of up to kTile keys, of equal ones those with the lowest index. The maxima
-// of small groups of keys bound the k-th largest key from below. One sweep then collects the keys
-// that reach the bound, a little more than k in most data, and the exact threshold is searched
-// among these. Both searches halve a range of integers and count. Per-target header.
+// Selects the k largest of up to kTile keys, of equal ones those with the lowest index. A sweep
+// collects the keys that reach a bound, a little more than k in most data, and the exact threshold
+// is searched among these. The bound is somewhat below the threshold of the block before. Where too
+// few or too many keys reach it, the maxima of small groups of keys give another one. Searches
+// halve a range of integers and count. Per-target header.
 #if defined(ONEBIT_KERNELS_CPU_SPARSE_SELECT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_SPARSE_SELECT_INL_H_
 #undef ONEBIT_KERNELS_CPU_SPARSE_SELECT_INL_H_
@@ -66,53 +67,70 @@ HWY_INLINE KeyBound RaiseBound(const int32_t* keys, size_t count, size_t wanted,
   while (bound.reached > most && bound.above - bound.key > 1) {
     const int64_t middle = bound.key + (bound.above - bound.key) / 2;
     const size_t reached = CountAtLeast(keys, count, static_cast<int32_t>(middle));
-    if (reached >= wanted) {
-      bound.key = middle;
-      bound.reached = reached;
-    } else {
-      bound.above = middle;
-    }
+    // Without a branch, which nobody could predict.
+    const bool is_enough = reached >= wanted;
+    bound.key = is_enough ? middle : bound.key;
+    bound.reached = is_enough ? reached : bound.reached;
+    bound.above = is_enough ? bound.above : middle;
   }
   return bound;
 }
 
+// Memory that is needed soon, of which a sweep over other data fetches a line with each vector.
+// Much of the work on a block does not touch memory, which would wait meanwhile.
+class Ahead {
+ public:
+  Ahead() = default;
+  Ahead(const void* begin, size_t bytes)
+      : next_(reinterpret_cast<uintptr_t>(begin)), end_(next_ + bytes) {}
+
+  HWY_INLINE void FetchLine() {
+    if (next_ >= end_) return;
+    __builtin_prefetch(reinterpret_cast<const char*>(next_), 0, 2);
+    next_ += kLineBytes;
+  }
+
+ private:
+  uintptr_t next_ = 0;
+  uintptr_t end_ = 0;
+};
+
+// What the steps of work on a block fetch of the next one.
+struct BlockAhead {
+  Ahead read, sweep, select;
+};
+
 class SparseSelector {
  public:
-  // Finds the maxima of the groups, from which `wanted` keys will be selected, and returns the
-  // largest key. Reads keys in order, and fetches ahead if they come from memory.
-  HWY_INLINE int32_t Read(const Keys& keys, size_t wanted, bool is_fetching) {
-    // Groups of one element in each of several vectors. Three times as many groups as keys are
-    // wanted keep the bound tight; 16 elements each keep the search short.
-    size_t vectors = 16;
-    while (vectors > 1 && keys.count / vectors < 3 * wanted) vectors /= 2;
-    maxima_count_ = 0;
-    VI32 smallest = hn::Set(kI32, std::numeric_limits<int32_t>::max());
-    VI32 largest = hn::Set(kI32, kNoKey);
-    for (size_t i = 0; i < keys.count;) {
-      const size_t end = std::min(keys.count, i + vectors * kLanes);
-      VI32 maximum = hn::Set(kI32, kNoKey);
-      for (; i < end; i += kLanes) {
-        if (is_fetching) FetchFarAhead<DataType::kF32>(keys.word, i);
-        maximum = hn::Max(maximum, keys.At(i));
+  // Sweeps over keys, from which `wanted` will be selected, and returns the largest one.
+  HWY_INLINE int32_t Read(const Keys& keys, size_t wanted, Ahead ahead) {
+    if (has_guess_) {
+      Collect(keys, guess_, ahead);
+      if (HWY_LIKELY(reached_ >= wanted && reached_ <= 4 * wanted)) {
+        bound_ = guess_;
+        return largest_;
       }
-      hn::Store(maximum, kI32, maxima_ + maxima_count_);
-      maxima_count_ += kLanes;
-      smallest = hn::Min(smallest, maximum);
-      largest = hn::Max(largest, maximum);
     }
-    smallest_ = hn::GetLane(hn::MinOfLanes(kI32, smallest));
-    largest_ = hn::GetLane(hn::MaxOfLanes(kI32, largest));
+    FindMaxima(keys, wanted, has_guess_ ? Ahead() : ahead);
+    const KeyBound bound = RaiseBound(maxima_, maxima_count_, wanted, wanted + wanted / 2,
+                                      {smallest_, int64_t{largest_} + 1, maxima_count_});
+    bound_ = static_cast<int32_t>(bound.key);
+    Collect(keys, bound_, {});
     return largest_;
   }
 
   // Writes the indices of the `wanted` keys, in ascending order.
-  HWY_INLINE void Select(const Keys& keys, size_t wanted, uint16_t* index) {
-    const int64_t above = int64_t{largest_} + 1;
-    KeyBound bound = RaiseBound(maxima_, maxima_count_, wanted, wanted + wanted / 4,
-                                {smallest_, above, maxima_count_});
-    const size_t candidates = Collect(keys, static_cast<int32_t>(bound.key));
-    bound = RaiseBound(key_, candidates, wanted, wanted, {bound.key, above, reached_});
+  HWY_INLINE void Select(const Keys& keys, size_t wanted, Ahead ahead, uint16_t* index) {
+    for (size_t i = 0; i < reached_; ++i) {
+      key_[i] = keys.word[place_[i]] & keys.used;
+      ahead.FetchLine();
+    }
+    hn::StoreU(hn::Set(kI32, kNoKey), kI32, key_ + reached_);
+    const size_t candidates = (reached_ + kLanes - 1) / kLanes * kLanes;
+    const KeyBound bound =
+        RaiseBound(key_, candidates, wanted, wanted, {bound_, int64_t{largest_} + 1, reached_});
     const auto threshold = static_cast<int32_t>(bound.key);
+    Guess(bound.key, wanted);
     // Keys equal to the threshold fill up what larger ones leave.
     size_t equal = wanted;
     if (bound.reached != wanted) {
@@ -129,25 +147,68 @@ class SparseSelector {
   }
 
  private:
-  // Copies the keys that reach the bound, with their places, and fills the last vector. Returns how
-  // many keys this makes in whole vectors.
-  HWY_INLINE size_t Collect(const Keys& keys, int32_t bound) {
-    const VI32 least = hn::Set(kI32, bound);
-    size_t count = 0;
-    for (size_t i = 0; i < keys.count; i += kLanes) {
-      const VI32 key = keys.At(i);
-      const auto reaches = Reaches(key, least);
-      if (hn::AllFalse(kI32, reaches)) continue;
-      const VI32 place = hn::Iota(kI32, static_cast<int32_t>(i));
-      hn::StoreU(hn::Compress(key, reaches), kI32, key_ + count);
-      hn::StoreU(hn::Compress(place, reaches), kI32, place_ + count);
-      count += hn::CountTrue(kI32, reaches);
+  // Expects about half as many keys again as are wanted to reach the next bound, whatever their
+  // distribution: with error feedback many keys come close to the threshold.
+  HWY_INLINE void Guess(int64_t threshold, size_t wanted) {
+    constexpr int64_t kMostSlack = int64_t{1} << 30;
+    if (reached_ > 2 * wanted) {
+      slack_ = slack_ / 2 + 1;
+    } else if (reached_ < wanted + wanted / 4) {
+      slack_ = std::min(2 * slack_, kMostSlack);
     }
-    reached_ = count;
-    hn::StoreU(hn::Set(kI32, kNoKey), kI32, key_ + count);
-    return (count + kLanes - 1) / kLanes * kLanes;
+    guess_ = static_cast<int32_t>(std::max<int64_t>(threshold - slack_, kNoKey));
+    has_guess_ = true;
   }
 
+  HWY_INLINE void FindMaxima(const Keys& keys, size_t wanted, Ahead ahead) {
+    // Groups of one element in each of several vectors. Three times as many groups as keys are
+    // wanted keep the bound tight; 16 elements each keep the search short.
+    size_t vectors = 16;
+    while (vectors > 1 && keys.count / vectors < 3 * wanted) vectors /= 2;
+    maxima_count_ = 0;
+    VI32 smallest = hn::Set(kI32, std::numeric_limits<int32_t>::max());
+    VI32 largest = hn::Set(kI32, kNoKey);
+    for (size_t i = 0; i < keys.count;) {
+      const size_t end = std::min(keys.count, i + vectors * kLanes);
+      VI32 maximum = hn::Set(kI32, kNoKey);
+      for (; i < end; i += kLanes) {
+        ahead.FetchLine();
+        maximum = hn::Max(maximum, keys.At(i));
+      }
+      hn::Store(maximum, kI32, maxima_ + maxima_count_);
+      maxima_count_ += kLanes;
+      smallest = hn::Min(smallest, maximum);
+      largest = hn::Max(largest, maximum);
+    }
+    smallest_ = hn::GetLane(hn::MinOfLanes(kI32, smallest));
+    largest_ = hn::GetLane(hn::MaxOfLanes(kI32, largest));
+  }
+
+  // Notes the places of the keys that reach the bound, and the largest key.
+  HWY_INLINE void Collect(const Keys& keys, int32_t bound, Ahead ahead) {
+    const VI32 least = hn::Set(kI32, bound);
+    VI32 largest = hn::Set(kI32, kNoKey);
+    VI32 place = hn::Iota(kI32, 0);
+    size_t count = 0;
+    for (size_t i = 0; i < keys.count; i += kLanes) {
+      ahead.FetchLine();
+      // Without a branch: a good part of the vectors have such a key, and it cannot be predicted
+      // which.
+      const VI32 key = keys.At(i);
+      const auto reaches = Reaches(key, least);
+      largest = hn::Max(largest, key);
+      hn::StoreU(hn::Compress(place, reaches), kI32, place_ + count);
+      count += hn::CountTrue(kI32, reaches);
+      place = hn::Add(place, hn::Set(kI32, static_cast<int32_t>(kLanes)));
+    }
+    reached_ = count;
+    largest_ = hn::GetLane(hn::MaxOfLanes(kI32, largest));
+  }
+
+  bool has_guess_ = false;
+  int32_t guess_ = 0;
+  int64_t slack_ = 1 << 20;  // between a threshold and the next guess
+  int32_t bound_ = 0;        // that reached_ keys reach
   size_t maxima_count_ = 0;
   size_t reached_ = 0;  // keys collected
   int32_t smallest_ = 0;

@@ -9,6 +9,7 @@
 #define ONEBIT_KERNELS_CPU_SPARSE_VALUES_INL_H_
 #endif
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -87,11 +88,9 @@ class SparsePacketWriter {
     ClearPadding(format.IndexOffset(count) + format.IndexBytes(count), format.ValueOffset(count));
   }
 
-  // Writes a block, and replaces its values by those that receivers decode. `takes_part` tells by
-  // the position among the selected elements; `participants` is how many do.
-  template <class TakesPart>
-  HWY_INLINE void Write(bool is_finite, size_t participants, const TakesPart& takes_part,
-                        SelectedValues& selected) {
+  // Writes a block, and replaces its values by those that receivers decode. Values of elements
+  // that take no part are 0; `participants` is how many do.
+  HWY_INLINE void Write(bool is_finite, size_t participants, SelectedValues& selected) {
     if (!format_.codec.is_random) WriteIndices(selected);
     if (format_.codec.values == SparseValues::kF32) {
       if (!is_finite) Fill(selected);
@@ -106,14 +105,8 @@ class SparsePacketWriter {
     }
     memcpy(magnitudes_, &magnitudes, kSparseMagnitudeBytes);
     magnitudes_ += kSparseMagnitudeBytes;
-    const CodeValues value_of(magnitudes.high, magnitudes.low);
-    for (size_t j = 0; j < selected.count; ++j) {
-      const unsigned code = is_finite && takes_part(j)
-                                ? reference::CodeOf(selected.value[j], magnitudes.threshold)
-                                : 0;
-      codes_.Write(code, 2);
-      selected.value[j] = value_of.value[code];
-    }
+    if (HWY_UNLIKELY(!is_finite)) std::fill_n(selected.value, selected.count, 0.0f);
+    WriteCodes(magnitudes, selected);
   }
 
   void Finish() {
@@ -133,6 +126,32 @@ class SparsePacketWriter {
                      2 * kSparseIndexBits);
     }
     if (j != selected.count) indices_.Write(selected.index[j], kSparseIndexBits);
+  }
+
+  HWY_INLINE void WriteCodes(const TwoMagnitudes& magnitudes, SelectedValues& selected) {
+    const VF high = hn::Set(kF32, reference::FloatOfBf16(magnitudes.high));
+    const VF low = hn::Set(kF32, reference::FloatOfBf16(magnitudes.low));
+    const VF threshold = hn::Set(kF32, magnitudes.threshold);
+    for (size_t j = 0; j < selected.count; j += kLanes) {
+      const VF value = hn::Load(kF32, selected.value + j);
+      const MF is_high = hn::Gt(hn::Abs(value), threshold);
+      const MF is_negative = hn::Lt(value, hn::Zero(kF32));
+      const VF sent = hn::IfThenElse(is_high, high, low);
+      hn::Store(hn::IfThenElse(is_negative, hn::Neg(sent), sent), kF32, selected.value + j);
+      const size_t count = HWY_MIN(kLanes, selected.count - j);
+      const uint32_t codes = Spread(BitsOf(is_high)) | Spread(BitsOf(is_negative)) << 1;
+      codes_.Write(codes & static_cast<uint32_t>((uint64_t{1} << 2 * count) - 1),
+                   static_cast<unsigned>(2 * count));
+    }
+  }
+
+  // Moves bit i to bit 2 i, of up to 16 bits.
+  static HWY_INLINE uint32_t Spread(uint64_t bits) {
+    auto word = static_cast<uint32_t>(bits);
+    word = (word | word << 8) & 0x00FF00FF;
+    word = (word | word << 4) & 0x0F0F0F0F;
+    word = (word | word << 2) & 0x33333333;
+    return (word | word << 1) & 0x55555555;
   }
 
   static void Fill(SelectedValues& selected) {
@@ -155,7 +174,7 @@ inline bool AddBlock(const uint8_t* packet, SparseFormat format, size_t count, s
   const size_t first = block * format.codec.k;  // among all elements sent
   const uint8_t* const indices = packet + format.IndexOffset(count);
   const uint8_t* const codes = packet + format.ValueOffset(count);
-  const auto index_of = [&](size_t j) {
+  const auto index_of = [&](size_t j) HWY_ATTR {
     return drawn != nullptr ? drawn[j] : reference::IndexAt(indices, first + j);
   };
   if (format.codec.values == SparseValues::kF32) {
@@ -171,7 +190,24 @@ inline bool AddBlock(const uint8_t* packet, SparseFormat format, size_t count, s
   uint16_t magnitudes[2];
   memcpy(magnitudes, packet + block * kSparseMagnitudeBytes, kSparseMagnitudeBytes);
   const CodeValues value_of(magnitudes[0], magnitudes[1]);
-  for (size_t j = 0; j < selected; ++j) {
+  size_t j = 0;
+  if (drawn == nullptr && first % 4 == 0) {
+    // Four indices have six bytes, and four codes one.
+    const uint8_t* from = indices + first / 2 * 3;
+    const uint8_t* code = codes + first / 4;
+    for (; j + 4 <= selected; j += 4, from += 6, ++code) {
+      uint32_t lower;
+      uint16_t upper;
+      memcpy(&lower, from, sizeof(lower));
+      memcpy(&upper, from + sizeof(lower), sizeof(upper));
+      const uint64_t word = lower | uint64_t{upper} << 32;
+      y[word & 0xFFF] += value_of.value[*code & 3];
+      y[word >> 12 & 0xFFF] += value_of.value[*code >> 2 & 3];
+      y[word >> 24 & 0xFFF] += value_of.value[*code >> 4 & 3];
+      y[word >> 36] += value_of.value[*code >> 6];
+    }
+  }
+  for (; j < selected; ++j) {
     y[index_of(j)] += value_of.value[reference::SparseCodeAt(codes, first + j)];
   }
   return value_of.value[0] == value_of.value[0];

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "kernels/reference/float_formats.h"
@@ -87,23 +88,22 @@ class BitWriter {
  public:
   explicit BitWriter(uint8_t* out) : out_(out) {}
 
-  void Write(unsigned number, unsigned bits) {
+  // At most 32 bits.
+  void Write(uint32_t number, unsigned bits) {
     word_ |= uint64_t{number} << used_;
     used_ += bits;
-    while (used_ >= 8) WriteByte();
+    if (used_ < 32) return;
+    std::memcpy(out_, &word_, sizeof(uint32_t));
+    out_ += sizeof(uint32_t);
+    word_ >>= 32;
+    used_ -= 32;
   }
-  // Writes the last byte, whose unused bits are 0.
+  // Writes the last bytes, whose unused bits are 0.
   void Finish() {
-    if (used_ != 0) *out_ = static_cast<uint8_t>(word_);
+    if (used_ != 0) std::memcpy(out_, &word_, (used_ + 7) / 8);
   }
 
  private:
-  void WriteByte() {
-    *out_++ = static_cast<uint8_t>(word_);
-    word_ >>= 8;
-    used_ -= 8;
-  }
-
   uint8_t* out_;
   uint64_t word_ = 0;
   unsigned used_ = 0;
