@@ -38,7 +38,8 @@ extern "C" {
  *
  * For a reduce-scatter the global state holds the mean of the worker residuals, for an all-gather
  * the estimates that all ranks share. Both load where the parts of all ranks together have as many
- * elements. The residuals of an all-to-all belong to pairs of ranks and have no global state.
+ * elements. The residuals of an all-to-all, and what a send and its receive hold,
+ * belong to pairs of ranks and have no global state.
  *
  * src/compressor/STATE.md describes the bytes. They do not name the tensor: the caller must know
  * which state belongs to which.
@@ -53,7 +54,8 @@ extern "C" {
  * @return onebitInvalidArgument  also: *bytes is too small, and receives what is needed. Nothing
  *                                was sent.
  * @return onebitInvalidUsage     also: the mean of the residuals is not finite; the communicator is
- *                                in use by another thread; or onebitStateGlobal of an all-to-all.
+ *                                in use by another thread; or onebitStateGlobal of an all-to-all or
+ *                                of sends and receives with onebitModeEf.
  * @return onebitDetached         onebitStateGlobal: the communicator was destroyed.
  * @return onebitMismatch         onebitStateGlobal: the ranks' compressors differ, or have
  *                                committed or reset different calls; the text shows both sides. The
