@@ -38,7 +38,8 @@ extern "C" {
  *
  * For a reduce-scatter the global state holds the mean of the worker residuals, for an all-gather
  * the estimates that all ranks share. Both load where the parts of all ranks together have as many
- * elements. The residuals of an all-to-all belong to pairs of ranks and have no global state.
+ * elements. The residuals of an all-to-all, and what a send and its receive hold,
+ * belong to pairs of ranks and have no global state.
  *
  * src/compressor/STATE.md describes the bytes. They do not name the tensor: the caller must know
  * which state belongs to which.
@@ -53,7 +54,8 @@ extern "C" {
  * @return onebitInvalidArgument  also: *bytes is too small, and receives what is needed. Nothing
  *                                was sent.
  * @return onebitInvalidUsage     also: the mean of the residuals is not finite; the communicator is
- *                                in use by another thread; or onebitStateGlobal of an all-to-all.
+ *                                in use by another thread; or onebitStateGlobal of an all-to-all or
+ *                                of sends and receives with onebitModeEf.
  * @return onebitDetached         onebitStateGlobal: the communicator was destroyed.
  * @return onebitMismatch         onebitStateGlobal: the ranks' compressors differ, or have
  *                                committed or reset different calls; the text shows both sides. The
@@ -113,18 +115,19 @@ ONEBIT_API onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, 
  *
  * Collective over the compressor's communicator, as a call of its collective is. It sends 4 bytes
  * per element as a dense call does, and a few small messages, and takes memory for both buffers in
- * fp32 while it runs. A value that is not finite makes the whole output NaN on every rank and
+ * fp32 while it runs. On memory of a CUDA device it blocks until it has ended: it waits for the
+ * work before it on `stream`, and works on copies in host memory; it cannot be captured. A value that is not finite makes the whole output NaN on every rank and
  * changes no residual (if transactional; otherwise they are reset), as in every call of a
  * compressor. With one rank the result is the input.
  *
- * @param compressor With onebitModeEf and onebitMemoryHost.
+ * @param compressor With onebitModeEf.
  * @param sendbuff   As in the compressor's calls.
  * @param recvbuff   As in the compressor's calls.
  * @param op         onebitSum or onebitAvg; ignored by onebitCollectiveAllGather and AllToAll.
- * @param stream     NULL: blocks. Otherwise a stream of onebitStreamCreate.
+ * @param stream     As for onebitAllReduce.
  * @return onebitInvalidArgument  also: the buffers overlap in part or are not aligned.
  * @return onebitInvalidUsage     also: the compressor has no error feedback, is for sends and
- * receives or for memory of a CUDA device, serves a sync, or was used with another op; or the thread is between
+ * receives, serves a sync, or was used with another op; the stream is being captured; or the thread is between
  * onebitGroupStart and onebitGroupEnd.
  * @return onebitMismatch         the ranks' compressors differ, or have committed or reset
  * different calls; the text shows both sides.

@@ -203,7 +203,7 @@ Status CheckCollective(const onebitCompressorConfig_t& config, Collective collec
                   "onebitFloat32 for an all-gather, whose output is what the residual holds");
   }
   if (collective == Collective::kSendRecv && mode == onebitModeEf &&
-      residual_type != onebitFloat32) {
+      residual_type == onebitBfloat16) {
     return Refuse("residualType", residual_type,
                   "onebitFloat32 for a receive, whose output is what the residual holds");
   }

@@ -33,7 +33,8 @@ class PrimeCall {
   PrimeCall(Comm& comm, Engine& engine, const PrimeRequest& request, PlannedCompressor& planned)
       : comm_(comm), engine_(engine), request_(request), planned_(planned) {}
 
-  Status Run() {
+  Status Run(const Status& obstacle) {
+    if (!obstacle.ok()) return AgreeOnCompressor(comm_, kWhat, obstacle, {});
     AgreedValues values = ConfigurationOf(state());
     const AgreedValues progress = AgreedValuesOf(planned_);
     values.insert(values.end(), progress.begin(), progress.end());
@@ -222,10 +223,10 @@ class PrimeCall {
 
 }  // namespace
 
-Status Prime(Comm& comm, Engine& engine, const PrimeRequest& request,
-             PlannedCompressor* compressor) {
+Status Prime(Comm& comm, Engine& engine, const PrimeRequest& request, PlannedCompressor* compressor,
+             const Status& obstacle) {
   try {
-    return PrimeCall(comm, engine, request, *compressor).Run();
+    return PrimeCall(comm, engine, request, *compressor).Run(obstacle);
   } catch (const std::bad_alloc&) {
     return comm.FailWithoutMemory();  // the others may be waiting already
   }

@@ -16,9 +16,10 @@ struct PrimeRequest {
 };
 
 // Collective on `comm`, whose engine is `engine`; the calling thread has entered it. The compressor
-// has error feedback and host memory. After an error the residuals are as they were; if another
-// rank committed the call, a rebind can roll this one forward.
-Status Prime(Comm& comm, Engine& engine, const PrimeRequest& request,
-             PlannedCompressor* compressor);
+// has error feedback, and its residuals and the buffers are in host memory. `obstacle`: why this
+// rank cannot take part, which the others learn. After an error the residuals are as they were; if
+// another rank committed the call, a rebind can roll this one forward.
+Status Prime(Comm& comm, Engine& engine, const PrimeRequest& request, PlannedCompressor* compressor,
+             const Status& obstacle = {});
 
 }  // namespace onebit

@@ -3,6 +3,7 @@
 // Sends and receives on device memory over a host transport that do not match, or whose peer never
 // comes.
 #include <chrono>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -124,6 +125,55 @@ TEST(DevicePairTest, APeerThatNeverComesIsNamed) {
       stream.Synchronize();
     });
   }
+}
+
+// Two pairs have the same ages; the receiver of one gets what the other has received.
+TEST(DevicePairTest, DifferentEstimatesAreFoundByTheirChecksum) {
+  CommGroup group(2);
+  group.Run([&](int rank) {
+    UseCudaDevice(rank);
+    const onebitComm_t comm = group.comm(rank);
+    const CudaStream stream;
+    CudaBuffer buffer(kCount * sizeof(float));
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.collective = onebitCollectiveSendRecv;
+    config.memory = onebitMemoryDevice;
+    const UniqueCompressor first = NewCompressor(comm, kCount, onebitFloat32, config);
+    const UniqueCompressor second = NewCompressor(comm, kCount, onebitFloat32, config);
+    const auto call = [&](const UniqueCompressor& compressor, float value) {
+      if (rank == 0) {
+        const std::vector<float> values(kCount, value);
+        const auto bytes = std::as_bytes(std::span(values));
+        buffer.Write(bytes);
+        return onebitSend(buffer.data(), kCount, onebitFloat32, 1, compressor.get(), comm,
+                          stream.handle());
+      }
+      return onebitRecv(buffer.data(), kCount, onebitFloat32, 0, compressor.get(), comm,
+                        stream.handle());
+    };
+    ASSERT_EQ(call(first, 1), onebitSuccess) << onebitGetLastError(nullptr);
+    stream.Synchronize();
+    ASSERT_EQ(call(second, 2), onebitSuccess) << onebitGetLastError(nullptr);
+    stream.Synchronize();
+    if (rank == 1) {
+      size_t bytes = 0;
+      onebitCompressorExport(second.get(), onebitStateRank, nullptr, &bytes);
+      std::vector<std::byte> state(bytes);
+      onebitCompressorExport(second.get(), onebitStateRank, state.data(), &bytes);
+      ASSERT_EQ(onebitCompressorImport(first.get(), state.data(), bytes), onebitSuccess);
+    }
+    int made = 0;
+    while (made < 20 && call(first, 1) == onebitSuccess) {
+      stream.Synchronize();
+      ++made;
+    }
+    EXPECT_GE(made, 15);
+    const Outcome outcome = AwaitError(comm);
+    if (rank == 1) {
+      EXPECT_EQ(outcome.result, onebitMismatch);
+    }
+    EXPECT_THAT(outcome.text, HasSubstr("hold different values of what rank 0 sends"));
+  });
 }
 
 // What is enqueued behind a failure commits nothing.

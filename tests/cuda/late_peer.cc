@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "onebit/onebit.hpp"
+#include "onebit/parts.h"
 #include "tests/cuda/cuda_test_memory.h"
 #include "tests/support/deadlines.h"
 
@@ -69,6 +70,7 @@ class Rank {
         third_(NewStream(priority)),
         small_(Ones(kCount)),
         large_(Ones(kManyCount)),
+        moved_(kCount * sizeof(float)),
         spare_(4096) {
     CheckCuda(cuMemHostAlloc(&pinned_, 4096, 0), "cuMemHostAlloc");
     onebitComm_t comm = nullptr;
@@ -112,6 +114,8 @@ class Rank {
     Check(onebitAllReduce(small_.data(), small_.data(), kCount, onebitFloat32, onebitAvg,
                           compressors_[1].get(), comm, first_));
     Check(onebitBroadcast(large_.data(), large_.data(), 1000, onebitFloat32, 0, comm, first_));
+    Check(onebitSend(small_.data(), kCount, onebitFloat32, 1 - rank(), nullptr, comm, first_));
+    Check(onebitRecv(moved_.data(), kCount, onebitFloat32, 1 - rank(), nullptr, comm, first_));
     Check(onebitGroupEnd());
   }
 
@@ -139,6 +143,7 @@ class Rank {
     Expect(error() == onebitSuccess, "the communicator has failed");
     Expect(small_.Read() == Ones(kCount), "a compressed result is wrong");
     Expect(large_.Read() == Ones(kManyCount), "a dense result is wrong");
+    Expect(moved_.Read() == Ones(kCount), "what was received is wrong");
   }
 
  private:
@@ -153,6 +158,7 @@ class Rank {
   const CUstream third_;
   const CudaBuffer small_;
   const CudaBuffer large_;
+  const CudaBuffer moved_;
   Spare spare_;
   void* pinned_ = nullptr;
   CUmodule module_ = nullptr;

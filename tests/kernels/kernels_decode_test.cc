@@ -47,6 +47,10 @@ class DecodeTest : public EachTarget {
     Bytes expected(count * BytesOf(type));
     in.held_out = expected_held.data();
     const bool is_finite = reference::AddDelta(in, block, expected.data());
+    std::vector<float> held_without(count);
+    in.held_out = held_without.data();
+    EXPECT_EQ(cpu::AddDelta(in, block, nullptr), is_finite) << "without an output";
+    EXPECT_TRUE(SameBytes(held_without.data(), expected_held.data(), count * sizeof(float)));
     in.held_out = is_in_place ? const_cast<float*>(in.held_in)
                               : held_out_.Place(std::vector<float>(count, -1), edge);
     auto* actual = output_.Place(Bytes(expected.size(), 0xEE), edge);

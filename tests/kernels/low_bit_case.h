@@ -187,11 +187,19 @@ class LowBitRunner {
     in.held_out =
         is_in_place ? const_cast<float*>(in.held_in)
                     : reinterpret_cast<float*>(residual_out_.Place(Bytes(held.size(), 0xEE), edge));
+    // The same without an output, whose memory must not matter.
+    LowBitDeltaInput alone = in;
+    Bytes held_alone(held.size());
+    alone.held_out = reinterpret_cast<float*>(held_alone.data());
+    const LowBitResult result_alone = kernels.add_delta(alone, c.format, nullptr);
     LowBitOutcome outcome = Decode(
         c.count, type, edge, [&](void* output) { return kernels.add_delta(in, c.format, output); });
     const auto* bytes = reinterpret_cast<const uint8_t*>(in.held_out);
     outcome.residual.assign(bytes, bytes + held.size());
     MakeNansEqual(DataType::kF32, &outcome.residual);
+    MakeNansEqual(DataType::kF32, &held_alone);
+    EXPECT_EQ(held_alone, outcome.residual) << "without an output";
+    EXPECT_EQ(result_alone.is_finite, outcome.result.is_finite) << "without an output";
     return outcome;
   }
 

@@ -7,7 +7,7 @@ endif()
 set(stand_ins $<TARGET_FILE:onebit_cuda_stand_in> $<TARGET_FILE:onebit_nccl_stand_in>)
 set(cuda_tests "")
 if(TARGET onebit_transport_nccl)
-  foreach(tool all_reduce_perf alltoall_perf all_gather_perf reduce_scatter_perf)
+  foreach(tool all_reduce_perf alltoall_perf all_gather_perf reduce_scatter_perf sendrecv_perf)
     add_test(NAME perf.cuda_${tool}
       COMMAND ${python} ${CMAKE_CURRENT_SOURCE_DIR}/cuda_sweep_test.py $<TARGET_FILE:${tool}>
         ${stand_ins})

@@ -17,6 +17,8 @@ import sys
 import tempfile
 
 DEVICES = 3
+# Tools whose calls cannot be made in place, and are none of NCCL's collectives.
+OUT_OF_PLACE = ("alltoall_perf", "sendrecv_perf")
 
 
 class Tool:
@@ -62,13 +64,13 @@ def check(tool: Tool, report: dict, transport: str, mode: str) -> None:
         assert row["device"] == "cuda" and row["transport"] == transport, row
         assert row["mode"] == mode and row["out_of_place"]["nwrong"] == 0, row
         assert row["out_of_place"]["time"] > 0, row
-        if tool.name == "alltoall_perf":
+        if tool.name in OUT_OF_PLACE:
             assert row["in_place"]["nwrong"] is None, row
         else:
             assert row["in_place"]["nwrong"] == 0 and row["in_place"]["time"] > 0, row
         assert row["wire_bytes"] == row["wire_bytes_bound"], row
         # NCCL makes dense calls itself unless it has no such collective, and counts no bytes.
-        is_native = transport == "nccl" and mode == "dense" and tool.name != "alltoall_perf"
+        is_native = transport == "nccl" and mode == "dense" and tool.name not in OUT_OF_PLACE
         assert (row["wire_bytes"] is None) == (is_native and not tool.is_exact), row
 
 
