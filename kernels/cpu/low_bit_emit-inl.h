@@ -80,7 +80,8 @@ class ChunkEmitter {
     }
 #endif
     if (i != chunk_.count) EmitRest(i);
-    return largest_.IsFinite();
+    return kResidual == Residual::kNone || chunk_.value_type != DataType::kF16 ||
+           largest_.IsFinite();
   }
 
  private:

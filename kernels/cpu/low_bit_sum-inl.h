@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
@@ -30,6 +31,8 @@ namespace onebit::kernels::cpu::HWY_NAMESPACE {
 inline constexpr size_t kMaxSumCount = 1024;
 // Ranks whose scales stay in registers; partial sums of other ranks stay in the first-level cache.
 inline constexpr size_t kMaxRanksAtOnce = 8;
+// Additions of a vector wait for each other, so several vectors are added at the same time.
+inline constexpr size_t kVectorsAtOnce = 2;
 // Vectors of codes may reach beyond the last code by this much.
 inline constexpr size_t kCodePadding = 16;
 
@@ -52,11 +55,28 @@ HWY_INLINE float FloatOfBits(uint16_t bf16) {
   return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16);
 }
 
-// The address may be beyond the codes.
-HWY_INLINE void FetchCodesAhead(const uint8_t* codes) {
+// Fetches ahead of a byte of the codes, once per line as the byte advances by kStep. The address
+// may be beyond the codes.
+template <size_t kStep>
+HWY_INLINE void FetchCodesAhead(const uint8_t* codes, size_t byte) {
   constexpr size_t kAheadBytes = 1024;
-  const uintptr_t ahead = reinterpret_cast<uintptr_t>(codes) + kAheadBytes;
+  if (kStep < kLineBytes && byte % kLineBytes != 0) return;
+  const uintptr_t ahead = reinterpret_cast<uintptr_t>(codes) + byte + kAheadBytes;
   hwy::Prefetch(reinterpret_cast<const char*>(ahead));
+}
+
+template <class RankDecoder>
+concept AddsInFewerOperations = requires(RankDecoder decoder, VF sum, const uint8_t* codes) {
+  decoder.AddTo(sum, codes, 0);
+};
+
+template <class RankDecoder>
+HWY_INLINE VF AddValues(const RankDecoder& decoder, VF sum, const uint8_t* codes, size_t i) {
+  if constexpr (AddsInFewerOperations<RankDecoder>) {
+    return decoder.AddTo(sum, codes, i);
+  } else {
+    return hn::Add(sum, decoder.At(codes, i));
+  }
 }
 
 // Adds whole vectors, the last of which may reach beyond the elements. Partial sums are in the
@@ -83,29 +103,48 @@ HWY_NOINLINE void AddLowBitRanks(const RanksAtOnce& ranks, const float* partial,
       decoder[k] = RankDecoder(FloatOfBits(packet[k].scales[index]), minimum);
       codes[k] = packet[k].codes + begin * CodeBits(kCodec) / 8;
     }
-    for (size_t i = 0; i < block_count; i += kLanes) {
-      const size_t byte = i * CodeBits(kCodec) / 8;
-      if (byte % kLineBytes == 0) {
-        HWY_UNROLL(8)
-        for (size_t k = 0; k < kRanks; ++k) FetchCodesAhead(codes[k] + byte);
-      }
-      VF sum = decoder[0].At(codes[0], i);
-      if constexpr (!kIsFirst) sum = hn::Add(hn::LoadU(kF32, partial + begin + i), sum);
+    // Elements i, i + 1, ...
+    const auto add_vectors = [&]<size_t kVectors>(
+                                 size_t i, std::integral_constant<size_t, kVectors>) HWY_ATTR {
+      VF sum[kVectors];
       HWY_UNROLL(8)
-      for (size_t k = 1; k < kRanks; ++k) sum = hn::Add(sum, decoder[k].At(codes[k], i));
-      if (end.step == SumEnd::kPartial) {
-        hn::StoreU(sum, kF32, to + begin + i);
-        continue;
+      for (size_t k = 0; k < kRanks; ++k) {
+        FetchCodesAhead<kVectors * kLanes * CodeBits(kCodec) / 8>(codes[k],
+                                                                  i * CodeBits(kCodec) / 8);
+        HWY_UNROLL(4)
+        for (size_t v = 0; v < kVectors; ++v) {
+          const size_t at = i + v * kLanes;
+          if (k != 0) {
+            sum[v] = AddValues(decoder[k], sum[v], codes[k], at);
+          } else {
+            sum[v] = decoder[0].At(codes[0], at);
+            if constexpr (!kIsFirst)
+              sum[v] = hn::Add(hn::LoadU(kF32, partial + begin + at), sum[v]);
+          }
+        }
       }
-      sum = RankDecoder::Restore(sum);
-      if (end.step == SumEnd::kMultiply) sum = hn::Mul(sum, factor);
-      if (end.step == SumEnd::kDivide) sum = hn::Div(sum, factor);
-      if (end.is_streamed) {
-        StoreF32As<DataType::kF32, true>(sum, to, begin + i);
-      } else {
-        hn::StoreU(sum, kF32, to + begin + i);
+      HWY_UNROLL(4)
+      for (size_t v = 0; v < kVectors; ++v) {
+        const size_t at = begin + i + v * kLanes;
+        if (end.step == SumEnd::kPartial) {
+          hn::StoreU(sum[v], kF32, to + at);
+          continue;
+        }
+        sum[v] = RankDecoder::Restore(sum[v]);
+        if (end.step == SumEnd::kMultiply) sum[v] = hn::Mul(sum[v], factor);
+        if (end.step == SumEnd::kDivide) sum[v] = hn::Div(sum[v], factor);
+        if (end.is_streamed) {
+          StoreF32As<DataType::kF32, true>(sum[v], to, at);
+        } else {
+          hn::StoreU(sum[v], kF32, to + at);
+        }
       }
+    };
+    size_t i = 0;
+    for (; i + kVectorsAtOnce * kLanes <= block_count; i += kVectorsAtOnce * kLanes) {
+      add_vectors(i, std::integral_constant<size_t, kVectorsAtOnce>());
     }
+    for (; i < block_count; i += kLanes) add_vectors(i, std::integral_constant<size_t, 1>());
   }
 }
 
@@ -147,6 +186,18 @@ HWY_INLINE size_t CountOfPart(const LowBitPackets& in, size_t begin) {
   return HWY_MIN(kMaxSumCount / in.block * in.block, in.count - begin);
 }
 
+// True if no value in blocks [begin, end) overflows.
+HWY_INLINE bool AreValuesFinite(const LowBitPackets& in, size_t begin, size_t end) {
+  constexpr unsigned k2To119 = (127 + 119) << 7;
+  unsigned largest = 0;
+  for (size_t rank = 0; rank < in.ranks; ++rank) {
+    for (size_t k = begin; k < end; ++k) {
+      largest = HWY_MAX(largest, in.packets[rank].scales[k] & 0x7FFFu);
+    }
+  }
+  return largest < k2To119;
+}
+
 // Computes y without its residual for elements [begin, begin + count) of a piece, a part as above.
 // `to` is written in whole vectors.
 template <LowBitCodec kCodec>
@@ -162,11 +213,14 @@ HWY_NOINLINE void SumLowBitPackets(const LowBitPackets& in, size_t begin, size_t
   const size_t first_block = begin / in.block;
   const bool is_copied =
       count % kLanes != 0 && first_byte + bytes + kCodePadding > CodeBytes(kCodec, in.count);
+  // A single rank is always added value by value.
+  const bool is_one_by_one = AddsInFewerOperations<Decoder<kCodec>> && in.ranks > 1 &&
+                             !AreValuesFinite(in, first_block, BlockCount(begin + count, in.block));
   RanksAtOnce ranks;
   ranks.count = count;
   ranks.block = in.block;
   for (size_t first = 0; first < in.ranks;) {
-    const size_t left = in.ranks - first;
+    const size_t left = is_one_by_one ? 1 : in.ranks - first;
     const size_t rank_count = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
     for (size_t k = 0; k < rank_count; ++k) {
       const LowBitPacketView& packet = in.packets[first + k];

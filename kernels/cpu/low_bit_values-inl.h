@@ -8,6 +8,8 @@
 //                             from a byte boundary; reads codes of a whole vector. Their lanes may
 //                             be permuted:
 //   Restore(values), Permute(values)   from that order to the natural one, and back
+//   AddTo(sum, codes, i)      optional: sum + At(codes, i) in fewer operations, if no value
+//                             overflows
 #if defined(ONEBIT_KERNELS_CPU_LOW_BIT_VALUES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_LOW_BIT_VALUES_INL_H_
 #undef ONEBIT_KERNELS_CPU_LOW_BIT_VALUES_INL_H_
@@ -176,12 +178,20 @@ class Decoder<LowBitCodec::kInt8> : public NaturalOrder {
   HWY_INLINE Decoder(float scale, float /*minimum*/) : scale_(hn::Set(kF32, scale)) {}
 
   HWY_INLINE VF At(const uint8_t* codes, size_t i) const {
-    const hn::Rebind<int8_t, DF> d8;
-    const auto code = hn::LoadU(d8, reinterpret_cast<const int8_t*>(codes) + i);
-    return hn::Mul(hn::ConvertTo(kF32, hn::PromoteTo(kI32, code)), scale_);
+    return hn::Mul(UnitsAt(codes, i), scale_);
+  }
+  // The product is exact.
+  HWY_INLINE VF AddTo(VF sum, const uint8_t* codes, size_t i) const {
+    return hn::MulAdd(UnitsAt(codes, i), scale_, sum);
   }
 
  private:
+  static HWY_INLINE VF UnitsAt(const uint8_t* codes, size_t i) {
+    const hn::Rebind<int8_t, DF> d8;
+    const auto code = hn::LoadU(d8, reinterpret_cast<const int8_t*>(codes) + i);
+    return hn::ConvertTo(kF32, hn::PromoteTo(kI32, code));
+  }
+
   VF scale_;
 };
 
@@ -193,12 +203,19 @@ class Decoder<LowBitCodec::kUint8> : public NaturalOrder {
       : scale_(hn::Set(kF32, scale)), minimum_(hn::Set(kF32, minimum)) {}
 
   HWY_INLINE VF At(const uint8_t* codes, size_t i) const {
-    const hn::Rebind<uint8_t, DF> d8;
-    const VF units = hn::ConvertTo(kF32, hn::PromoteTo(kI32, hn::LoadU(d8, codes + i)));
-    return hn::Add(hn::Mul(units, scale_), minimum_);
+    return hn::Add(hn::Mul(UnitsAt(codes, i), scale_), minimum_);
+  }
+  // The product is exact.
+  HWY_INLINE VF AddTo(VF sum, const uint8_t* codes, size_t i) const {
+    return hn::Add(sum, hn::MulAdd(UnitsAt(codes, i), scale_, minimum_));
   }
 
  private:
+  static HWY_INLINE VF UnitsAt(const uint8_t* codes, size_t i) {
+    const hn::Rebind<uint8_t, DF> d8;
+    return hn::ConvertTo(kF32, hn::PromoteTo(kI32, hn::LoadU(d8, codes + i)));
+  }
+
   VF scale_;
   VF minimum_;
 };

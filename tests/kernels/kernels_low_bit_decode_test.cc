@@ -166,6 +166,18 @@ TEST_P(LowBitDecodeTest, EqualsReferenceAtAllMagnitudes) {
 }
 
 // A block is NaN where a packet says so, and no other.
+TEST_P(LowBitDecodeTest, ValuesThatOverflowAreInfinite) {
+  // A fused multiply-add would have a finite sum of them.
+  LowBitPacketCase c =
+      RandomLowBitPackets({LowBitCodec::kInt8, 64}, 2, 64, Numbers::kOrdinary, random_);
+  for (const size_t rank : {0, 1}) {
+    c.scales[rank][0] = rank == 0 ? (127 + 121) << 7 : (127 + 126) << 7;
+    for (uint8_t& code : c.codes[rank]) code = static_cast<uint8_t>(rank == 0 ? 63 : -4);
+  }
+  const LowBitOutcome sum = ExpectSameAverage(c, DataType::kF32, true, false, Edge::kHigh);
+  EXPECT_FALSE(sum.result.is_finite);
+}
+
 TEST_P(LowBitDecodeTest, NonfiniteBlocksAreLocal) {
   constexpr size_t kCount = 500, kBlock = 60;
   for (const LowBitCodec codec : kAllLowBitCodecs) {
