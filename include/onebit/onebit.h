@@ -37,6 +37,7 @@
  *   parts.h     reduce-scatter, all-gather, all-to-all
  *   group.h     many collectives in few messages
  *   stream.h    calls that run while the caller computes
+ *   codec.h     how the elements of a compressed call travel
  *   memory.h    buffers in the memory of CUDA devices
  *   state.h     checkpoints of compressors
  *   sync.h      steps that send nothing
@@ -279,47 +280,6 @@ typedef enum {
   onebitModeEf = 1     /* error feedback: what a call loses is added to the next call's input */
 } onebitMode_t;
 
-/**
- * How the elements of a block travel: as a code of few bits each, in units of the block's scale
- * (src/codec/FORMAT.md, section 15). "dB" is the signal-to-noise ratio of one pass over gradients
- * of a small language model at the default block.
- */
-typedef enum {
-  onebitCodecSign = 0,    /* 1 bit: the sign, fp32 scales; default block 4096; 3 dB. Gradients and
-                             momentum with error feedback, where the variance is frozen (optim.h) */
-  onebitCodecFp4 = 1,     /* 4 bits (e2m1): +-0, .5, 1, 1.5, 2, 3, 4, 6; default block 128; 19 dB.
-                             Gradients with error feedback, outer gradients, weights */
-  onebitCodecInt8 = 2,    /* 8 bits: -127 to 127; default block 256; 42 dB. Anything */
-  onebitCodecUint8mm = 3, /* 8 bits: 0 to 255 from the smallest to the largest element; default
-                             block 256; 43 dB. One-sided activations (ReLU, GELU), where it gains
-                             6 dB over onebitCodecInt8 */
-  onebitCodecInt2 = 4,    /* 2 bits: +-.5, +-1.5; default block 4096; 8 dB. Gradients with error
-                             feedback; never activations */
-  onebitCodecInt8Stochastic = 5, /* onebitCodecInt8 rounded up or down at random, so that the mean is
-                                    exact: unbiased; onebitModePlain only; 39 dB */
-  /* Sparse codecs send `k` elements of each block and nothing of the others (FORMAT.md, section
-     18): 14 bits for each that is sent. AllReduce, and with onebitModePlain ReduceScatter and
-     AllGather, of onebitMemoryHost; default block 4096. */
-  onebitCodecTopk = 6, /* the elements of largest magnitude. Outer gradients and rarely changing
-                          tensors with error feedback, where every element is sent often enough:
-                          below 3 for (number of calls) * k / block, some hardly ever are */
-  onebitCodecRandk = 7 /* elements drawn at random, the same ones on every rank; with onebitModePlain
-                          times block / k, which makes the result unbiased with
-                          onebitValuesFloat32. 2 bits, or 32, for each that is sent */
-} onebitCodec_t;
-
-/** How sparse codecs send an element's value. */
-typedef enum {
-  onebitValuesTwoMagnitudes = 0, /* 2 bits: the sign, and one of two magnitudes of the block */
-  onebitValuesFloat32 = 1        /* as it is; truly sparse tensors */
-} onebitSparseValues_t;
-
-/** Scale of a block z of N elements. */
-typedef enum {
-  onebitScaleL2 = 0, /* ||z||_2 / sqrt(N): 1-bit Adam (Tang et al. 2021, section 3), DeepSpeed */
-  onebitScaleL1 = 1  /* ||z||_1 / N: EF-SignSGD (Karimireddy et al. 2019), 0/1 Adam (optim.h) */
-} onebitScaleRule_t;
-
 /** The collective that a compressor serves. Its `count` is the one that this collective takes. */
 typedef enum {
   onebitCollectiveAllReduce = 0,
@@ -380,16 +340,16 @@ typedef struct {
                      the tensorId, the number of calls and the element; default 0. Equal on all
                      ranks */
   /* The other members are for onebitCodecTopk and onebitCodecRandk only. */
-  int32_t k;      /* elements sent of each block (of a shorter last one its share, rounded up), from 1
-                     to block / 2, with onebitCodecTopk below block / 12; default block / 64. The
-                     block is a multiple of 64 from 320 to 4096 */
+  int32_t k; /* elements sent of each block (of a shorter last one its share, rounded up), from 1
+                to block / 2, with onebitCodecTopk below block / 12; default block / 64. The
+                block is a multiple of 64 from 320 to 4096 */
   int32_t values; /* onebitSparseValues_t; default onebitValuesTwoMagnitudes */
-  int32_t hops;   /* AllReduce only. 1: every rank sends its packet to all others, which sum them; no
-                     server residual. 2: packets of a chunk go to one rank, which compresses their
-                     sum again. Default 1 for up to 8 ranks, otherwise 2; a rebind keeps it */
-  float efDecay;  /* onebitModeEf: what the worker residual counts for in the next call, from 0 to 1.
-                     Below 1 a part of what is not sent is forgotten, and results do not add up to
-                     the inputs. Default (negative): 1 */
+  int32_t hops;  /* AllReduce only. 1: every rank sends its packet to all others, which sum them; no
+                    server residual. 2: packets of a chunk go to one rank, which compresses their
+                    sum again. Default 1 for up to 8 ranks, otherwise 2; a rebind keeps it */
+  float efDecay; /* onebitModeEf: what the worker residual counts for in the next call, from 0 to 1.
+                    Below 1 a part of what is not sent is forgotten, and results do not add up to
+                    the inputs. Default (negative): 1 */
 } onebitCompressorConfig_t;
 
 #define ONEBIT_COMPRESSOR_CONFIG_INIT                                                             \
@@ -814,6 +774,7 @@ typedef enum {
 } /* extern "C" */
 #endif
 
+#include "onebit/codec.h"
 #include "onebit/group.h"
 #include "onebit/memory.h"
 #include "onebit/optim.h"
