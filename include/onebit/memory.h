@@ -85,6 +85,7 @@
  *   Their steps wait on the host for what ranks agree on, so they cannot be captured.
  *   onebitCompressorPrime blocks for the same reason.
  * - One scale for a whole tensor (ONEBIT_BLOCK_TENSOR) works for up to 256 ranks.
+ * - onebitCodecTopk and onebitCodecRandk are for host memory only.
  * - Blocks of 256, 512, 1024, 2048 and 4096 elements (the default, and the fastest) take one pass
  *   over memory where buffers are aligned; others take two.
  */

@@ -299,10 +299,10 @@ typedef enum {
                                     is exact: unbiased; onebitModePlain only; 39 dB */
   /* Sparse codecs send `k` elements of each block and nothing of the others (FORMAT.md, section
      18): 14 bits for each that is sent. AllReduce, and with onebitModePlain ReduceScatter and
-     AllGather, of onebitMemoryHost; default block 4096. */
-  onebitCodecTopk = 6, /* the elements of largest magnitude. Outer gradients and rarely changing
-                          tensors with error feedback, where every element is sent often enough:
-                          below 3 for (number of calls) * k / block, some hardly ever are */
+     AllGather, of onebitMemoryHost; default block 4096. The library cannot know how many calls
+     there will be, so it does not warn: below 3 for (number of calls) * k / block, some elements
+     are hardly ever sent, and training suffers. */
+  onebitCodecTopk = 6, /* the elements of largest magnitude. Outer gradients with error feedback */
   onebitCodecRandk = 7 /* elements drawn at random, the same ones on every rank; with
                           onebitModePlain times block / k, which makes the result unbiased with
                           onebitValuesFloat32. 2 bits, or 32, for each that is sent */

@@ -79,13 +79,14 @@ ONEBIT_API onebitResult_t onebitCompressorExport(onebitCompressor_t compressor,
  * ranks have loaded states of different steps.
  *
  * A onebitStateRank fits the same rank of as many ranks, with the same count, datatype, mode,
- * codec, scaleRule, block, residualType, chunkAlignment, serverResidual and number of exchanges.
+ * codec, scaleRule, block, residualType, chunkAlignment, serverResidual and number of exchanges; of
+ * a sparse codec also with the same k, values and efDecay, and of onebitCodecRandk seed.
  *
  * A onebitStateGlobal fits any number of ranks, with the same count, mode and serverResidual. The
  * datatype may differ, because residuals are in the unit of the values whatever their type; they
  * are rounded to the residual type of `compressor`. After calls with onebitSum residuals
- * are multiplied by the number of ranks then over that now (with low-bit codes those of workers),
- * so that the pending amount stays the same.
+ * are multiplied by the number of ranks then over that now (with other codecs than
+ * onebitCodecSign those of workers), so that the pending amount stays the same.
  *
  * A mask is not part of the state: set it as before.
  *

@@ -124,10 +124,13 @@ class SignReference : public CompressedReference {
   reference::AllReduceModel model_;
 };
 
-class LowBitReference : public CompressedReference {
+// Of low-bit and sparse codecs.
+template <class Model>
+class CodesReference : public CompressedReference {
  public:
-  LowBitReference(const Case& row, const CodecChoice& choice)
-      : CompressedReference(row, choice.mode == Mode::kEf), model_(LowBitConfigOf(row, choice)) {}
+  template <class Config>
+  CodesReference(const Case& row, const Config& config)
+      : CompressedReference(row, config.has_feedback), model_(config) {}
 
  private:
   void Simulate(std::span<const void* const> inputs, void* output) override {
@@ -139,17 +142,24 @@ class LowBitReference : public CompressedReference {
     return model_.worker_residual(rank);
   }
   std::vector<float> ServerResidual() const override { return model_.server_residual(); }
-  // Low-bit servers add their residual to the sum itself.
+  // These servers add their residual to the sum itself.
   double server_unit() const override { return row_.op == onebitSum ? 1.0 / row_.ranks : 1; }
 
-  reference::LowBitModel model_;
+  Model model_;
 };
 
 }  // namespace
 
 std::unique_ptr<Reference> MakeAllReduceReference(const Case& row, const Options& options) {
   if (!options.is_compressed()) return std::make_unique<DenseReference>(row);
-  if (options.is_low_bit()) return std::make_unique<LowBitReference>(row, options);
+  if (options.is_low_bit()) {
+    return std::make_unique<CodesReference<reference::LowBitModel>>(row,
+                                                                    LowBitConfigOf(row, options));
+  }
+  if (options.is_sparse()) {
+    return std::make_unique<CodesReference<reference::SparseModel>>(row,
+                                                                    SparseConfigOf(row, options));
+  }
   return std::make_unique<SignReference>(row, options);
 }
 

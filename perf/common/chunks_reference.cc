@@ -32,6 +32,7 @@ class ChunksReference : public Reference {
     config_.is_sum = row.op == onebitSum;
     config_.has_feedback = options.mode == Mode::kEf;
     if (options.is_low_bit()) low_bit_.emplace(LowBitConfigOf(row, options));
+    if (options.is_sparse()) sparse_.emplace(SparseConfigOf(row, options));
     config_.rule =
         options.scale_rule == onebitScaleL1 ? kernels::ScaleRule::kL1 : kernels::ScaleRule::kL2;
     config_.block = static_cast<size_t>(options.block);
@@ -89,6 +90,7 @@ class ChunksReference : public Reference {
   const bool is_dense_;
   reference::ChunksConfig config_;
   std::optional<reference::LowBitModel> low_bit_;  // instead of the model of signs
+  std::optional<reference::SparseModel> sparse_;   // the same
 
  private:
   std::vector<std::vector<Buffer>> expected_;  // [call][rank]
@@ -132,6 +134,7 @@ class ReduceScatterReference : public ChunksReference {
   }
   void Compress(std::span<const void* const> inputs, std::span<void* const> outputs) override {
     if (low_bit_) return low_bit_->ReduceScatter(inputs, outputs);
+    if (sparse_) return sparse_->ReduceScatter(inputs, outputs);
     model_.Run(inputs, outputs);
   }
 
@@ -218,6 +221,7 @@ class AllGatherReference : public ChunksReference {
   }
   void Compress(std::span<const void* const> inputs, std::span<void* const> outputs) override {
     if (low_bit_) return low_bit_->AllGather(inputs, outputs);
+    if (sparse_) return sparse_->AllGather(inputs, outputs);
     model_.Run(inputs, outputs[0]);
     for (size_t rank = 1; rank < ranks_ && row_.count != 0; ++rank) {
       std::memcpy(outputs[rank], outputs[0], ranks_ * chunk_bytes());

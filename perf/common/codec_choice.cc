@@ -12,11 +12,15 @@ namespace onebit::perf {
 namespace {
 
 constexpr char kPlainSigns[] = "sign";
+constexpr int32_t kShortestSparseBlock = 320;
 
 const Names<onebitCodec_t> kCodecs = {
     {"sign", onebitCodecSign}, {"fp4", onebitCodecFp4},
     {"int8", onebitCodecInt8}, {"uint8mm", onebitCodecUint8mm},
-    {"int2", onebitCodecInt2}, {"int8s", onebitCodecInt8Stochastic}};
+    {"int2", onebitCodecInt2}, {"int8s", onebitCodecInt8Stochastic},
+    {"topk", onebitCodecTopk}, {"randk", onebitCodecRandk}};
+const Names<onebitSparseValues_t> kValues = {{"two", onebitValuesTwoMagnitudes},
+                                             {"fp32", onebitValuesFloat32}};
 const Names<Mode> kModes = {{"dense", Mode::kDense},
                             {"plain", Mode::kPlain},
                             {"ef", Mode::kEf},
@@ -33,6 +37,8 @@ int32_t DefaultBlock(onebitCodec_t codec) {
       return 256;
     case onebitCodecSign:
     case onebitCodecInt2:
+    case onebitCodecTopk:
+    case onebitCodecRandk:
       break;
   }
   return 4096;
@@ -49,6 +55,8 @@ size_t CodeBits(onebitCodec_t codec) {
     case onebitCodecInt8:
     case onebitCodecUint8mm:
     case onebitCodecInt8Stochastic:
+    case onebitCodecTopk:
+    case onebitCodecRandk:
       break;
   }
   return 8;
@@ -64,12 +72,31 @@ std::string BlockProblem(const CodecChoice& choice, onebitCollective_t collectiv
     return block % 64 == 0 ? "" : "neither a multiple of 64 nor 'tensor'";
   }
   if (block == ONEBIT_BLOCK_TENSOR) return "for --codec sign";
+  if (choice.is_sparse()) {
+    const bool fits = block % 64 == 0 && block >= kShortestSparseBlock && block <= 4096;
+    return fits ? "" : fmt::format("no multiple of 64 from {} to 4096", kShortestSparseBlock);
+  }
   if (collective == onebitCollectiveAllToAllv) {
     const bool fits = block <= kLongest && block * CodeBits(choice.codec) % 8 == 0;
     return fits ? "" : fmt::format("no length up to {} whose codes fill whole bytes", kLongest);
   }
   const bool fits = block <= kLongest && block % 32 == 0;
   return fits ? "" : fmt::format("no multiple of 32 up to {}", kLongest);
+}
+
+void CheckSparse(const CLI::App& app, onebitCollective_t collective, const CodecChoice& choice) {
+  const std::string codec(choice.codec_name());
+  const bool has_parts =
+      collective == onebitCollectiveReduceScatter || collective == onebitCollectiveAllGather;
+  if (collective != onebitCollectiveAllReduce && !has_parts) {
+    throw UsageError(
+        fmt::format("--codec {} is for an allreduce, reduce-scatter or all-gather", codec));
+  }
+  if (!has_parts) return;
+  if (choice.mode == Mode::kEf) {
+    throw UsageError(fmt::format("--codec {} is --mode plain but in an allreduce", codec));
+  }
+  if (app.count("--hops") > 0) throw UsageError("--hops is for an allreduce");
 }
 
 void CheckCombination(const CLI::App& app, onebitCollective_t collective,
@@ -90,7 +117,13 @@ void CheckCombination(const CLI::App& app, onebitCollective_t collective,
   if (choice.mode == Mode::kEf && collective == onebitCollectiveAllToAllv) {
     throw UsageError("an all-to-all-v has no error feedback: it is --mode plain");
   }
-  if (choice.is_low_bit() && app.count("--scale") > 0) {
+  for (const char* flag : {"--k", "--values", "--hops"}) {
+    if (app.count(flag) > 0 && !choice.is_sparse()) {
+      throw UsageError(fmt::format("{} is for --codec topk and randk", flag));
+    }
+  }
+  if (choice.is_sparse()) CheckSparse(app, collective, choice);
+  if (!choice.has_scale_rule() && choice.is_compressed() && app.count("--scale") > 0) {
     throw UsageError(fmt::format("--scale is for --codec sign, not {}", codec));
   }
 }
@@ -104,6 +137,14 @@ std::string_view CodecChoice::mode_name() const {
 
 std::string_view CodecChoice::codec_name() const { return NameOf(kCodecs, codec); }
 
+std::string_view CodecChoice::values_name() const { return NameOf(kValues, values); }
+
+int CodecChoice::HopsOf(int ranks) const {
+  constexpr int kMostRanksOfOneHop = 8;
+  if (hops != 0) return hops;
+  return ranks <= kMostRanksOfOneHop ? 1 : 2;
+}
+
 std::string_view CodecChoice::scale_name() const { return NameOf(kScaleRules, scale_rule); }
 
 std::string CodecChoice::block_text() const {
@@ -112,6 +153,16 @@ std::string CodecChoice::block_text() const {
 
 PacketRule CodecChoice::packet() const {
   PacketRule rule = {.block = static_cast<size_t>(block)};
+  if (is_sparse()) {
+    const bool is_fp32 = values == onebitValuesFloat32;
+    rule.element_bits = is_fp32 ? 32 : 2;
+    rule.scale_bytes = is_fp32 ? 0 : 4;
+    rule.code_alignment = 16;
+    rule.has_verdicts = mode == Mode::kEf;
+    rule.sent_of_block = static_cast<size_t>(k);
+    rule.index_bits = codec == onebitCodecTopk ? 12 : 0;
+    return rule;
+  }
   if (!is_low_bit()) return rule;
   rule.element_bits = CodeBits(codec);
   rule.scale_bytes = codec == onebitCodecUint8mm ? 4 : 2;
@@ -125,6 +176,10 @@ void CodecChoice::Configure(onebitCompressorConfig_t* config) const {
   config->codec = codec;
   config->block = block;
   if (codec == onebitCodecSign) config->scaleRule = scale_rule;
+  if (!is_sparse()) return;
+  config->k = k;
+  config->values = values;
+  if (hops != 0) config->hops = hops;
 }
 
 CLI::Option* AddCodec(CLI::App& app, onebitCodec_t* codec, const std::string& help) {
@@ -133,7 +188,8 @@ CLI::Option* AddCodec(CLI::App& app, onebitCodec_t* codec, const std::string& he
 
 void AddCodecFlags(CLI::App& app, CodecChoice* choice) {
   AddCodec(app, &choice->codec,
-           "code of an element: its sign, or 4, 8, 8, 2 or 8 bits; s rounds at random");
+           "code of an element: its sign, or 4, 8, 8, 2 or 8 bits; s rounds at random. topk and "
+           "randk send --k of each --block, the largest ones or those that all ranks draw");
   AddChoice(app, "--mode", kModes, &choice->mode,
             "full precision, no or error feedback; sign: plain signs; with --codec ef, or plain if "
             "int8s");
@@ -141,13 +197,23 @@ void AddCodecFlags(CLI::App& app, CodecChoice* choice) {
             "scale of a block of signs: root mean square or mean magnitude");
   AddBlock(app, &choice->block, 1)
       ->default_str("the codec's: 4096, fp4 128, int8, uint8mm and int8s 256");
+  AddCount(app, "--k", "elements of a block that topk and randk send", 1, 2048, &choice->k)
+      ->default_str("1/64 of the block");
+  AddChoice(app, "--values", kValues, &choice->values,
+            "how topk and randk send them: as a sign and one of two magnitudes, or as they are");
+  AddCount(app, "--hops",
+           "topk and randk: 1 sends packets to all ranks, 2 to a server and its sum to all", 1, 2,
+           &choice->hops)
+      ->default_str("1 for up to 8 ranks, otherwise 2");
 }
 
 void CompleteCodec(const CLI::App& app, onebitCollective_t collective, CodecChoice* choice) {
   if (app.count("--codec") > 0 && app.count("--mode") == 0) {
+    const bool is_sparse = choice->codec == onebitCodecTopk || choice->codec == onebitCodecRandk;
     const bool is_plain = choice->codec == onebitCodecInt8Stochastic ||
                           collective == onebitCollectiveAllToAllv ||
-                          collective == onebitCollectiveSendRecv;
+                          collective == onebitCollectiveSendRecv ||
+                          (is_sparse && collective != onebitCollectiveAllReduce);
     choice->mode = is_plain ? Mode::kPlain : Mode::kEf;
   }
   CheckCombination(app, collective, *choice);
@@ -155,6 +221,13 @@ void CompleteCodec(const CLI::App& app, onebitCollective_t collective, CodecChoi
   const std::string problem = BlockProblem(*choice, collective);
   if (!problem.empty()) {
     throw UsageError(fmt::format("--block: '{}' is {}", choice->block_text(), problem));
+  }
+  if (!choice->is_sparse()) return;
+  if (choice->k == 0) choice->k = choice->block / 64;
+  const int most = choice->block / 2;
+  if (choice->k > most) {
+    throw UsageError(fmt::format("--k: '{}' is more than {}, half of --block {}", choice->k, most,
+                                 choice->block_text()));
   }
 }
 

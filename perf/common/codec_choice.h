@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The compression of a tool's calls: the flags --codec, --mode, --scale and --block, and what they
-// mean together.
+// The compression of a tool's calls: the flags --codec, --mode, --scale, --block, --k, --values and
+// --hops, and what they mean together.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,30 @@ struct CodecChoice {
   onebitCodec_t codec = onebitCodecSign;
   onebitScaleRule_t scale_rule = onebitScaleL2;  // of signs
   int32_t block = 4096;                          // elements per scale, or ONEBIT_BLOCK_TENSOR
+  // Of sparse codecs; 0 until CompleteCodec has been called:
+  int k = 0;
+  onebitSparseValues_t values = onebitValuesTwoMagnitudes;
+  int hops = 0;  // 0: what suits the number of ranks
 
   bool is_compressed() const { return mode != Mode::kDense; }
-  bool is_low_bit() const { return is_compressed() && codec != onebitCodecSign; }
+  bool is_sparse() const {
+    return is_compressed() && (codec == onebitCodecTopk || codec == onebitCodecRandk);
+  }
+  bool is_low_bit() const { return is_compressed() && codec != onebitCodecSign && !is_sparse(); }
+  bool has_scale_rule() const { return codec == onebitCodecSign; }
+  // True if packets depend on random draws.
+  bool is_random() const {
+    return is_compressed() && (codec == onebitCodecInt8Stochastic || codec == onebitCodecRandk);
+  }
+  // Hops of an allreduce of `ranks` ranks.
+  int HopsOf(int ranks) const;
 
   // "sign" for plain signs, as reports have always called them.
   std::string_view mode_name() const;
   std::string_view codec_name() const;
   std::string_view scale_name() const;
   std::string block_text() const;  // "tensor" or the number
+  std::string_view values_name() const;
 
   PacketRule packet() const;
   // Sets what a compressor's configuration says of compression.

@@ -37,4 +37,24 @@ kernels::reference::LowBitConfig LowBitConfigOf(const Case& row, const CodecChoi
   return config;
 }
 
+kernels::reference::SparseConfig SparseConfigOf(const Case& row, const CodecChoice& choice) {
+  kernels::reference::SparseConfig config;
+  config.ranks = static_cast<size_t>(row.ranks);
+  config.count = row.count;
+  config.type = KernelType(row.type);
+  config.has_feedback = choice.mode == Mode::kEf;
+  const bool is_random = choice.codec == onebitCodecRandk;
+  config.format = {
+      {.k = static_cast<uint16_t>(choice.k),
+       .values = choice.values == onebitValuesFloat32 ? kernels::SparseValues::kF32
+                                                      : kernels::SparseValues::kTwoMagnitudes,
+       .is_random = is_random,
+       .is_unbiased = is_random && !config.has_feedback},
+      static_cast<size_t>(choice.block)};
+  config.hops = choice.HopsOf(row.ranks);
+  config.is_sum = row.op == onebitSum;
+  config.tensor_id = kModelTensorId;
+  return config;
+}
+
 }  // namespace onebit::perf

@@ -7,6 +7,7 @@
 
 #include "perf/common/collective.h"
 #include "perf/common/low_bit_model.h"
+#include "perf/common/sparse_model.h"
 
 namespace onebit::perf {
 
@@ -14,5 +15,7 @@ kernels::LowBitCodec KernelCodec(onebitCodec_t codec);
 
 // The model of a row with a low-bit codec, for the tensor kModelTensorId.
 kernels::reference::LowBitConfig LowBitConfigOf(const Case& row, const CodecChoice& choice);
+// The same with a sparse codec.
+kernels::reference::SparseConfig SparseConfigOf(const Case& row, const CodecChoice& choice);
 
 }  // namespace onebit::perf

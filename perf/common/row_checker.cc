@@ -67,9 +67,9 @@ class Pass {
         is_in_place_(is_in_place),
         found_(static_cast<size_t>(ranks.count())) {}
 
-  // Random rounding depends on the number of calls, which a reset does not forget.
+  // Random draws depend on the number of calls, which a reset does not forget.
   void Reset() {
-    const bool is_random = options_.codec == onebitCodecInt8Stochastic;
+    const bool is_random = options_.is_random();
     ranks_.pool().Run([&](int rank) {
       RankState& state = ranks_.state(rank);
       is_random ? collective_.Prepare(row_, options_, state) : collective_.Reset(state);

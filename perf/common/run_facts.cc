@@ -21,8 +21,11 @@ int LibraryVersion() {
 // "codec: sign scale: l2 block: 4096".
 std::string CodecText(const CodecChoice& choice) {
   const std::string scale =
-      choice.is_low_bit() ? "" : fmt::format(" scale: {}", choice.scale_name());
-  return fmt::format(" codec: {}{} block: {}", choice.codec_name(), scale, choice.block_text());
+      choice.has_scale_rule() ? fmt::format(" scale: {}", choice.scale_name()) : "";
+  const std::string sparse =
+      choice.is_sparse() ? fmt::format(" k: {} values: {}", choice.k, choice.values_name()) : "";
+  return fmt::format(" codec: {}{} block: {}{}", choice.codec_name(), scale, choice.block_text(),
+                     sparse);
 }
 
 Json CodecJson(const CodecChoice& choice) {
@@ -38,8 +41,12 @@ Json ConfigOf(const Options& options, std::span<const RankInfo> infos) {
   config["ngpus"] = options.device.is_cuda ? 1 : 0;
   config["blocking_collectives"] = BoolText(!options.device.is_cuda || options.is_blocking);
   config["codec"] = CodecJson(options);
-  config["scale"] = options.is_low_bit() ? Json(nullptr) : Json(options.scale_name());
+  config["scale"] = options.has_scale_rule() ? Json(options.scale_name()) : Json(nullptr);
   config["block"] = BlockJson(options);
+  if (options.is_sparse()) {
+    config["k"] = options.k;
+    config["values"] = options.values_name();
+  }
   config["device"] = options.device.name();
   if (!infos.empty()) config["device_name"] = DeviceNameOf(infos.front());
   config["devices"] = DevicesJson(infos);

@@ -48,6 +48,13 @@ uint64_t TwoExchanges(const WireShape& shape, size_t rank, const Payload& payloa
   return bytes;
 }
 
+// With one hop the tensor is one chunk, which every rank sends to all others.
+uint64_t OneHopBytes(const WireShape& shape) {
+  const uint64_t length = CeilDivide(shape.count, shape.chunk_alignment) * shape.chunk_alignment;
+  return (shape.ranks - 1) * (shape.segments * kHeaderBytes +
+                              shape.packet.SegmentedBytes(shape.count, length, shape.segments));
+}
+
 uint64_t MaxOverRanks(size_t ranks, const std::function<uint64_t(size_t)>& bytes_of) {
   uint64_t most = 0;
   for (size_t rank = 0; rank < ranks; ++rank) most = std::max(most, bytes_of(rank));
@@ -57,6 +64,7 @@ uint64_t MaxOverRanks(size_t ranks, const std::function<uint64_t(size_t)>& bytes
 }  // namespace
 
 uint64_t CompressedWireBytes(const WireShape& shape, size_t rank) {
+  if (shape.exchanges == 1 && shape.packet.is_sparse()) return OneHopBytes(shape);
   if (shape.exchanges == 1) return (shape.ranks - 1) * (kHeaderBytes + WholePacketBytes(shape));
   return TwoExchanges(shape, rank, [&](uint64_t elements) {
     return shape.packet.SegmentedBytes(elements, ChunkLength(shape), shape.segments);

@@ -88,8 +88,7 @@ bool ReadSparse(std::span<const std::byte> bytes, StateIdentity* identity) {
   identity->ef_decay = Get<float>(bytes, kAtEfDecay);
   is_known &= IsSparseBlock(identity->sparse, identity->block);
   is_known &= identity->ef_decay >= 0 && identity->ef_decay <= 1;
-  for (size_t i = kAtSparseZeros; i < bytes.size(); ++i) is_known &= bytes[i] == std::byte{0};
-  return is_known;
+  return is_known && Get<uint32_t>(bytes, kAtSparseZeros) == 0;
 }
 
 }  // namespace

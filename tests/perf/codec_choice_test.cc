@@ -58,14 +58,18 @@ TEST(CodecChoiceTest, ACodecBringsItsModeAndBlock) {
                {"int8", onebitCodecInt8, Mode::kEf, 256},
                {"uint8mm", onebitCodecUint8mm, Mode::kEf, 256},
                {"int2", onebitCodecInt2, Mode::kEf, 4096},
-               {"int8s", onebitCodecInt8Stochastic, Mode::kPlain, 256}};
+               {"int8s", onebitCodecInt8Stochastic, Mode::kPlain, 256},
+               {"topk", onebitCodecTopk, Mode::kEf, 4096},
+               {"randk", onebitCodecRandk, Mode::kEf, 4096}};
   for (const auto& c : cases) {
     const CodecChoice choice = Parse({"--codec", c.name});
     EXPECT_EQ(choice.codec, c.codec);
     EXPECT_EQ(choice.codec_name(), c.name);
     EXPECT_EQ(choice.mode, c.mode) << c.name;
     EXPECT_EQ(choice.block, c.block) << c.name;
-    EXPECT_EQ(choice.is_low_bit(), c.codec != onebitCodecSign);
+    const bool is_sparse = c.codec == onebitCodecTopk || c.codec == onebitCodecRandk;
+    EXPECT_EQ(choice.is_sparse(), is_sparse);
+    EXPECT_EQ(choice.is_low_bit(), c.codec != onebitCodecSign && !is_sparse);
     EXPECT_EQ(Parse({"--codec", c.name, "--mode", "plain"}).mode, Mode::kPlain);
   }
   EXPECT_EQ(Parse({"--codec", "fp4"}, onebitCollectiveAllToAllv).mode, Mode::kPlain);
@@ -87,7 +91,37 @@ TEST(CodecChoiceTest, ContradictionsSayWhatWouldBeRight) {
   EXPECT_THAT(ErrorOf({"--codec", "int8", "--scale", "l1"}), HasSubstr("--scale is for --codec"));
   EXPECT_THAT(ErrorOf({"--mode", "ef"}, onebitCollectiveAllToAllv),
               HasSubstr("no error feedback: it is --mode plain"));
-  EXPECT_THAT(ErrorOf({"--codec", "fp5"}), HasSubstr("sign|fp4|int8|uint8mm|int2|int8s"));
+  EXPECT_THAT(ErrorOf({"--codec", "fp5"}),
+              HasSubstr("sign|fp4|int8|uint8mm|int2|int8s|topk|randk"));
+}
+
+TEST(CodecChoiceTest, SparseCodecsTakeKAndHops) {
+  const CodecChoice topk = Parse({"--codec", "topk"});
+  EXPECT_EQ(topk.k, 64);
+  EXPECT_EQ(topk.HopsOf(8), 1);
+  EXPECT_EQ(topk.HopsOf(9), 2);
+  EXPECT_EQ(Parse({"--codec", "topk", "--block", "640"}).k, 10);
+  const CodecChoice randk =
+      Parse({"--codec", "randk", "--k", "2048", "--values", "fp32", "--hops", "2"});
+  EXPECT_EQ(randk.k, 2048);
+  EXPECT_EQ(randk.values, onebitValuesFloat32);
+  EXPECT_EQ(randk.HopsOf(2), 2);
+  EXPECT_TRUE(randk.is_random());
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  randk.Configure(&config);
+  EXPECT_EQ(config.codec, onebitCodecRandk);
+  EXPECT_EQ(config.k, 2048);
+  EXPECT_EQ(config.values, onebitValuesFloat32);
+  EXPECT_EQ(config.hops, 2);
+  EXPECT_EQ(Parse({"--codec", "topk"}, onebitCollectiveAllGather).mode, Mode::kPlain);
+  EXPECT_THAT(ErrorOf({"--codec", "topk", "--k", "342"}), HasSubstr("more than 341, a twelfth"));
+  EXPECT_THAT(ErrorOf({"--codec", "topk", "--block", "256"}), HasSubstr("from 320 to 4096"));
+  EXPECT_THAT(ErrorOf({"--codec", "fp4", "--k", "3"}), HasSubstr("--k is for --codec topk"));
+  EXPECT_THAT(ErrorOf({"--hops", "1"}), HasSubstr("--hops is for --codec topk"));
+  EXPECT_THAT(ErrorOf({"--codec", "topk", "--scale", "l1"}), HasSubstr("--scale is for --codec"));
+  EXPECT_THAT(ErrorOf({"--codec", "topk"}, onebitCollectiveAllToAll), HasSubstr("an allreduce"));
+  EXPECT_THAT(ErrorOf({"--codec", "topk", "--mode", "ef"}, onebitCollectiveReduceScatter),
+              HasSubstr("--mode plain"));
 }
 
 TEST(CodecChoiceTest, BlocksFitTheCodec) {
@@ -117,6 +151,10 @@ TEST(CodecChoiceTest, PacketsAreThoseOfTheFormat) {
   EXPECT_EQ(bytes("uint8mm"), 80u + 5000);
   EXPECT_EQ(bytes("int2"), 16u + 1250);
   EXPECT_EQ(bytes("int8s"), 48u + 5000);
+  // 64 and 15 of 904 elements, and 79 * 12 bits of indices.
+  EXPECT_EQ(bytes("topk"), 16u + 128 + 20);
+  EXPECT_EQ(bytes("randk"), 16u + 20);
+  EXPECT_EQ(Parse({"--codec", "topk", "--values", "fp32"}).packet().Bytes(5000), 128u + 316);
   EXPECT_TRUE(Parse({"--codec", "fp4"}).packet().has_verdicts);
   EXPECT_FALSE(Parse({"--codec", "fp4", "--mode", "plain"}).packet().has_verdicts);
 }

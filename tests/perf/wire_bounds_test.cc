@@ -88,6 +88,35 @@ TEST(WireTest, PartsHaveVerdictsWithFeedbackOnly) {
   EXPECT_EQ(CompressedChunksBytes(wire), 2 * (2 * 64u + 16 + 500));
 }
 
+constexpr PacketRule kTopk = {.block = 320,
+                              .element_bits = 2,
+                              .scale_bytes = 4,
+                              .code_alignment = 16,
+                              .has_verdicts = false,
+                              .sent_of_block = 5,
+                              .index_bits = 12};
+
+// 5 + ceil(5 * 180 / 320) of 500 elements.
+TEST(WireTest, SparsePacketsHaveASharePerBlock) {
+  EXPECT_EQ(kTopk.SentOf(0), 0u);
+  EXPECT_EQ(kTopk.SentOf(1), 1u);
+  EXPECT_EQ(kTopk.SentOf(500), 8u);
+  EXPECT_EQ(kTopk.Bytes(500), 16u + 16 + 2);
+  EXPECT_EQ(kTopk.Bytes(0), 0u);
+}
+
+// With two hops chunks of 384 and 316 elements, of which 6 and 5 are sent; with one hop 700, of
+// which 11 are.
+TEST(WireTest, OneHopSendsTheTensorToAll) {
+  WireShape shape{.count = 700, .ranks = 2, .packet = kTopk};
+  EXPECT_EQ(CompressedWireBytes(shape, 0), (64u + 16 + 16 + 2) + (64 + 16 + 16 + 2));
+  shape.exchanges = 1;
+  EXPECT_EQ(CompressedWireBytes(shape, 0), 64u + 16 + 32 + 3);
+  shape.ranks = 4;
+  shape.segments = 2;  // of 640 elements, because whole blocks are 384 and more, and of 60
+  EXPECT_EQ(CompressedWireBytes(shape, 0), 3 * (2 * 64u + (16 + 16 + 3) + (16 + 16 + 1)));
+}
+
 TEST(WireTest, NothingIsSentAlone) {
   EXPECT_EQ(MaxCompressedWireBytes({.count = 1000, .ranks = 1}), 0u);
   EXPECT_EQ(MaxCompressedWireBytes({.count = 1000, .ranks = 1, .exchanges = 1}), 0u);
