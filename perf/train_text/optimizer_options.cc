@@ -128,6 +128,10 @@ void CheckVariant(const CLI::App& app, const TrainOptions& options) {
 void CompleteGradientCodec(const CLI::App& app, TrainOptions& options) {
   if (!options.codec) return;
   perf::CodecChoice choice = CompressionOf(options);
+  if (choice.is_sparse()) {
+    throw perf::UsageError(
+        "--codec: topk and randk are for outer gradients, which are not sent here");
+  }
   perf::CompleteCodec(app, onebitCollectiveAllReduce, &choice);
   options.mode = choice.mode == perf::Mode::kEf ? onebitModeEf : onebitModePlain;
   options.block = choice.block;

@@ -114,7 +114,8 @@ TEST(CodecChoiceTest, SparseCodecsTakeKAndHops) {
   EXPECT_EQ(config.values, onebitValuesFloat32);
   EXPECT_EQ(config.hops, 2);
   EXPECT_EQ(Parse({"--codec", "topk"}, onebitCollectiveAllGather).mode, Mode::kPlain);
-  EXPECT_THAT(ErrorOf({"--codec", "topk", "--k", "342"}), HasSubstr("more than 341, a twelfth"));
+  EXPECT_THAT(ErrorOf({"--codec", "topk", "--block", "320", "--k", "161"}),
+              HasSubstr("more than 160, half"));
   EXPECT_THAT(ErrorOf({"--codec", "topk", "--block", "256"}), HasSubstr("from 320 to 4096"));
   EXPECT_THAT(ErrorOf({"--codec", "fp4", "--k", "3"}), HasSubstr("--k is for --codec topk"));
   EXPECT_THAT(ErrorOf({"--hops", "1"}), HasSubstr("--hops is for --codec topk"));
