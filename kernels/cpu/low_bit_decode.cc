@@ -29,34 +29,17 @@ struct alignas(64) SumScratch {
   TileBits mask;
 };
 
-// What the scales of blocks [begin, end) tell about their values.
-struct BlockBounds {
-  size_t nonfinite = 0;    // blocks with a scale that is infinite or NaN
-  bool is_bounded = true;  // no sum of fewer than 2^16 values can overflow
-};
-
-HWY_INLINE BlockBounds BoundsOf(const LowBitPackets& in, LowBitCodec codec, size_t begin,
-                                size_t end) {
-  // Bits of magnitudes order like numbers, with NaN above infinity.
-  unsigned largest = 0;
-  for (size_t rank = 0; rank < in.ranks; ++rank) {
-    const LowBitPacketView& packet = in.packets[rank];
-    for (size_t k = begin; k < end; ++k) {
-      largest = std::max(largest, packet.scales[k] & 0x7FFFu);
-      if (HasMinimum(codec)) largest = std::max(largest, packet.minimums[k] & 0x7FFFu);
-    }
-  }
-  constexpr unsigned k2To100 = (127 + 100) << 7;
-  BlockBounds bounds = {.is_bounded = largest < k2To100 && in.ranks < 65536};
-  if (HWY_LIKELY(bounds.is_bounded)) return bounds;
+// Counts blocks [begin, end) that have a scale which is infinite or NaN.
+inline size_t CountNonfinite(const LowBitPackets& in, size_t begin, size_t end) {
+  size_t nonfinite = 0;
   for (size_t k = begin; k < end; ++k) {
     bool is_finite = true;
     for (size_t rank = 0; rank < in.ranks; ++rank) {
       is_finite = is_finite && !reference::IsNonfiniteScale(in.packets[rank].scales[k]);
     }
-    bounds.nonfinite += is_finite ? 0 : 1;
+    nonfinite += is_finite ? 0 : 1;
   }
-  return bounds;
+  return nonfinite;
 }
 
 // Stores the first `count` elements of a vector.
@@ -100,17 +83,19 @@ HWY_NOINLINE void StoreOutput(const float* from, const uint8_t* mask, size_t cou
 template <class DecodePart>
 HWY_INLINE size_t ForEachPart(const LowBitPackets& in, LowBitCodec codec, const uint8_t* mask,
                               TileBits& mask_bits, const DecodePart& decode) {
+  ScaleBounds bounds(in, codec);
   size_t nonfinite = 0;
   size_t count;
   for (size_t begin = 0; begin < in.count; begin += count) {
     count = CountOfPart(in, begin);
+    const bool is_bounded = bounds.AreBounded(begin, count);
     const size_t first_block = begin / in.block;
-    const BlockBounds bounds =
-        BoundsOf(in, codec, first_block, BlockCount(begin + count, in.block));
     // A block counts with its first part.
-    if (begin == first_block * in.block) nonfinite += bounds.nonfinite;
+    if (HWY_UNLIKELY(!is_bounded) && begin == first_block * in.block) {
+      nonfinite += CountNonfinite(in, first_block, BlockCount(begin + count, in.block));
+    }
     if (mask != nullptr) CopyMask(mask, begin, count, mask_bits.bytes);
-    decode(begin, count, mask == nullptr ? nullptr : mask_bits.bytes, bounds.is_bounded);
+    decode(begin, count, mask == nullptr ? nullptr : mask_bits.bytes, is_bounded);
   }
   return nonfinite;
 }
@@ -128,11 +113,11 @@ LowBitResult AverageAs(const LowBitReduceInput& in, LowBitFormat format, Element
       [&](size_t begin, size_t count, const uint8_t* mask, bool is_bounded) HWY_ATTR {
         if constexpr (kType == DataType::kF32) {
           if (mask == nullptr && is_bounded && count % kLanes == 0) {
-            sum(packets, begin, count, output + begin, is_streamed);
+            sum(packets, begin, count, is_bounded, output + begin, is_streamed);
             return;
           }
         }
-        sum(packets, begin, count, scratch.sum, false);
+        sum(packets, begin, count, is_bounded, scratch.sum, false);
         StoreOutput<kType>(scratch.sum, mask, count, is_streamed, output + begin, largest);
       });
   if (is_streamed) hwy::FlushStream();
@@ -170,8 +155,8 @@ LowBitResult AddDeltaAs(const LowBitDeltaInput& in, LowBitFormat format, Element
   LargestMagnitude<kType> largest;
   const size_t nonfinite =
       ForEachPart(packets, format.codec, in.mask, scratch.mask,
-                  [&](size_t begin, size_t count, const uint8_t* mask, bool) HWY_ATTR {
-                    decode(packets, begin, count, scratch.sum, false);
+                  [&](size_t begin, size_t count, const uint8_t* mask, bool is_bounded) HWY_ATTR {
+                    decode(packets, begin, count, is_bounded, scratch.sum, false);
                     TakeUpDelta(in.held_in + begin, mask, count, scratch.sum, in.held_out + begin);
                     StoreOutput<kType>(scratch.sum, nullptr, count, false,
                                        output == nullptr ? dropped : output + begin, largest);

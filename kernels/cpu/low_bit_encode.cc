@@ -40,7 +40,10 @@ class SumSource {
   const LowBitReduceInput& in;
 
   SumSource(const LowBitReduceInput& input, LowBitFormat format)
-      : in(input), packets_(input, format), sum_(ChooseSum(format.codec)) {}
+      : in(input),
+        packets_(input, format),
+        bounds_(packets_, format.codec),
+        sum_(ChooseSum(format.codec)) {}
 
   DataType InputType() const { return DataType::kF32; }
   DataType ValueType() const { return in.output_type; }
@@ -48,7 +51,8 @@ class SumSource {
     if (begin < begin_ || begin + count > end_) {
       begin_ = begin;
       end_ = begin + CountOfPart(packets_, begin);
-      sum_(packets_, begin, end_ - begin, sums_, false);
+      const size_t part = end_ - begin;
+      sum_(packets_, begin, part, bounds_.AreBounded(begin, part), sums_, false);
     }
     return {.input = sums_ + (begin - begin_),
             .residual = At(in.residual_in, in.residual_type, begin),
@@ -58,6 +62,7 @@ class SumSource {
 
  private:
   const LowBitPackets packets_;
+  ScaleBounds bounds_;
   const SumPart sum_;
   size_t begin_ = 0;
   size_t end_ = 0;

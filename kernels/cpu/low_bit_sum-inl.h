@@ -186,23 +186,51 @@ HWY_INLINE size_t CountOfPart(const LowBitPackets& in, size_t begin) {
   return HWY_MIN(kMaxSumCount / in.block * in.block, in.count - begin);
 }
 
-// True if no value in blocks [begin, end) overflows.
-HWY_INLINE bool AreValuesFinite(const LowBitPackets& in, size_t begin, size_t end) {
-  constexpr unsigned k2To119 = (127 + 119) << 7;
-  unsigned largest = 0;
-  for (size_t rank = 0; rank < in.ranks; ++rank) {
-    for (size_t k = begin; k < end; ++k) {
-      largest = HWY_MAX(largest, in.packets[rank].scales[k] & 0x7FFFu);
+// Looks at the scales of many parts at once, which takes a small fraction of the time. Parts are
+// asked for in ascending order.
+class ScaleBounds {
+ public:
+  ScaleBounds(const LowBitPackets& in, LowBitCodec codec) : in_(in), codec_(codec) {}
+
+  // True if no sum of fewer than 2^16 values of the part can overflow.
+  HWY_INLINE bool AreBounded(size_t begin, size_t count) {
+    if (begin < begin_ || begin + count > end_) {
+      begin_ = begin;
+      end_ = HWY_MIN(in_.count, begin + kSpan);
+      are_bounded_ = AreBlocksBounded(begin / in_.block, BlockCount(end_, in_.block));
     }
+    return are_bounded_ ||
+           AreBlocksBounded(begin / in_.block, BlockCount(begin + count, in_.block));
   }
-  return largest < k2To119;
-}
+
+ private:
+  static constexpr size_t kSpan = 16 * kMaxSumCount;
+
+  bool AreBlocksBounded(size_t begin, size_t end) const {
+    // Bits of magnitudes order like numbers, with NaN above infinity.
+    unsigned largest = 0;
+    for (size_t rank = 0; rank < in_.ranks; ++rank) {
+      const LowBitPacketView& packet = in_.packets[rank];
+      for (size_t k = begin; k < end; ++k) largest = HWY_MAX(largest, packet.scales[k] & 0x7FFFu);
+      if (!HasMinimum(codec_)) continue;
+      for (size_t k = begin; k < end; ++k) largest = HWY_MAX(largest, packet.minimums[k] & 0x7FFFu);
+    }
+    constexpr unsigned k2To100 = (127 + 100) << 7;
+    return largest < k2To100 && in_.ranks < 65536;
+  }
+
+  const LowBitPackets& in_;
+  const LowBitCodec codec_;
+  size_t begin_ = 0;
+  size_t end_ = 0;
+  bool are_bounded_ = false;
+};
 
 // Computes y without its residual for elements [begin, begin + count) of a piece, a part as above.
-// `to` is written in whole vectors.
+// `to` is written in whole vectors. `is_bounded` is by ScaleBounds.
 template <LowBitCodec kCodec>
-HWY_NOINLINE void SumLowBitPackets(const LowBitPackets& in, size_t begin, size_t count, float* to,
-                                   bool is_streamed) {
+HWY_NOINLINE void SumLowBitPackets(const LowBitPackets& in, size_t begin, size_t count,
+                                   bool is_bounded, float* to, bool is_streamed) {
   struct alignas(64) Copy {
     uint8_t bytes[kMaxSumCount * CodeBits(kCodec) / 8 + kCodePadding];
   };
@@ -213,9 +241,8 @@ HWY_NOINLINE void SumLowBitPackets(const LowBitPackets& in, size_t begin, size_t
   const size_t first_block = begin / in.block;
   const bool is_copied =
       count % kLanes != 0 && first_byte + bytes + kCodePadding > CodeBytes(kCodec, in.count);
-  // A single rank is always added value by value.
-  const bool is_one_by_one = AddsInFewerOperations<Decoder<kCodec>> && in.ranks > 1 &&
-                             !AreValuesFinite(in, first_block, BlockCount(begin + count, in.block));
+  // Ranks that are added one by one need no bounds.
+  const bool is_one_by_one = AddsInFewerOperations<Decoder<kCodec>> && !is_bounded;
   RanksAtOnce ranks;
   ranks.count = count;
   ranks.block = in.block;
@@ -256,8 +283,8 @@ HWY_NOINLINE void SumLowBitPackets(const LowBitPackets& in, size_t begin, size_t
   }
 }
 
-using SumPart = void (*)(const LowBitPackets& in, size_t begin, size_t count, float* to,
-                         bool is_streamed);
+using SumPart = void (*)(const LowBitPackets& in, size_t begin, size_t count, bool is_bounded,
+                         float* to, bool is_streamed);
 
 inline SumPart ChooseSum(LowBitCodec codec) {
   switch (codec) {

@@ -7,7 +7,7 @@
 //   At(codes, i)              the values of elements i, i + 1, ..., a multiple of kLanes, counted
 //                             from a byte boundary; reads codes of a whole vector. Their lanes may
 //                             be permuted:
-//   Restore(values), Permute(values)   from that order to the natural one, and back
+//   Restore(values)           from that order to the natural one
 //   AddTo(sum, codes, i)      optional: sum + At(codes, i) in fewer operations, if no value
 //                             overflows
 #if defined(ONEBIT_KERNELS_CPU_LOW_BIT_VALUES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -35,7 +35,6 @@ class Decoder;
 // A decoder that leaves lanes in order.
 struct NaturalOrder {
   static HWY_INLINE VF Restore(VF values) { return values; }
-  static HWY_INLINE VF Permute(VF values) { return values; }
 };
 
 // Codes i, i + 1, ..., a vector of them, in the lowest bits.
@@ -84,11 +83,6 @@ class Decoder<LowBitCodec::kFp4> {
   static HWY_INLINE VF Restore(VF values) {
     alignas(64) static constexpr int32_t kFrom[kLanes] = {0, 2, 4, 6, 8, 10, 12, 14,
                                                           1, 3, 5, 7, 9, 11, 13, 15};
-    return hn::TableLookupLanes(values, hn::SetTableIndices(kF32, kFrom));
-  }
-  static HWY_INLINE VF Permute(VF values) {
-    alignas(64) static constexpr int32_t kFrom[kLanes] = {0, 8,  1, 9,  2, 10, 3, 11,
-                                                          4, 12, 5, 13, 6, 14, 7, 15};
     return hn::TableLookupLanes(values, hn::SetTableIndices(kF32, kFrom));
   }
 
