@@ -187,6 +187,8 @@ def codec_section(study: CodecStudy) -> str:
             f"precision. {_list([f'`{row}`' for row in MODIFIED])} freeze the variance after a fifth of the "
             "steps and compress something else. Written by"), "",
         "```sh", _command(study), "```", "",
+        paragraph("which goes on where it ended. `./perf/convergence/run --check` compares this section with "
+                  "`codecs.json`."), "",
         _setting(study), "",
         *_missing(study),
         paragraph(
@@ -194,7 +196,7 @@ def codec_section(study: CodecStudy) -> str:
             "tried until the best had a worse one on either side; then the other seeds were trained at it. The "
             f"loss of seed {first} is therefore the least of several, in every row alike. \"minus dense Adam\" is "
             "the difference to dense Adam with the same seed, as the mean over the seeds ± its standard error. It "
-            "is resolved if the interval of 95 % by Student's t does not contain zero. \"sent\" is what rank 0 "
+            "is resolved if the interval of 95% by Student's t does not contain zero. \"sent\" is what rank 0 "
             f"sent in all steps{formula}."), ""]
     for model in study.models:
         lines += [f"### {model}", "", "Held-out loss, nats per byte:", "", *_loss_table(study, model), "",
