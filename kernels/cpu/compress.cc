@@ -10,8 +10,8 @@
 
 #include "kernels/cpu/encode-inl.h"
 #include "kernels/cpu/fp_env.h"
-#include "kernels/cpu/group-inl.h"
 #include "kernels/cpu/input_source-inl.h"
+#include "kernels/cpu/short_blocks-inl.h"
 #include "kernels/kernels.h"
 
 HWY_BEFORE_NAMESPACE();

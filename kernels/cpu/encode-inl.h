@@ -47,8 +47,9 @@ inline void* At(void* array, DataType type, size_t i) {
   return array == nullptr ? nullptr : static_cast<char*>(array) + i * BytesOf(type);
 }
 
-// A source that computes its input does so in parts that leave room in the first-level cache.
-inline constexpr size_t kComputedPart = 1024;
+// A source that computes its input does so in parts that leave room in the first-level cache. They
+// are no longer than what a sweep fetches ahead: memory is busy while a part is computed.
+inline constexpr size_t kComputedPart = kFetchAheadBytes / sizeof(float);
 static_assert(kTile % kComputedPart == 0 && kComputedPart % kSumLanes == 0);
 
 // Buffers of the current tile, on the stack.

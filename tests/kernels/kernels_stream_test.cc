@@ -160,11 +160,12 @@ class PacketStreamTest : public StreamTest {
 };
 
 TEST_P(PacketStreamTest, ReduceBlocksEqualsReference) {
-  ReduceInput in = MakePackets(9, 1024);
+  ReduceInput in = MakePackets(9, 1024);  // longer blocks use some of the scales
   in.output_type = DataType::kBf16;
   const Bytes s = RandomElements(DataType::kF32, Numbers::kOrdinary, kCount, random_);
   in.residual_in = s.data();
-  for (const bool is_masked : {false, true}) {
+  for (const size_t block : {1024, 4096, 8320}) {
+    const bool is_masked = block != 4096;
     const Bytes mask = RandomBits(kCount, random_);
     in.mask = is_masked ? mask.data() : nullptr;
     in.is_sum = is_masked;
@@ -172,13 +173,13 @@ TEST_P(PacketStreamTest, ReduceBlocksEqualsReference) {
     Bytes bits[2] = {bits_[0], bits_[0]};
     Bytes expected(s.size());
     in.residual_out = expected.data();
-    ASSERT_TRUE(reference::ReduceBlocks(in, 1024, scales[0].data(), bits[0].data()));
+    ASSERT_TRUE(reference::ReduceBlocks(in, block, scales[0].data(), bits[0].data()));
     Placed actual(s.size(), 0);
     in.residual_out = actual.data();
-    ASSERT_TRUE(cpu::ReduceBlocks(in, 1024, scales[1].data(), bits[1].data()));
-    EXPECT_EQ(scales[0], scales[1]);
-    EXPECT_TRUE(bits[0] == bits[1]);
-    EXPECT_TRUE(actual.Equals(expected));
+    ASSERT_TRUE(cpu::ReduceBlocks(in, block, scales[1].data(), bits[1].data()));
+    EXPECT_EQ(scales[0], scales[1]) << block;
+    EXPECT_TRUE(bits[0] == bits[1]) << block;
+    EXPECT_TRUE(actual.Equals(expected)) << block;
   }
 }
 

@@ -4,11 +4,11 @@
 // block, nearly all of it waiting for one operation after the other. So the scales of a group of
 // blocks are computed together, and the sweep over a group writes the residuals of the group
 // before. Per-target header.
-#if defined(ONEBIT_KERNELS_CPU_GROUP_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ONEBIT_KERNELS_CPU_GROUP_INL_H_
-#undef ONEBIT_KERNELS_CPU_GROUP_INL_H_
+#if defined(ONEBIT_KERNELS_CPU_SHORT_BLOCKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ONEBIT_KERNELS_CPU_SHORT_BLOCKS_INL_H_
+#undef ONEBIT_KERNELS_CPU_SHORT_BLOCKS_INL_H_
 #else
-#define ONEBIT_KERNELS_CPU_GROUP_INL_H_
+#define ONEBIT_KERNELS_CPU_SHORT_BLOCKS_INL_H_
 #endif
 
 #include <cmath>
