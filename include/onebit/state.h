@@ -38,8 +38,8 @@ extern "C" {
  *
  * For a reduce-scatter the global state holds the mean of the worker residuals, for an all-gather
  * the estimates that all ranks share. Both load where the parts of all ranks together have as many
- * elements. The residuals of an all-to-all, and what a send and its receive hold,
- * belong to pairs of ranks and have no global state.
+ * elements. The residuals of an all-to-all, and what a send and its receive hold, belong to pairs
+ * of ranks and have no global state.
  *
  * src/compressor/STATE.md describes the bytes. They do not name the tensor: the caller must know
  * which state belongs to which.
