@@ -137,8 +137,9 @@ bool IsBlockStreamed(const void* to, size_t bytes, size_t block) {
 // Selects elements by their draws, which no number changes.
 class DrawnSelection {
  public:
-  HWY_NOINLINE void Select(SparseFormat format, const Draws& draws, size_t begin, size_t length,
-                           uint16_t* index) {
+  // The indices of a block, valid until the next one is asked for.
+  HWY_NOINLINE const uint16_t* Select(SparseFormat format, const Draws& draws, size_t begin,
+                                      size_t length) {
     // The smallest draw has the largest key.
     for (size_t i = 0; i < length; i += kChunk) {
       ChunkDraws scratch;
@@ -152,12 +153,14 @@ class DrawnSelection {
     const size_t wanted = format.SelectedOfBlock(length);
     const Keys keys = {word_, -1, WholeVectors(length)};
     selector_.Read(keys, wanted, {});
-    selector_.Select(keys, wanted, {}, index);
+    selector_.Select(keys, wanted, {}, index_);
+    return index_;
   }
 
  private:
   alignas(64) int32_t word_[kTile];
   SparseSelector selector_;
+  uint16_t index_[kTile + 1];
 };
 
 // ---- Numbers to packets. The code is the same for the worker and the server, which differ in
@@ -167,16 +170,15 @@ class DrawnSelection {
 //   ValueType()             the type that decoded values are rounded to
 //   BlockAt(begin, length)  TileInput of a block, without mask
 //   AheadOf(begin, length)  what to fetch for it in advance
+//   Drawn(begin, length)    the indices of the drawn elements, after BlockAt
 
 template <class Source>
 class SparseEncoder {
  public:
-  SparseEncoder(Source& source, float ef_decay, SparseFormat format, const Draws& draws,
-                void* packet)
+  SparseEncoder(Source& source, float ef_decay, SparseFormat format, void* packet)
       : source_(source),
         ef_decay_(ef_decay),
         format_(format),
-        draws_(draws),
         writer_(format, source.in.count, packet),
         read_(ChooseRead(source.InputType(), ResidualOf(source.in))),
         write_(ChooseWrite(source.in.residual_type)),
@@ -220,7 +222,7 @@ class SparseEncoder {
       result_.is_finite = false;
     }
     if (format_.codec.is_random) {
-      drawn_.Select(format_, draws_, begin, length, selected_.index);
+      std::copy_n(source_.Drawn(begin, length), selected_.count, selected_.index);
     } else if (is_finite) {
       selector_.Select(keys, selected_.count, ahead.select, selected_.index);
     } else {
@@ -284,7 +286,6 @@ class SparseEncoder {
   Source& source_;
   const float ef_decay_;
   const SparseFormat format_;
-  const Draws& draws_;
   SparsePacketWriter writer_;
   const ReadBlock read_;
   const WriteBlock write_;
@@ -294,12 +295,15 @@ class SparseEncoder {
   alignas(64) int32_t word_[kTile];
   TileBits mask_;
   SparseSelector selector_;
-  DrawnSelection drawn_;
   SelectedValues selected_;
 };
 
-struct ArrayBlocks {
+class ArrayBlocks {
+ public:
   const CompressInput& in;
+
+  ArrayBlocks(const CompressInput& input, SparseFormat format, const Draws& draws)
+      : in(input), format_(format), draws_(draws) {}
 
   DataType InputType() const { return in.input_type; }
   DataType ValueType() const { return in.scale_type; }
@@ -323,6 +327,14 @@ struct ArrayBlocks {
                            length * BytesOf(in.residual_type)),
             .select = {}};
   }
+  const uint16_t* Drawn(size_t begin, size_t length) {
+    return drawn_.Select(format_, draws_, begin, length);
+  }
+
+ private:
+  const SparseFormat format_;
+  const Draws& draws_;
+  DrawnSelection drawn_;
 };
 
 // ---- Packets to numbers
@@ -380,17 +392,18 @@ class BlockSums {
     if (!is_cleared_) memset(y_, 0, sizeof(y_));
     is_cleared_ = false;
     const size_t selected = format_.SelectedOfBlock(length);
-    if (format_.codec.is_random) drawn_.Select(format_, draws_, begin, length, index_);
+    index_ = format_.codec.is_random ? drawn_.Select(format_, draws_, begin, length) : nullptr;
     bool is_finite = true;
     for (size_t rank = 0; rank < in.ranks; ++rank) {
       const auto* packet = static_cast<const uint8_t*>(in.packets[rank]);
-      is_finite = AddBlock(packet, format_, in.count, begin / format_.block, selected,
-                           format_.codec.is_random ? index_ : nullptr, y_) &&
-                  is_finite;
+      is_finite =
+          AddBlock(packet, format_, in.count, begin / format_.block, selected, index_, y_) &&
+          is_finite;
     }
     nonfinite_blocks_ += is_finite ? 0 : 1;
     return y_;
   }
+  const uint16_t* Drawn(size_t /*begin*/, size_t /*length*/) const { return index_; }
   void SetCleared() { is_cleared_ = true; }
   size_t nonfinite_blocks() const { return nonfinite_blocks_; }
 
@@ -401,7 +414,7 @@ class BlockSums {
   bool is_cleared_ = false;
   alignas(64) float y_[kTile];
   DrawnSelection drawn_;
-  uint16_t index_[kTile + 1];
+  const uint16_t* index_ = nullptr;  // of the drawn elements of the last block
 };
 
 // What becomes of the sums of a block.
@@ -460,15 +473,15 @@ FinishBlock ChooseFinish(DataType type) {
 
 SparseResult SparseCompress(const CompressInput& in, float ef_decay, SparseFormat format,
                             const Draws& draws, void* packet) {
-  ArrayBlocks source = {in};
-  SparseEncoder<ArrayBlocks> encoder(source, ef_decay, format, draws, packet);
+  ArrayBlocks source(in, format, draws);
+  SparseEncoder<ArrayBlocks> encoder(source, ef_decay, format, packet);
   return encoder.Run();
 }
 
 SparseResult SparseReduce(const SparseReduceInput& in, SparseFormat format, const Draws& draws,
                           void* packet) {
   BlockSums source(in, format, draws);
-  SparseEncoder<BlockSums> encoder(source, 1, format, draws, packet);
+  SparseEncoder<BlockSums> encoder(source, 1, format, packet);
   return encoder.Run();
 }
 

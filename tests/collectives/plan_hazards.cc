@@ -35,7 +35,7 @@ class CallAccesses {
         call_(call),
         packets_(packets),
         element_bytes_(kernels::BytesOf(plan.key.type)),
-        has_residuals_(plan.key.codec == CodecKind::kEf),
+        has_residuals_(HasFeedback(plan.key.codec)),
         accesses_(*accesses) {}
 
   void Add(const Step& step, uint32_t index) {

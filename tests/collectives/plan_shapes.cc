@@ -85,6 +85,13 @@ void ForEachShape(const std::function<void(const Shape&, const Plans&)>& check) 
         PlanKey key{.collective = Collective::kAllReduce, .count = count};
         key.type = kernels::DataType::kBf16;
         run(key, ranks, segment_elements);
+        // One hop; two hops have the plan of low-bit codes.
+        PlanKey sparse = key;
+        sparse.codec = CodecKind::kSparseEf;
+        sparse.block = 320;
+        sparse.sparse.k = 5;
+        sparse.is_one_exchange = true;
+        run(sparse, ranks, segment_elements);
         for (const uint32_t block : {0u, 64u, 4096u}) {
           for (const uint16_t alignment : std::array<uint16_t, 2>{8, 64}) {
             key.codec = CodecKind::kEf;

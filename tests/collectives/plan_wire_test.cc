@@ -113,7 +113,7 @@ TEST(PlanTest, WireBytesOfPairsAreThoseOfTheirCounts) {
 TEST(PlanTest, WireBytesOfOneExchangeAreTheFormula) {
   ForEachShape([](const Shape& shape, const Plans& plans) {
     const PlanKey& key = shape.key;
-    if (!key.is_one_exchange) return;
+    if (!key.is_one_exchange || IsSparse(key.codec)) return;
     const WireFormula formula{key.count, shape.ranks, key.chunk_alignment, key.block, 0, false};
     size_t scales = key.block == 0 && key.count != 0 ? 1 : 0;
     for (size_t j = 0; j < shape.ranks && key.block != 0; ++j) {
@@ -123,6 +123,28 @@ TEST(PlanTest, WireBytesOfOneExchangeAreTheFormula) {
     for (const Plan& plan : plans) {
       EXPECT_EQ(plan.wire_bytes, (shape.ranks - 1) * packet);
       EXPECT_EQ(plan.receives.size(), shape.ranks - 1);
+    }
+  });
+}
+
+// Every rank sends the segments of the tensor, as one chunk, to all others.
+TEST(PlanTest, WireBytesOfOneHopAreTheFormula) {
+  ForEachShape([](const Shape& shape, const Plans& plans) {
+    const PlanKey& key = shape.key;
+    if (!key.is_one_exchange || !IsSparse(key.codec)) return;
+    const WireFormula formula{key.count, 1, key.chunk_alignment, key.block, shape.segment_elements};
+    const size_t tensor = formula.ChunkBytes(0, [&](size_t elements) {
+      const size_t sent = elements / key.block * key.sparse.k +
+                          WireFormula::DivideUp(elements % key.block * key.sparse.k, key.block);
+      const size_t magnitudes = 4 * WireFormula::DivideUp(elements, key.block);
+      const size_t indices = WireFormula::DivideUp(12 * sent, 8);
+      return 16 * WireFormula::DivideUp(magnitudes, 16) + 16 * WireFormula::DivideUp(indices, 16) +
+             WireFormula::DivideUp(2 * sent, 8);
+    });
+    for (const Plan& plan : plans) {
+      EXPECT_EQ(plan.wire_bytes, (shape.ranks - 1) * tensor);
+      EXPECT_EQ(plan.receives.size(), (shape.ranks - 1) * formula.segments());
+      EXPECT_EQ(plan.exchanges, shape.ranks == 1 ? 0u : 1u);
     }
   });
 }
