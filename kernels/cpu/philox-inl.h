@@ -40,7 +40,7 @@ inline constexpr DU64 kU64{};
 // Computes the draws of elements [index, index + count) of a piece, count <= kChunk, and returns
 // the address of the first.
 static HWY_NOINLINE const uint32_t* FillDraws(const Draws& draws, uint64_t index, size_t count,
-                                       ChunkDraws& out) {
+                                              ChunkDraws& out) {
   using V = hn::Vec<DU64>;
   constexpr size_t kCounters = kLanes / 2;  // per vector
   const uint64_t first = draws.first + index;

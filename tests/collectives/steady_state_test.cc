@@ -111,9 +111,8 @@ TEST_P(SteadyCodecTest, CallsOfEveryCodecAllocateNothingAndTakeNoLock) {
   group.Run([&](int rank) {
     const onebitComm_t comm = group.comm(rank);
     std::vector<UniqueCompressor> compressors;
-    for (const onebitCodec_t codec :
-         {onebitCodecFp4, onebitCodecInt8, onebitCodecUint8mm, onebitCodecInt2, onebitCodecTopk,
-          onebitCodecRandk}) {
+    for (const onebitCodec_t codec : {onebitCodecFp4, onebitCodecInt8, onebitCodecUint8mm,
+                                      onebitCodecInt2, onebitCodecTopk, onebitCodecRandk}) {
       onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
       config.codec = codec;
       config.mode = GetParam();
