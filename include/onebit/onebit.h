@@ -294,7 +294,7 @@ typedef enum {
                              block 256; 43 dB. One-sided activations (ReLU, GELU), where it gains
                              6 dB over onebitCodecInt8 */
   onebitCodecInt2 = 4,    /* 2 bits: +-.5, +-1.5; default block 4096; 8 dB. Gradients with error
-                             feedback; never activations */
+                             feedback, not under a live variance; never activations */
   onebitCodecInt8Stochastic = 5, /* onebitCodecInt8 rounded up or down at random, so that the mean
                                     is exact: unbiased; onebitModePlain only; 39 dB */
   /* Sparse codecs send `k` elements of each block and nothing of the others (FORMAT.md, section

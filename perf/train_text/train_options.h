@@ -33,8 +33,7 @@ struct TrainOptions {
   perf::RankSource source;  // where they come from
   std::string transport = "local";
   int steps = 500;
-  int batch =
-      64;  // examples per rank and step: the bytes that the MLP predicts, or windows of them
+  int batch = 64;  // examples per rank and step: bytes that are predicted, or windows of them
   uint64_t seed = 0;
   ModelShape shape;
   std::string text_path = kDefaultTextPath;
