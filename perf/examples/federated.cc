@@ -16,7 +16,7 @@
 #include <exception>
 #include <vector>
 
-#include "perf/examples/ranks.h"
+#include "perf/examples/example_ranks.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/examples/ranks.h"
+#include "perf/examples/example_ranks.h"
 
 #include <exception>
 #include <mutex>
