@@ -118,7 +118,8 @@ void CheckCombination(const CLI::App& app, onebitCollective_t collective,
     throw UsageError("an all-to-all-v has no error feedback: it is --mode plain");
   }
   for (const char* flag : {"--k", "--values", "--hops"}) {
-    if (app.count(flag) > 0 && !choice.is_sparse()) {
+    const bool is_known = app.get_option_no_throw(flag) != nullptr;  // not to every tool
+    if (is_known && app.count(flag) > 0 && !choice.is_sparse()) {
       throw UsageError(fmt::format("{} is for --codec topk and randk", flag));
     }
   }
