@@ -59,7 +59,7 @@ TEST_P(LowBitErrorTest, OfOneCallIsThatOfTwoPasses) {
   }
   const double error = std::sqrt(lost / norm);
   RecordProperty("relative_error", std::to_string(error));
-  EXPECT_NEAR(error, expected.second, expected.second / 30) << TextOf(expected.first);
+  EXPECT_NEAR(error, expected.second, expected.second / 20) << TextOf(expected.first);
   for (const std::vector<float>& output : outputs) EXPECT_EQ(output, outputs[0]);
 }
 
