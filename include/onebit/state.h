@@ -117,9 +117,10 @@ ONEBIT_API onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, 
  * Collective over the compressor's communicator, as a call of its collective is. It sends 4 bytes
  * per element as a dense call does, and a few small messages, and takes memory for both buffers in
  * fp32 while it runs. On memory of a CUDA device it blocks until it has ended: it waits for the
- * work before it on `stream`, and works on copies in host memory; it cannot be captured. A value that is not finite makes the whole output NaN on every rank and
- * changes no residual (if transactional; otherwise they are reset), as in every call of a
- * compressor. With one rank the result is the input.
+ * work before it on `stream`, and works on copies in host memory; it cannot be captured. A value
+ * that is not finite makes the whole output NaN on every rank and changes no residual (if
+ * transactional; otherwise they are reset), as in every call of a compressor. With one rank the
+ * result is the input.
  *
  * @param compressor With onebitModeEf.
  * @param sendbuff   As in the compressor's calls.
@@ -128,8 +129,8 @@ ONEBIT_API onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, 
  * @param stream     As for onebitAllReduce.
  * @return onebitInvalidArgument  also: the buffers overlap in part or are not aligned.
  * @return onebitInvalidUsage     also: the compressor has no error feedback, is for sends and
- * receives, serves a sync, or was used with another op; the stream is being captured; or the thread is between
- * onebitGroupStart and onebitGroupEnd.
+ * receives, serves a sync, or was used with another op; the stream is being captured; or the thread
+ * is between onebitGroupStart and onebitGroupEnd.
  * @return onebitMismatch         the ranks' compressors differ, or have committed or reset
  * different calls; the text shows both sides.
  * @return onebitRemoteError      another rank could not take part, or failed.

@@ -133,8 +133,7 @@ std::vector<std::byte> StateOf(onebitCompressor_t compressor) {
 }
 
 void ExpectEqual(const Tensor& got, const Tensor& expected, const std::string& what) {
-  ASSERT_EQ(std::memcmp(got.data(), expected.data(), got.bytes()), 0)
-      << what;
+  ASSERT_EQ(std::memcmp(got.data(), expected.data(), got.bytes()), 0) << what;
 }
 
 class DeltaTest : public ::testing::TestWithParam<Kind> {};
