@@ -56,7 +56,7 @@ struct SparseFormat {
   constexpr size_t SelectedOfBlock(size_t length) const {
     return (codec.k * length + block - 1) / block;
   }
-  // Of a piece.
+  // Counts the elements that are sent of a piece.
   constexpr size_t Selected(size_t count) const {
     return count / block * codec.k + SelectedOfBlock(count % block);
   }

@@ -249,7 +249,7 @@ class SparseEncoder {
     write_(z_, length, is_streamed_, At(in.residual_out, in.residual_type, begin));
   }
 
-  // Of the block that begins at `begin`.
+  // Names the memory of the block that begins at `begin`.
   BlockAhead AheadOf(size_t begin) const {
     const size_t length = std::min(format_.block, source_.in.count - begin);
     return source_.AheadOf(begin, length);
@@ -417,7 +417,7 @@ class BlockSums {
   const uint16_t* index_ = nullptr;  // of the drawn elements of the last block
 };
 
-// What becomes of the sums of a block.
+// Sums of a block become outputs by these.
 struct BlockOutput {
   float factor;         // of an unbiased codec
   const uint8_t* mask;  // padded, or null

@@ -95,7 +95,7 @@ class Ahead {
   uintptr_t end_ = 0;
 };
 
-// What the steps of work on a block fetch of the next one.
+// Parts of the next block, each of which one step of work on a block fetches.
 struct BlockAhead {
   Ahead read, sweep, select;
 };

@@ -66,7 +66,7 @@ using LoadTile = void (*)(const TileInput& tile, float* z, float* lanes, uint8_t
 enum class Residual { kNone, kF32, kBf16 };
 enum class Sum { kNone, kL1, kL2 };
 
-// What a sweep does beside summing.
+// A sweep sums, and may do one thing more.
 enum class Sweep {
   kSum,     // nothing
   kKeep,    // writes z[0, count), with zeros up to a whole vector

@@ -36,7 +36,7 @@ float SumOfPackets(const LowBitReduceInput& in, LowBitFormat format, size_t i) {
 
 // ---- Numbers to packets
 
-// Where a worker's or a server's residuals go, and what they answer for.
+// The residuals of a worker or a server, and the type of the output that they answer for.
 struct ResidualTarget {
   void* residual_out;
   DataType residual_type;

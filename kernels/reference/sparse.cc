@@ -17,7 +17,7 @@
 namespace onebit::kernels::reference {
 namespace {
 
-// Where a worker's or a server's residuals go, and what they answer for.
+// The residuals of a worker or a server, and the type of the output that they answer for.
 struct ResidualTarget {
   void* residual_out;
   DataType residual_type;

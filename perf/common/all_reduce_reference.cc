@@ -124,7 +124,7 @@ class SignReference : public CompressedReference {
   reference::AllReduceModel model_;
 };
 
-// Of low-bit and sparse codecs.
+// Serves low-bit and sparse codecs.
 template <class Model>
 class CodesReference : public CompressedReference {
  public:

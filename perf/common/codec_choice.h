@@ -25,7 +25,7 @@ struct CodecChoice {
   onebitCodec_t codec = onebitCodecSign;
   onebitScaleRule_t scale_rule = onebitScaleL2;  // of signs
   int32_t block = 4096;                          // elements per scale, or ONEBIT_BLOCK_TENSOR
-  // Of sparse codecs; 0 until CompleteCodec has been called:
+  // Sparse codecs have these, of which CompleteCodec sets k:
   int k = 0;
   onebitSparseValues_t values = onebitValuesTwoMagnitudes;
   int hops = 0;  // 0: what suits the number of ranks

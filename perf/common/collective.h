@@ -150,7 +150,7 @@ class Collective {
   }
 
  protected:
-  // What Prepare and Reset do for one compressor.
+  // Prepare and Reset call these for each compressor.
   CompressorHandle NewCompressor(const Case& row, const Options& options, const RankState& state,
                                  uint32_t tensor_id) const;
   static void ResetCompressor(const CompressorHandle& compressor);

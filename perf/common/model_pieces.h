@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What scalar models of compressed collectives share: pieces of a tensor, their masks, residuals.
+// Scalar models of compressed collectives share this: pieces of a tensor, their masks, residuals.
 #pragma once
 
 #include <algorithm>

@@ -28,7 +28,7 @@ class DeltaRingReference : public Reference {
     return all + from * row_.count * ElementBytes(row_.type);
   }
 
-  // What is lost is part of the next difference, which the estimate does not show.
+  // The next difference contains what is lost, and the estimate does not show it.
   void Observe(std::span<const void* const>, const void*) override {}
   uint64_t CountLostElements() override { return 0; }
 

@@ -12,7 +12,7 @@ from comparison.compare_machine import compiler, processor
 from convergence.codec_study import KEPT, MODELS, ROWS, CodecStudy
 from convergence.convergence_training import TrainingFailed, train
 
-# What all runs of codecs.json have in common, to which later ones must be added.
+# All runs of codecs.json have these in common; a run that differs cannot be added.
 SETTING = ("machine", "ranks", "steps", "seeds", "training_options")
 
 

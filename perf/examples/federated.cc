@@ -99,7 +99,7 @@ class Client {
   }
 
   double excess() const { return Excess(x_); }
-  // What all control variates add up to, in the order of ranks, is the mean that everybody holds.
+  // The mean of all control() is the mean_control() that every rank holds.
   const Vector& control() const { return control_; }
   const Vector& mean_control() const { return mean_control_; }
 

@@ -63,8 +63,8 @@ struct TrainOptions {
   onebitMode_t mode = onebitModeEf;
   onebitScaleRule_t scale_rule = onebitScaleL2;
   int block = 4096;  // or ONEBIT_BLOCK_TENSOR
-  // What gradients are averaged with, by optimizers that compress nothing themselves; none: in full
-  // precision.
+  // Gradients are averaged with this codec by optimizers that compress nothing themselves; none: in
+  // full precision.
   std::optional<onebitCodec_t> codec;
   onebitDataType_t residual_type = onebitFloat32;
   bool server_residual = true;

@@ -92,7 +92,7 @@ Status CheckCodec(const onebitCompressorConfig_t& config, const CodecRow& codec,
   return codec.low_bit ? CheckLowBitBlock(block, *codec.low_bit, collective) : OkStatus();
 }
 
-// What only sparse codecs have.
+// Members that only sparse codecs have.
 struct SparseMembers {
   kernels::SparseCodec codec;
   int hops = 2;

@@ -12,7 +12,7 @@ using kernels::SparseValues;
 constexpr LowBitCodec kLowBitCodecs[] = {LowBitCodec::kFp4, LowBitCodec::kInt8, LowBitCodec::kUint8,
                                          LowBitCodec::kInt2, LowBitCodec::kInt8Stochastic};
 
-// Of a sparse codec's number.
+// Bits of the number of a sparse codec.
 enum SparseOnWire : int {
   kValuesOnWire = 7,
   kTwoMagnitudesOnWire = 3,

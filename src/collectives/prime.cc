@@ -112,7 +112,7 @@ class PrimeCall {
     return LoadElement(state().worker_in(0), config().residual_type, element);
   }
 
-  // What the input and the residuals amount to, in fp32. All-to-all: rounded to the output's type,
+  // Writes the sum of input and residuals in fp32. All-to-all: rounded to the output's type,
   // so that the sender's residual keeps what is lost.
   void PrepareInput() {
     for (size_t i = 0; i < sent_elements(); ++i) {
@@ -141,8 +141,8 @@ class PrimeCall {
                   : RoundTo(config().type, z);
   }
 
-  // What a server owes is part of the sum of all ranks, which an average divides again. Of replicas
-  // only rank 0's counts.
+  // The residual of a server becomes part of the sum of all ranks, which an average divides again.
+  // Only the replica of rank 0 counts.
   void AddServerResidual() {
     if (state().server_in(0) == nullptr) return;
     if (planned_.plan->key.is_one_exchange && comm_.rank() != 0) return;

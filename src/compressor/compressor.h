@@ -176,7 +176,7 @@ class Compressor {
   std::optional<ReduceOp> op() const { return op_; }
   void set_op(ReduceOp op) { op_ = op; }
 
-  // What this rank counts for in the next calls: 0 if it is absent. 1 unless set.
+  // The next calls count this rank with this weight: 0 if it is absent, 1 unless set.
   void set_weight(float weight) {
     config_.is_weighted = true;
     weight_ = weight;

@@ -26,7 +26,7 @@ enum Offset : size_t {
   kAtFlags = 43,
   kAtOp = 44,
   kAtZeros = 45,
-  // Of sparse codecs only:
+  // Only sparse codecs have these:
   kAtSeed = 48,
   kAtEfDecay = 56,
   kAtSparseZeros = 60,

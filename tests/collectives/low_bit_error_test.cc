@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What one allreduce of numbers with a normal distribution loses, against what the codec loses in
-// two passes: a wrong scale, grid or partition would show here even if both sides agreed on it.
+// One allreduce of numbers with a normal distribution must lose what the codec loses in two passes:
+// a wrong scale, grid or partition would show here even if both sides agreed on it.
 #include <cmath>
 #include <random>
 #include <tuple>

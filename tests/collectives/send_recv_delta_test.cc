@@ -53,7 +53,7 @@ UniqueCompressor Make(onebitComm_t comm, const Kind& kind, size_t count = kCount
   return NewCompressor(comm, count, ApiType(kind.type), config);
 }
 
-// What a sender and its receiver hold, by the scalar kernels.
+// Models what a sender and its receiver hold, by the scalar kernels.
 class PairModel {
  public:
   explicit PairModel(const Kind& kind, size_t count = kCount)

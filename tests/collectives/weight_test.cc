@@ -84,7 +84,7 @@ void EncodeSigns(const kernels::CompressInput& whole, size_t chunk, kernels::Ten
   }
 }
 
-// What a piece loses and what arrives, by the scalar kernels.
+// Result of the scalar kernels for a piece: the values that arrive, and those lost.
 struct Coded {
   Floats values;
   Floats residual;
@@ -246,7 +246,7 @@ Rounds RandomRounds(const WeightCase& c, std::mt19937& random) {
       const bool is_absent = round == 2 || (round != 0 && random() % 2 == 0);
       weights[r] = is_absent ? 0.0f : static_cast<float>(1 + random() % 1000) / 7;
       for (float& x : inputs[r]) {
-        // What an absent rank passes is not read.
+        // The library does not read the input of an absent rank.
         x = is_absent ? kNan : std::normal_distribution<float>(0, 1)(random);
       }
     }

@@ -176,7 +176,7 @@ TEST(DevicePairTest, DifferentEstimatesAreFoundByTheirChecksum) {
   });
 }
 
-// What is enqueued behind a failure commits nothing.
+// Calls that are enqueued behind a failure commit nothing.
 TEST(DevicePairTest, CallsBehindAFailureAreNotMade) {
   CommGroup group(2, {.timeout_ms = PacedMs(300), .one_exchange_elements = 0});
   group.Run([&](int rank) {

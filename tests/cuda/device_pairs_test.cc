@@ -40,7 +40,7 @@ std::string LastError() { return onebitGetLastError(nullptr); }
 
 size_t BytesOf(onebitDataType_t type) { return type == onebitFloat32 ? 4 : 2; }
 
-// What one rank sends another.
+// A message of one rank to another.
 struct Message {
   int from = 0;
   int to = 0;

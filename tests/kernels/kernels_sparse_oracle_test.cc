@@ -20,7 +20,7 @@ namespace {
 using testing::Each;
 using testing::ElementsAre;
 
-// What a packet contains.
+// Content of a packet.
 struct Content {
   std::vector<size_t> indices;
   std::vector<float> values;
@@ -185,7 +185,7 @@ float NormalNumber(Random& random) {
   return sum;
 }
 
-// What the mean of many calls with one input comes to: 2 of 16 elements travel, with feedback.
+// The mean of many calls with one input comes close to it: 2 of 16 elements travel, with feedback.
 TEST(SparseOracleTest, TheRunningMeanApproachesTheInput) {
   constexpr size_t kCount = 4096;
   for (const SparseValues values : {SparseValues::kF32, SparseValues::kTwoMagnitudes}) {
