@@ -12,6 +12,7 @@
 #include "kernels/reference/low_bit_codes.h"
 #include "kernels/reference/low_bit_scale.h"
 #include "kernels/reference/philox.h"
+#include "kernels/reference/residual_target.h"
 
 namespace onebit::kernels::reference {
 namespace {
@@ -36,15 +37,6 @@ float SumOfPackets(const LowBitReduceInput& in, LowBitFormat format, size_t i) {
 
 // ---- Numbers to packets
 
-// The residuals of a worker or a server, and the type of the output that they answer for.
-struct ResidualTarget {
-  void* residual_out;
-  DataType residual_type;
-  DataType value_type;  // decoded values are rounded to it
-  const uint8_t* mask;
-  size_t count;
-};
-
 template <class NumberAt>
 LowBitStatistics StatisticsOf(LowBitCodec codec, const uint8_t* mask, size_t begin, size_t end,
                               const NumberAt& z_at) {
@@ -65,13 +57,6 @@ LowBitStatistics StatisticsOf(LowBitCodec codec, const uint8_t* mask, size_t beg
         BlockSum(end - begin, ScaleRule::kL2, [&](size_t i) { return z_at(begin + i); });
   }
   return block;
-}
-
-// Returns false if a residual is not finite once it is stored.
-bool WriteResidual(const ResidualTarget& target, size_t i, float z, float value) {
-  const float lost = TakesPart(target.mask, i) ? z - RoundTo(target.value_type, value) : 0;
-  StoreElement(lost, target.residual_type, i, target.residual_out);
-  return std::isfinite(RoundTo(target.residual_type, lost));
 }
 
 // Compresses z_at(i), which is 0 where masked.
@@ -98,7 +83,8 @@ LowBitResult Encode(LowBitFormat format, const Draws& draws, const ResidualTarge
       WriteCode(code, codec, i, out.codes);
       if (target.residual_out == nullptr) continue;
       const float value = ValueOfCode(codec, code, block.scale, block.minimum);
-      result.is_finite = WriteResidual(target, i, z, value) && result.is_finite;
+      result.is_finite =
+          WriteResidual(target, i, z - RoundTo(target.value_type, value)) && result.is_finite;
     }
   }
   return result;
@@ -139,12 +125,7 @@ LowBitResult LowBitCompress(const CompressInput& in, LowBitFormat format, const 
       const float x = LoadElement(in.input, in.input_type, i);
       return in.residual_in == nullptr ? x : x + LoadElement(in.residual_in, in.residual_type, i);
     };
-    const ResidualTarget target = {.residual_out = in.residual_out,
-                                   .residual_type = in.residual_type,
-                                   .value_type = in.scale_type,
-                                   .mask = in.mask,
-                                   .count = in.count};
-    return Encode(format, draws, target, out, z_at);
+    return Encode(format, draws, WorkerTarget(in), out, z_at);
   });
 }
 
@@ -156,12 +137,7 @@ LowBitResult LowBitReduce(const LowBitReduceInput& in, LowBitFormat format, cons
       const float y = SumOfPackets(in, format, i);
       return in.residual_in == nullptr ? y : y + LoadElement(in.residual_in, in.residual_type, i);
     };
-    const ResidualTarget target = {.residual_out = in.residual_out,
-                                   .residual_type = in.residual_type,
-                                   .value_type = in.output_type,
-                                   .mask = in.mask,
-                                   .count = in.count};
-    return Encode(format, draws, target, out, y_at);
+    return Encode(format, draws, ServerTarget(in), out, y_at);
   });
 }
 

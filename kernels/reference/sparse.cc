@@ -12,19 +12,11 @@
 #include "kernels/reference/elements.h"
 #include "kernels/reference/fp_env.h"
 #include "kernels/reference/philox.h"
+#include "kernels/reference/residual_target.h"
 #include "kernels/reference/sparse_values.h"
 
 namespace onebit::kernels::reference {
 namespace {
-
-// The residuals of a worker or a server, and the type of the output that they answer for.
-struct ResidualTarget {
-  void* residual_out;
-  DataType residual_type;
-  DataType value_type;  // decoded values are rounded to it
-  const uint8_t* mask;
-  size_t count;
-};
 
 // The elements of a block that are sent, in ascending order.
 struct Selection {
@@ -72,13 +64,6 @@ TwoMagnitudes MagnitudesOf(const Selection& selection, const float* values,
       split.high_count += std::abs(values[j]) > threshold;
     return split;
   });
-}
-
-// Returns false if a residual is not finite once it is stored.
-bool WriteResidual(const ResidualTarget& target, size_t i, float lost) {
-  if (!TakesPart(target.mask, i)) lost = 0;
-  StoreElement(lost, target.residual_type, i, target.residual_out);
-  return std::isfinite(RoundTo(target.residual_type, lost));
 }
 
 // Compresses z_at(i), which is 0 where masked.
@@ -231,12 +216,7 @@ SparseResult SparseCompress(const CompressInput& in, float ef_decay, SparseForma
       const float kept = ef_decay * LoadElement(in.residual_in, in.residual_type, i);
       return x + kept;
     };
-    const ResidualTarget target = {.residual_out = in.residual_out,
-                                   .residual_type = in.residual_type,
-                                   .value_type = in.scale_type,
-                                   .mask = in.mask,
-                                   .count = in.count};
-    return Encode(format, draws, target, packet, z_at);
+    return Encode(format, draws, WorkerTarget(in), packet, z_at);
   });
 }
 
@@ -249,12 +229,7 @@ SparseResult SparseReduce(const SparseReduceInput& in, SparseFormat format, cons
       const float y = sums.At(i);
       return in.residual_in == nullptr ? y : y + LoadElement(in.residual_in, in.residual_type, i);
     };
-    const ResidualTarget target = {.residual_out = in.residual_out,
-                                   .residual_type = in.residual_type,
-                                   .value_type = in.output_type,
-                                   .mask = in.mask,
-                                   .count = in.count};
-    return Encode(format, draws, target, packet, y_at);
+    return Encode(format, draws, ServerTarget(in), packet, y_at);
   });
 }
 

@@ -71,8 +71,7 @@ std::optional<NumberedSparseCodec> SparseCodecOf(uint8_t wire_code) {
   return numbered;
 }
 
-// Shorter blocks would have indices of 8 bits, and a larger share of a block a bitmap. The format
-// reserves both.
+// Shorter blocks would have indices of 8 bits, which the format reserves.
 bool IsSparseBlock(const SparseCodec& codec, size_t block) {
   if (block % kernels::kBlockMultiple != 0 || block <= 256 || block > kernels::kMaxSparseBlock) {
     return false;

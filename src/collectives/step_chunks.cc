@@ -42,16 +42,9 @@ kernels::Checksum HeldChecksum(const Call& call, uint32_t chunk) {
                                   elements.count * sizeof(float));
 }
 
-// Compresses one packet with scales of its own.
-bool StepCompute::CompressPiece(const Call& call, const Step& step) {
-  const Plan& plan = *call.plan;
-  const PacketView packet = ViewOf(call.Write(step.region), step.shape);
-  CompressInput in = InputOf(call, step.elements);
-  if (plan.key.is_delta()) in.residual_out = nullptr;  // the estimate changes at decoding
-  if (plan.key.block != 0) {
-    return kernels::cpu::CompressBlocks(in, plan.key.block, packet.scales, packet.bits);
-  }
-  if (step.elements.count == 0) return true;
+bool CompressSigns(const CompressInput& in, size_t block, const PacketView& packet) {
+  if (block != 0) return kernels::cpu::CompressBlocks(in, block, packet.scales, packet.bits);
+  if (in.count == 0) return true;
   TensorSum sum;
   kernels::cpu::CompressSigns(in, packet.bits, &sum);
   if (!sum.is_finite) return false;
@@ -61,6 +54,15 @@ bool StepCompute::CompressPiece(const Call& call, const Step& step) {
   if (!(scale <= 3.40282347e38f)) return false;  // does not fit the output type
   if (in.residual_out != nullptr) kernels::cpu::CompressResidual(in, scale);
   return true;
+}
+
+// Compresses one packet with scales of its own.
+bool StepCompute::CompressPiece(const Call& call, const Step& step) {
+  const Plan& plan = *call.plan;
+  const PacketView packet = ViewOf(call.Write(step.region), step.shape);
+  CompressInput in = InputOf(call, step.elements);
+  if (plan.key.is_delta()) in.residual_out = nullptr;  // the estimate changes at decoding
+  return CompressSigns(in, plan.key.block, packet);
 }
 
 bool StepCompute::Average(const Call& call, const Step& step) {

@@ -15,6 +15,10 @@ namespace onebit {
 // Checksum of this rank's estimate of `chunk` after the call, in an all-gather with error feedback.
 kernels::Checksum HeldChecksum(const Call& call, uint32_t chunk);
 
+// Compresses a piece to signs with scales of its own: one for each block, or a single one if
+// `block` is 0. Returns false if a value or a scale is not finite.
+bool CompressSigns(const kernels::CompressInput& in, size_t block, const PacketView& packet);
+
 // Completes the packets of a compress or reduce step: clears them if values are not finite, and
 // computes their checksums. checksums: as for StepCompute::Run.
 void FinishPackets(const Call& call, const Step& step, bool is_finite,

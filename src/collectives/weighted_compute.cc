@@ -10,6 +10,7 @@
 
 #include "collectives/low_bit_chunks.h"
 #include "collectives/sparse_compute.h"
+#include "collectives/step_compute.h"
 #include "kernels/weighted.h"
 
 namespace onebit {
@@ -17,8 +18,6 @@ namespace {
 
 // Decoded values stay in the first-level cache until they are added.
 constexpr size_t kTile = 2048;
-
-constexpr float kLargest = 3.40282347e38f;
 
 PacketShape SourceShape(const Plan& plan, const Step& step) {
   PacketShape shape = step.shape;
@@ -221,17 +220,7 @@ bool WeightedCompute::Compress(const Call& call, const Step& step, const Part& p
     return result.is_finite;
   }
   const PacketView view = ViewOf(packet, step.shape);
-  float* const scales = view.scales + part.scale;
-  uint8_t* const bits = view.bits + part.first / 8;
-  if (plan.key.block != 0) return kernels::cpu::CompressBlocks(in, plan.key.block, scales, bits);
-  kernels::TensorSum sum;
-  kernels::cpu::CompressSigns(in, bits, &sum);
-  if (!sum.is_finite) return false;
-  *scales = kernels::cpu::OutputScale(kernels::cpu::ScaleOf(sum, in.rule), 1, /*is_sum=*/false,
-                                      in.scale_type);
-  if (!(*scales <= kLargest)) return false;  // does not fit the output type
-  if (in.residual_out != nullptr) kernels::cpu::CompressResidual(in, *scales);
-  return true;
+  return CompressSigns(in, plan.key.block, {view.scales + part.scale, view.bits + part.first / 8});
 }
 
 }  // namespace onebit
