@@ -94,7 +94,8 @@ void FinishPackets(const Call& call, const Step& step, bool is_finite,
   const bool is_contribution = step.kind == StepKind::kCompress;
   const bool is_absent = is_contribution && IsAbsent(call);
   const auto finish = [&](Region region, uint32_t packet) {
-    if (!is_finite || is_absent) ClearPacket(call, region);
+    // A group sends zeros for the packet of an absent rank, a single call nothing.
+    if (!is_finite || (is_absent && checksums == nullptr)) ClearPacket(call, region);
     if (is_contribution && call.plan->key.is_weighted) {
       SetWeight(call.compressor->weight(), call.Write(region));
     }

@@ -3,19 +3,14 @@
 // Low-bit codecs against golden files that make_golden_low_bit.py wrote from the text of the format
 // alone: packets of both exchanges from the kernels, headers, and outputs and residuals of whole
 // calls from the public API down.
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "codec/message_header.h"
 #include "codec/packet.h"
 #include "collectives/partition.h"
-#include "tests/golden/golden_file.h"
-#include "tests/support/comm_group.h"
-#include "tests/support/residuals.h"
-#include "tests/support/tensor.h"
+#include "tests/golden/golden_calls.h"
 
 namespace onebit::testing {
 namespace {
@@ -24,7 +19,6 @@ using kernels::DataType;
 using kernels::LowBitCodec;
 using nlohmann::json;
 
-constexpr uint32_t kTensor = 7;
 constexpr uint32_t kServerStream = 65'536;
 
 struct CodecName {
@@ -73,13 +67,8 @@ class Player {
                 .low_bit = CodecNamed(golden["codec"]).codec},
         chunks_(count_, ranks_, golden["align"], 1, 0),
         worker_(ranks_, std::vector<std::byte>(count_ * kernels::BytesOf(residual_type_))),
-        server_(count_ * kernels::BytesOf(residual_type_)) {
-    if (!golden.contains("mask")) return;
-    mask_.resize(kernels::BitBytes(count_));
-    for (size_t i = 0; i < count_; ++i) {
-      if (golden["mask"][i] == 1) mask_[i / 8] |= static_cast<uint8_t>(1u << (i % 8));
-    }
-  }
+        server_(count_ * kernels::BytesOf(residual_type_)),
+        mask_(MaskOf(golden)) {}
 
   void Play(const json& call) {
     std::vector<std::byte> output(count_ * kernels::BytesOf(type_));
@@ -111,7 +100,6 @@ class Player {
     EXPECT_EQ(HexOf(server_.data(), server_.size()), golden_["s"]);
   }
 
-  const std::vector<uint8_t>& mask() const { return mask_; }
   const PacketFormat& format() const { return format_; }
 
  private:
@@ -126,7 +114,7 @@ class Player {
     return {.seed = golden_["seed"],
             .first = element,
             .epoch = calls_,
-            .tensor = kTensor,
+            .tensor = kGoldenTensor,
             .stream = static_cast<uint32_t>(stream)};
   }
   std::byte* Residual(std::vector<std::byte>& residual, size_t element) const {
@@ -188,7 +176,7 @@ class Player {
   const Partition chunks_;
   std::vector<std::vector<std::byte>> worker_;
   std::vector<std::byte> server_;
-  std::vector<uint8_t> mask_;
+  const std::vector<uint8_t> mask_;
   uint32_t calls_ = 0;
 };
 
@@ -208,71 +196,21 @@ TEST_P(GoldenLowBitTest, KernelsReproducePacketsAndResiduals) {
 
 TEST_P(GoldenLowBitTest, HeadersReproduceTheirBytes) {
   const Player player(golden_, kFunctions[0]);
-  CallDescriptor descriptor = {
-      .comm_id = 0xc0ffee,
-      .collective = Collective::kAllReduce,
-      .count = golden_["d"],
-      .tensor_id = kTensor,
-      .type = TypeNamed(golden_["kind"]),
-      .op = golden_["op"] == "sum" ? ReduceOp::kSum : ReduceOp::kAvg,
-      .codec = player.format().codec,
-      .block = golden_["block"],
-      .low_bit = player.format().low_bit,
-      .chunk_alignment = golden_["align"],
-      .has_server_residual = true,
-  };
+  CallDescriptor descriptor = GoldenDescriptor(golden_);
+  descriptor.codec = player.format().codec;
+  descriptor.low_bit = player.format().low_bit;
+  descriptor.has_server_residual = true;
   for (uint64_t number = 0; number < golden_["calls"].size(); ++number) {
-    const json& call = golden_["calls"][number];
     descriptor.sequence = number;
-    for (const int exchange : {1, 2}) {
-      const auto expected = FromHex(call[exchange == 1 ? "header1" : "header2"]);
-      auto decoded = DecodeHeader(expected);
-      ASSERT_TRUE(decoded.ok()) << decoded.status().text();
-      const MessageHeader header = decoded.value();
-      descriptor.mask_digest = header.call.mask_digest;
-      EXPECT_EQ(DescribeDifference(descriptor, header.call), "");
-      EXPECT_EQ(header.call, descriptor);
-      HeaderBytes encoded;
-      EncodeHeader(header, &encoded);
-      EXPECT_EQ(HexOf(encoded.data(), encoded.size()), HexOf(expected.data(), expected.size()));
-    }
+    ExpectHeader(golden_["calls"][number]["header1"], descriptor);
+    ExpectHeader(golden_["calls"][number]["header2"], descriptor);
   }
 }
 
 TEST_P(GoldenLowBitTest, CallsReproduceOutputsAndResiduals) {
-  const Player player(golden_, kFunctions[0]);
-  CommGroup group(golden_["n"]);
-  group.Run([&](int rank) {
-    const auto r = static_cast<size_t>(rank);
-    const DataType type = TypeNamed(golden_["kind"]);
-    const size_t count = golden_["d"];
-    const bool has_feedback = golden_["mode"] == "ef";
-    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-    config.codec = CodecNamed(golden_["codec"]).number;
-    config.mode = has_feedback ? onebitModeEf : onebitModePlain;
-    config.block = golden_["block"];
-    config.residualType = ApiType(TypeNamed(golden_["residual"]));
-    config.tensorId = kTensor;
-    config.seed = golden_["seed"];
-    config.mask = player.mask().empty() ? nullptr : player.mask().data();
-    const UniqueCompressor compressor =
-        NewCompressor(group.comm(rank), count, ApiType(type), config);
-    for (const json& call : golden_["calls"]) {
-      const std::vector<std::byte> x = FromHex(call["x"][r]);
-      Tensor input(count, type);
-      Tensor output(count, type);
-      std::memcpy(input.data(), x.data(), x.size());
-      ASSERT_EQ(onebitAllReduce(input.data(), output.data(), count, ApiType(type),
-                                golden_["op"] == "sum" ? onebitSum : onebitAvg, compressor.get(),
-                                group.comm(rank), nullptr),
-                onebitSuccess)
-          << onebitGetLastError(nullptr);
-      EXPECT_EQ(HexOf(output.data(), output.bytes()), call["out"]);
-    }
-    if (!has_feedback) return;
-    const Residuals residuals = ResidualsOf(compressor.get());
-    EXPECT_EQ(HexOf(residuals.worker.data(), residuals.worker.size()), golden_["e"][r]);
-  });
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.codec = CodecNamed(golden_["codec"]).number;
+  ExpectCalls(golden_, config);
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, GoldenLowBitTest,

@@ -3,27 +3,20 @@
 // Sparse codecs against golden files that make_golden_sparse.py wrote from the text of the format
 // alone: packets of all hops from the kernels, headers, and outputs and residuals of whole calls
 // from the public API down.
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "codec/message_header.h"
 #include "codec/packet.h"
 #include "collectives/partition.h"
-#include "tests/golden/golden_file.h"
-#include "tests/support/comm_group.h"
-#include "tests/support/residuals.h"
-#include "tests/support/tensor.h"
+#include "tests/golden/golden_calls.h"
 
 namespace onebit::testing {
 namespace {
 
 using kernels::DataType;
 using nlohmann::json;
-
-constexpr uint32_t kTensor = 7;
 
 struct Functions {
   const char* name;
@@ -46,15 +39,6 @@ PacketFormat FormatOf(const json& golden) {
                                                           : kernels::SparseValues::kTwoMagnitudes,
                      .is_random = is_random,
                      .is_unbiased = is_random && is_plain}};
-}
-
-std::vector<uint8_t> MaskOf(const json& golden) {
-  if (!golden.contains("mask")) return {};
-  std::vector<uint8_t> mask(kernels::BitBytes(golden["d"]));
-  for (size_t i = 0; i < golden["d"]; ++i) {
-    if (golden["mask"][i] == 1) mask[i / 8] |= static_cast<uint8_t>(1u << (i % 8));
-  }
-  return mask;
 }
 
 // Plays all ranks of one golden case, by kernels alone.
@@ -130,7 +114,7 @@ class Player {
     return {.seed = golden_["seed"],
             .first = range.begin,
             .epoch = calls_,
-            .tensor = kTensor,
+            .tensor = kGoldenTensor,
             .stream = kernels::kSharedStream};
   }
   std::byte* Residual(std::vector<std::byte>& residual, size_t element) const {
@@ -208,78 +192,27 @@ TEST_P(GoldenSparseTest, KernelsReproducePacketsAndResiduals) {
 TEST_P(GoldenSparseTest, HeadersReproduceTheirBytes) {
   const PacketFormat format = FormatOf(golden_);
   const bool has_one_hop = golden_["hops"] == 1;
-  CallDescriptor descriptor = {
-      .comm_id = 0xc0ffee,
-      .collective = Collective::kAllReduce,
-      .count = golden_["d"],
-      .tensor_id = kTensor,
-      .type = TypeNamed(golden_["kind"]),
-      .op = golden_["op"] == "sum" ? ReduceOp::kSum : ReduceOp::kAvg,
-      .codec = format.codec,
-      .block = golden_["block"],
-      .sparse = format.sparse,
-      .chunk_alignment = golden_["align"],
-      .has_server_residual = !has_one_hop,
-      .is_one_exchange = has_one_hop,
-  };
+  CallDescriptor descriptor = GoldenDescriptor(golden_);
+  descriptor.codec = format.codec;
+  descriptor.sparse = format.sparse;
+  descriptor.has_server_residual = !has_one_hop;
+  descriptor.is_one_exchange = has_one_hop;
   for (uint64_t number = 0; number < golden_["calls"].size(); ++number) {
-    const json& call = golden_["calls"][number];
     descriptor.sequence = number;
-    for (const int exchange : {1, 2}) {
-      if (exchange == 2 && has_one_hop) continue;
-      const auto expected = FromHex(call[exchange == 1 ? "header1" : "header2"]);
-      auto decoded = DecodeHeader(expected);
-      ASSERT_TRUE(decoded.ok()) << decoded.status().text();
-      const MessageHeader header = decoded.value();
-      descriptor.mask_digest = header.call.mask_digest;
-      descriptor.replica_age = format.sparse.is_random ? static_cast<uint8_t>(number) : 0;
-      EXPECT_EQ(DescribeDifference(descriptor, header.call), "");
-      EXPECT_EQ(header.call, descriptor);
-      HeaderBytes encoded;
-      EncodeHeader(header, &encoded);
-      EXPECT_EQ(HexOf(encoded.data(), encoded.size()), HexOf(expected.data(), expected.size()));
-    }
+    descriptor.replica_age = format.sparse.is_random ? static_cast<uint8_t>(number) : 0;
+    ExpectHeader(golden_["calls"][number]["header1"], descriptor);
+    if (!has_one_hop) ExpectHeader(golden_["calls"][number]["header2"], descriptor);
   }
 }
 
 TEST_P(GoldenSparseTest, CallsReproduceOutputsAndResiduals) {
-  const std::vector<uint8_t> mask = MaskOf(golden_);
-  CommGroup group(golden_["n"]);
-  group.Run([&](int rank) {
-    const auto r = static_cast<size_t>(rank);
-    const DataType type = TypeNamed(golden_["kind"]);
-    const size_t count = golden_["d"];
-    const bool has_feedback = golden_["mode"] == "ef";
-    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-    config.codec = golden_["codec"] == "randk" ? onebitCodecRandk : onebitCodecTopk;
-    config.mode = has_feedback ? onebitModeEf : onebitModePlain;
-    config.block = golden_["block"];
-    config.k = golden_["k"];
-    config.values = golden_["values"] == "fp32" ? onebitValuesFloat32 : onebitValuesTwoMagnitudes;
-    config.hops = golden_["hops"];
-    config.efDecay = golden_["decay"];
-    config.residualType = ApiType(TypeNamed(golden_["residual"]));
-    config.tensorId = kTensor;
-    config.seed = golden_["seed"];
-    config.mask = mask.empty() ? nullptr : mask.data();
-    const UniqueCompressor compressor =
-        NewCompressor(group.comm(rank), count, ApiType(type), config);
-    for (const json& call : golden_["calls"]) {
-      const std::vector<std::byte> x = FromHex(call["x"][r]);
-      Tensor input(count, type);
-      Tensor output(count, type);
-      std::memcpy(input.data(), x.data(), x.size());
-      ASSERT_EQ(onebitAllReduce(input.data(), output.data(), count, ApiType(type),
-                                golden_["op"] == "sum" ? onebitSum : onebitAvg, compressor.get(),
-                                group.comm(rank), nullptr),
-                onebitSuccess)
-          << onebitGetLastError(nullptr);
-      EXPECT_EQ(HexOf(output.data(), output.bytes()), call["out"]);
-    }
-    if (!has_feedback) return;
-    const Residuals residuals = ResidualsOf(compressor.get());
-    EXPECT_EQ(HexOf(residuals.worker.data(), residuals.worker.size()), golden_["e"][r]);
-  });
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.codec = golden_["codec"] == "randk" ? onebitCodecRandk : onebitCodecTopk;
+  config.k = golden_["k"];
+  config.values = golden_["values"] == "fp32" ? onebitValuesFloat32 : onebitValuesTwoMagnitudes;
+  config.hops = golden_["hops"];
+  config.efDecay = golden_["decay"];
+  ExpectCalls(golden_, config);
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, GoldenSparseTest,
