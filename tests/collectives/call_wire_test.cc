@@ -4,6 +4,7 @@
 // of mistake is reported, and flags reach the messages and residuals that depend on them.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <deque>
 #include <span>
 #include <vector>
@@ -165,6 +166,102 @@ TEST_F(CompressedWireTest, AReplicaOfAnotherAgeIsAMismatch) {
   call.sequence = 1;  // the peer still has the age of the first call
   ExpectError(rank.Run({&request, 1}, {MessageOf(call, 1, kElements, false)}), Code::kMismatch,
               "age of the server residual (calls since it was zero) 1 here, 0 there");
+}
+
+// A compressed mean of two ranks with weights, in chunks of two segments. Rank 0 has 1 everywhere
+// and the weight 1; the peer's packets have scales of 2 and positive signs.
+class WeightedWireTest : public CompressedWireTest {
+ protected:
+  static constexpr size_t kSegment = 64;
+  static constexpr size_t kElements = 4 * kSegment;
+
+  WeightedWireTest() {
+    compressor_.compressor.set_weight(1);
+    request_.op = ReduceOp::kAvg;
+  }
+
+  enum class Behind { kNothing, kPacket };
+  ScriptedMessage First(int segment, float weight, Behind behind) {
+    std::vector<std::byte> payload(kWeightBytes);
+    SetWeight(weight, payload.data());
+    if (behind == Behind::kPacket) payload.insert(payload.end(), packet_.begin(), packet_.end());
+    return Message(1, segment, payload);
+  }
+  ScriptedMessage Second(int segment) { return Message(2, segment, packet_); }
+  ScriptedMessage Message(int exchange, int segment, std::span<const std::byte> payload) {
+    return testing::MessageOf({.call = DescriptorOf(request_, rank_.comm()),
+                               .exchange = static_cast<uint8_t>(exchange),
+                               .has_payload_checksum = true,
+                               .segment = static_cast<uint16_t>(segment),
+                               .segment_count = 2},
+                              payload);
+  }
+  Status Run(std::deque<ScriptedMessage> messages) {
+    return rank_.Run({&request_, 1}, std::move(messages));
+  }
+
+  ScriptedRank rank_{{.segment_elements = kSegment}};
+  PlannedCompressor compressor_ = rank_.NewCompressor(
+      {.kind = CodecKind::kSign, .count = kElements, .block = kBlock, .is_weighted = true});
+  std::vector<float> values_ = std::vector<float>(kElements, 1.0f);
+  CallRequest request_ = RequestOf(values_, compressor_);
+  const std::vector<std::byte> packet_ = [] {
+    std::vector<std::byte> packet(sizeof(float) + kSegment / 8);
+    const float scale = 2;
+    std::memcpy(packet.data(), &scale, sizeof(scale));
+    return packet;
+  }();
+};
+
+TEST_F(WeightedWireTest, APeerCountsWithItsWeight) {
+  const Status status =
+      Run({First(0, 3, Behind::kPacket), First(1, 3, Behind::kPacket), Second(0), Second(1)});
+  ASSERT_TRUE(status.ok()) << status.text();
+  for (size_t i = 0; i < kElements; ++i) {
+    ASSERT_EQ(values_[i], i < kElements / 2 ? (1 * 1 + 3 * 2) / 4.0f : 2) << i;
+  }
+}
+
+TEST_F(WeightedWireTest, AnAbsentPeerSendsItsWeightAlone) {
+  const Status status =
+      Run({First(0, 0, Behind::kNothing), First(1, 0, Behind::kNothing), Second(0), Second(1)});
+  ASSERT_TRUE(status.ok()) << status.text();
+  for (size_t i = 0; i < kElements; ++i) ASSERT_EQ(values_[i], i < kElements / 2 ? 1 : 2) << i;
+  for (const auto& bytes : ScriptedTransport::sent()) {
+    const auto header = DecodeHeader(bytes);
+    ASSERT_TRUE(header.ok()) << header.status().text();
+    EXPECT_TRUE(header.value().call.is_weighted);
+  }
+}
+
+TEST_F(WeightedWireTest, AWeightNeedsAPacket) {
+  ExpectError(Run({First(0, 1, Behind::kNothing)}), Code::kCorrupt, "no packet follows");
+}
+
+TEST_F(WeightedWireTest, NoWeightHasNoPacket) {
+  ExpectError(Run({First(0, 0, Behind::kPacket)}), Code::kCorrupt, "a packet follows");
+}
+
+TEST_F(WeightedWireTest, AllSegmentsHaveOneWeight) {
+  ExpectError(Run({First(0, 1, Behind::kPacket), First(1, 2, Behind::kPacket)}), Code::kCorrupt,
+              "the weight is 2, but 1 in another segment");
+}
+
+TEST_F(WeightedWireTest, AMeanIsNeverMissing) {
+  ExpectError(Run({First(0, 1, Behind::kPacket), First(1, 1, Behind::kPacket),
+                   Message(2, 0, std::vector<std::byte>(kWeightBytes))}),
+              Code::kCorrupt, "sent 16 payload bytes for segment 0 of exchange 2, not 12");
+}
+
+TEST_F(CompressedWireTest, WithoutWeightsAPacketIsNeverMissing) {
+  ScriptedRank rank({});
+  PlannedCompressor compressor = rank.NewCompressor({.count = 256, .block = kBlock});
+  std::vector<float> values(256, 1.0f);
+  const CallRequest request = RequestOf(values, compressor);
+  const ScriptedMessage message =
+      testing::MessageOf({.call = DescriptorOf(request, rank.comm()), .has_payload_checksum = true},
+                         std::vector<std::byte>(kWeightBytes));
+  ExpectError(rank.Run({&request, 1}, {message}), Code::kCorrupt, "sent 16 payload bytes");
 }
 
 // A rank's own part of an all-to-all is copied without a packet; the mask and the rule for values
