@@ -5,13 +5,13 @@
 //   in                      CompressInput or LowBitReduceInput
 //   InputType()             the type of the input in TileInput
 //   ValueType()             the type that decoded values are rounded to
-//   ChunkAt(begin, count)   TileInput of a part of the piece that is in one block, without mask
+//   ChunkAt(begin, count)   TileInput of a chunk of the piece, without mask
 //
 // The codes of a block can be computed only when its scale is known. A block that fits a tile waits
-// in one of a few slots, and is encoded, chunk by chunk, while a later one is read into its place,
-// so that memory is busy all the time. A scale takes as long as reading 128 elements, nearly all of
-// it waiting for one operation after the other: the scales of all slots are computed together.
-// Longer blocks are read twice. Per-target header.
+// in one of a few slots, alone or with its neighbours, and is encoded, part by part, while a later
+// one is read into its place, so that memory is busy all the time. A scale takes as long as reading
+// 128 elements, nearly all of it waiting for one operation after the other: the scales of all slots
+// are computed together. Longer blocks are read twice. Per-target header.
 #if defined(ONEBIT_KERNELS_CPU_LOW_BIT_BLOCKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_LOW_BIT_BLOCKS_INL_H_
 #undef ONEBIT_KERNELS_CPU_LOW_BIT_BLOCKS_INL_H_
@@ -20,6 +20,7 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -53,6 +54,13 @@ class LowBitEncoder {
     const bool has_residual = source.in.residual_out != nullptr;
     emit_ = ChooseEmitChunk(format.codec, has_residual ? ResidualOf(source.in) : Residual::kNone,
                             is_residual_streamed_);
+#if HWY_TARGET == HWY_AVX3
+    if (source.in.mask == nullptr && format.block % kPackGroup == 0) {
+      swap_ = ChooseSwapChunk(format.codec, source.InputType(),
+                              has_residual ? ResidualOf(source.in) : Residual::kNone,
+                              is_residual_streamed_);
+    }
+#endif
   }
 
   LowBitResult Run() {
@@ -69,64 +77,148 @@ class LowBitEncoder {
   // An odd number: slots of 512 or 1024 bytes then do not fill whole pages, and z does not stay at
   // one distance from the input modulo a page, at which loads can seem to depend on stores.
   static constexpr size_t kSlots = 7;
+  // Short blocks share a slot: setting out to read or to encode one takes as long as 32 elements.
+  static constexpr size_t kMaxBlocks = 4;
 
-  // A block whose z is in the tile.
-  struct Block {
+  // Blocks whose z is in a slot, one after the other.
+  struct Slot {
     size_t begin = 0;
     size_t count = 0;
     const uint8_t* mask = nullptr;
-    BlockScale scale;
+    bool is_finite = false;  // all scales are
+    BlockScale scales[kMaxBlocks];
   };
 
-  void EncodeShort() {
-    Block blocks[kSlots];
-    const size_t stride = (format_.block + kLanes - 1) / kLanes * kLanes;
-    const size_t slots = std::min(kSlots, kTile / stride);
-    size_t used = 0;
-    for (size_t begin = 0; begin < source_.in.count;) {
-      for (used = 0; used < slots && begin < source_.in.count; ++used) {
-        const size_t count = std::min(format_.block, source_.in.count - begin);
-        blocks[used] =
-            Swap(blocks[used], begin, count, z_ + used * stride, slots + 1, lanes_[used]);
-        begin += count;
-      }
-      for (size_t k = 0; k < used; ++k) SetScale(z_ + k * stride, lanes_[k], blocks[k]);
-    }
-    for (size_t k = 0; k < slots; ++k) Swap(blocks[k], 0, 0, z_ + k * stride, 0, lanes_[k]);
+  size_t BlocksOfSlot() const {
+    if (format_.block % 16 != 0) return 1;  // masks and vectors of z begin with a slot
+    return std::clamp<size_t>(kChunk / format_.block, 1, kMaxBlocks);
   }
 
-  // Encodes a block while another one, which may be empty, takes its place.
-  HWY_INLINE Block Swap(const Block& before, size_t begin, size_t count, float* z,
-                        size_t mask_count, StatisticLanes& lanes) {
+  void EncodeShort() {
+    Slot slots[kSlots];
+    const size_t length = BlocksOfSlot() * format_.block;
+    const size_t stride = (length + kLanes - 1) / kLanes * kLanes;
+    const size_t slot_count = std::min(kSlots, kTile / stride);
+    for (size_t begin = 0; begin < source_.in.count;) {
+      size_t used = 0;
+      for (; used < slot_count && begin < source_.in.count; ++used) {
+        const size_t count = std::min(length, source_.in.count - begin);
+        Swap(slots[used], begin, count, z_ + used * stride, slot_count + 1,
+             lanes_ + used * kMaxBlocks);
+        begin += count;
+      }
+      if (statistic_ == Statistic::kMagnitude && SetScalesByMagnitude(slots, used)) continue;
+      for (size_t k = 0; k < used; ++k) {
+        SetScales(slots[k], z_ + k * stride, lanes_ + k * kMaxBlocks);
+      }
+    }
+    for (size_t k = 0; k < slot_count; ++k) {
+      Swap(slots[k], 0, 0, z_ + k * stride, 0, lanes_ + k * kMaxBlocks);
+    }
+  }
+
+  // Encodes the blocks of a slot while others, possibly none, take their place.
+  HWY_INLINE void Swap(Slot& slot, size_t begin, size_t count, float* z, size_t mask_count,
+                       StatisticLanes* lanes) {
     const uint8_t* mask = count == 0 ? nullptr : TakeMask(begin, count, mask_count);
-    lanes.Clear(statistic_);
-    const size_t longer = std::max(before.count, count);
+    for (size_t k = 0; k * format_.block < count; ++k) lanes[k].Clear(statistic_);
+#if HWY_TARGET == HWY_AVX3
+    if (swap_ != nullptr && slot.is_finite && slot.count == count && count % format_.block == 0) {
+      for (size_t offset = 0; offset < count; offset += kChunk) {
+        const size_t chunk = std::min(kChunk, count - offset);
+        const TileInput entering = source_.ChunkAt(begin + offset, chunk);
+        if (!swap_(OutputAt(slot.scales, nullptr, slot.begin + offset, chunk, nullptr), entering,
+                   z + offset, lanes)) {
+          result_.is_finite = false;
+        }
+      }
+      slot.begin = begin;
+      return;
+    }
+#endif
+    const size_t longer = std::max(slot.count, count);
     for (size_t offset = 0; offset < longer; offset += kChunk) {
-      if (offset < before.count) {
-        Emit(before.scale, before.mask, before.begin, offset,
-             std::min(kChunk, before.count - offset), z + offset);
+      if (offset < slot.count) {
+        Emit(slot.scales, slot.mask, slot.begin, offset, std::min(kChunk, slot.count - offset),
+             z + offset);
       }
       if (offset < count) {
         Read(readers_.read, mask, begin, offset, std::min(kChunk, count - offset), z + offset,
              lanes);
       }
     }
-    return {begin, count, mask, {}};
+    slot.begin = begin;
+    slot.count = count;
+    slot.mask = mask;
   }
 
-  HWY_INLINE void SetScale(const float* z, const StatisticLanes& lanes, Block& block) {
-    LowBitStatistics statistics =
-        StatisticsOf(statistic_, lanes, Participants(block.mask, block.count));
+  HWY_INLINE void SetScales(Slot& slot, const float* z, const StatisticLanes* lanes) {
+    BlockScale* scale = slot.scales;
+    slot.is_finite = true;
+    for (size_t begin = 0; begin < slot.count; begin += format_.block, ++lanes, ++scale) {
+      const size_t count = std::min(format_.block, slot.count - begin);
+      const uint8_t* mask = slot.mask == nullptr ? nullptr : slot.mask + begin / 8;
+      *scale = ScaleOf(slot.begin + begin, count, mask, z + begin, *lanes);
+      slot.is_finite = slot.is_finite && scale->is_finite;
+    }
+  }
+
+  // Computes the scales of all slots at once, as reference::ScaleOfBlock does one by one. Returns
+  // false if a block is not finite.
+  HWY_INLINE bool SetScalesByMagnitude(Slot* slots, size_t used) {
+    constexpr size_t kMost = kSlots * kMaxBlocks;
+    constexpr size_t kRoom = (kMost + kLanes - 1) / kLanes * kLanes;
+    alignas(64) float largest[kRoom], scales[kRoom], inverses[kRoom];
+    alignas(64) uint16_t scale_bits[kRoom];
+    size_t count = 0;
+    for (size_t k = 0; k < used; ++k) {
+      const StatisticLanes* lanes = lanes_ + k * kMaxBlocks;
+      for (size_t begin = 0; begin < slots[k].count; begin += format_.block, ++lanes) {
+        const VI32 magnitude = hn::MaxOfLanes(kI32, hn::Load(kI32, lanes->magnitude));
+        largest[count++] = std::bit_cast<float>(hn::GetLane(magnitude));
+      }
+    }
+    const VF divisor = hn::Set(kF32, reference::LargestUnit(format_.codec));
+    for (size_t k = 0; k < count; k += kLanes) {
+      const VF magnitude =
+          hn::IfThenElseZero(hn::FirstN(kF32, count - k), hn::Load(kF32, largest + k));
+      VU32 bits = Bf16BitsOf(hn::Div(magnitude, divisor));
+      VF scale = hn::BitCast(kF32, hn::ShiftLeft<16>(bits));
+      const MF is_finite = hn::And(hn::Lt(magnitude, hn::Set(kF32, reference::kLowBitLimit)),
+                                   hn::Le(scale, hn::Set(kF32, reference::kMaxLowBitScale)));
+      if (HWY_UNLIKELY(!hn::AllTrue(kF32, is_finite))) return false;
+      const MF is_zero = hn::Lt(scale, hn::Set(kF32, reference::kMinLowBitScale));
+      scale = hn::IfThenZeroElse(is_zero, scale);
+      bits = hn::IfThenZeroElse(hn::RebindMask(kU32, is_zero), bits);
+      hn::Store(scale, kF32, scales + k);
+      hn::Store(hn::IfThenZeroElse(is_zero, hn::Div(hn::Set(kF32, 1), scale)), kF32, inverses + k);
+      hn::Store(hn::TruncateTo(kU16, bits), kU16, scale_bits + k);
+    }
+    memcpy(out_.scales + slots[0].begin / format_.block, scale_bits, count * sizeof(scale_bits[0]));
+    size_t index = 0;
+    for (size_t k = 0; k < used; ++k) {
+      BlockScale* scale = slots[k].scales;
+      slots[k].is_finite = true;
+      for (size_t begin = 0; begin < slots[k].count; begin += format_.block, ++scale, ++index) {
+        *scale = {scales[index], 0, inverses[index], true};
+      }
+    }
+    return true;
+  }
+
+  HWY_INLINE BlockScale ScaleOf(size_t begin, size_t count, const uint8_t* mask, const float* z,
+                                const StatisticLanes& lanes) {
+    LowBitStatistics statistics = StatisticsOf(statistic_, lanes, Participants(mask, count));
     if (statistic_ == Statistic::kSquares) {
       const float narrow = TreeSum(lanes.squares);
       statistics.sum_of_squares = narrow;
       if (HWY_UNLIKELY(!IsSafeSum(narrow))) {
         WideSum wide;
-        wide.Add(z, block.count, ScaleRule::kL2);
+        wide.Add(z, count, ScaleRule::kL2);
         TakeWide(narrow, wide, statistics);
       }
     }
-    block.scale = Send(block.begin, block.count, statistics);
+    return Send(begin, count, statistics);
   }
 
   // Encodes a block that is longer than a tile.
@@ -141,7 +233,7 @@ class LowBitEncoder {
         const uint8_t* mask = TakeMask(tile, tile_count, 2);
         for (size_t offset = 0; offset < tile_count; offset += kChunk) {
           const size_t chunk_count = std::min(kChunk, tile_count - offset);
-          Read(read, mask, tile, offset, chunk_count, z_, lanes);
+          Read(read, mask, tile, offset, chunk_count, z_, &lanes);
           then(mask, tile, offset, chunk_count);
         }
       }
@@ -163,13 +255,13 @@ class LowBitEncoder {
     const BlockScale scale = Send(begin, count, block);
     if (!scale.is_finite) return;
     read_all(readers_.load, [&](const uint8_t* mask, size_t tile, size_t offset, size_t chunk_count)
-                                HWY_ATTR { Emit(scale, mask, tile, offset, chunk_count, z_); });
+                                HWY_ATTR { Emit(&scale, mask, tile, offset, chunk_count, z_); });
   }
 
   // Returns a padded copy, which is valid until this has been called `mask_count` times more.
   HWY_INLINE const uint8_t* TakeMask(size_t begin, size_t count, size_t mask_count) {
     if (source_.in.mask == nullptr) return nullptr;
-    const size_t bytes = BitBytes(std::min(format_.block, kTile)) + kBitPadding;
+    const size_t bytes = BitBytes(std::clamp(format_.block, kChunk, kTile)) + kBitPadding;
     mask_ = mask_ + 1 >= mask_count ? 0 : mask_ + 1;
     CopyMask(source_.in.mask, begin, count, masks_ + mask_ * bytes);
     return masks_ + mask_ * bytes;
@@ -187,28 +279,35 @@ class LowBitEncoder {
 
   // `begin` is where the tile begins, and `offset` where the chunk does in it.
   HWY_INLINE void Read(ReadChunk read, const uint8_t* mask, size_t begin, size_t offset,
-                       size_t count, float* z, StatisticLanes& lanes) {
+                       size_t count, float* z, StatisticLanes* lanes) {
     TileInput chunk = source_.ChunkAt(begin + offset, count);
     chunk.mask = mask == nullptr ? nullptr : mask + offset / 8;
-    read(chunk, z, lanes);
+    read(chunk, format_.block, z, lanes);
   }
 
-  HWY_INLINE void Emit(const BlockScale& scale, const uint8_t* mask, size_t begin, size_t offset,
+  HWY_INLINE void Emit(const BlockScale* scales, const uint8_t* mask, size_t begin, size_t offset,
                        size_t count, const float* z) {
-    if (HWY_UNLIKELY(!scale.is_finite)) return;
     ChunkDraws draws;
     const size_t first = begin + offset;
     const bool has_draws = format_.codec == LowBitCodec::kInt8Stochastic;
-    const ChunkOutput chunk = {
-        .block = scale,
-        .mask = mask == nullptr ? nullptr : mask + offset / 8,
-        .draws = has_draws ? FillDraws(draws_, first, count, draws) : nullptr,
-        .count = count,
-        .residual = At(source_.in.residual_out, source_.in.residual_type, first),
-        .value_type = source_.ValueType(),
-        .codes = out_.codes + first * CodeBits(format_.codec) / 8,
-        .are_codes_streamed = are_codes_streamed_};
-    if (!emit_(chunk, z)) result_.is_finite = false;
+    if (!emit_(OutputAt(scales, mask == nullptr ? nullptr : mask + offset / 8, first, count,
+                        has_draws ? FillDraws(draws_, first, count, draws) : nullptr),
+               z)) {
+      result_.is_finite = false;
+    }
+  }
+
+  HWY_INLINE ChunkOutput OutputAt(const BlockScale* scales, const uint8_t* mask, size_t begin,
+                                  size_t count, const uint32_t* draws) const {
+    return {.scales = scales,
+            .block = format_.block,
+            .mask = mask,
+            .draws = draws,
+            .count = count,
+            .residual = At(source_.in.residual_out, source_.in.residual_type, begin),
+            .value_type = source_.ValueType(),
+            .codes = out_.codes + begin * CodeBits(format_.codec) / 8,
+            .are_codes_streamed = are_codes_streamed_};
   }
 
   static void TakeWide(float narrow, WideSum& wide, LowBitStatistics& block) {
@@ -240,10 +339,13 @@ class LowBitEncoder {
   const bool is_residual_streamed_;
   const bool are_codes_streamed_;
   EmitChunk emit_;
+#if HWY_TARGET == HWY_AVX3
+  SwapChunk swap_ = nullptr;
+#endif
   LowBitResult result_;
   alignas(64) float z_[kTile];
-  StatisticLanes lanes_[kSlots];
-  uint8_t masks_[2 * (kTile / 8 + kBitPadding)];  // two of a tile, or more of shorter blocks
+  StatisticLanes lanes_[kSlots * kMaxBlocks];
+  uint8_t masks_[2 * (kTile / 8 + kBitPadding)];  // two of a tile, or more of shorter slots
   size_t mask_ = 0;
 };
 

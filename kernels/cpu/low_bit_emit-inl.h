@@ -24,9 +24,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
-// The destination of a chunk, and what its elements need besides z.
+// The destination of a chunk, and everything that its elements need besides z.
 struct ChunkOutput {
-  BlockScale block;
+  const BlockScale* scales;  // of each block; one that is not finite gets no codes
+  size_t block;
   const uint8_t* mask;    // padded, or null
   const uint32_t* draws;  // of kInt8Stochastic
   size_t count;           // at most kChunk
@@ -62,41 +63,53 @@ HWY_INLINE VF RoundVectorTo(DataType type, VF value) {
   return value;
 }
 
-// Codes and residuals of one chunk.
+// Codes and residuals of a chunk in one block.
 template <LowBitCodec kCodec, Residual kResidual, bool kStream>
 class ChunkEmitter {
  public:
   HWY_INLINE ChunkEmitter(const ChunkOutput& chunk, const float* z)
-      : chunk_(chunk), coder_(chunk.block), z_(z) {}
+      : chunk_(chunk),
+        coder_(*chunk.scales),
+        z_(z),
+        are_codes_streamed_(chunk.are_codes_streamed &&
+                            reinterpret_cast<uintptr_t>(chunk.codes) % 64 == 0) {}
 
-  HWY_INLINE bool Run() {
+  HWY_INLINE void EmitAll() {
     size_t i = 0;
 #if HWY_TARGET == HWY_AVX3
-    const size_t grouped = chunk_.count / kPackGroup * kPackGroup;
-    if (chunk_.are_codes_streamed && reinterpret_cast<uintptr_t>(chunk_.codes) % 64 == 0) {
-      for (; i < grouped; i += kPackGroup) EmitGroup<true>(i);
-    } else {
-      for (; i < grouped; i += kPackGroup) EmitGroup<false>(i);
-    }
+    for (; i + kPackGroup <= chunk_.count; i += kPackGroup) EmitGroup(i);
 #endif
     if (i != chunk_.count) EmitRest(i);
+  }
+
+#if HWY_TARGET == HWY_AVX3
+  // Elements i, i + 1, ..., kPackGroup of them.
+  HWY_INLINE void EmitGroup(size_t i) {
+    uint8_t* codes = chunk_.codes + i * CodeBits(kCodec) / 8;
+    if constexpr (kCodec == LowBitCodec::kFp4 && kResidual == Residual::kNone) {
+      const float* z = z_ + i;
+      PackWords(
+          coder_.EncodeToWords(hn::Load(kF32, z), hn::Load(kF32, z + kLanes)),
+          coder_.EncodeToWords(hn::Load(kF32, z + 2 * kLanes), hn::Load(kF32, z + 3 * kLanes)),
+          are_codes_streamed_, codes);
+    } else {
+      const VU32 a = EmitVector<kStream>(i, chunk_.residual, i);
+      const VU32 b = EmitVector<kStream>(i + kLanes, chunk_.residual, i + kLanes);
+      const VU32 c = EmitVector<kStream>(i + 2 * kLanes, chunk_.residual, i + 2 * kLanes);
+      const VU32 d = EmitVector<kStream>(i + 3 * kLanes, chunk_.residual, i + 3 * kLanes);
+      PackVectors<kCodec>(a, b, c, d, are_codes_streamed_, codes);
+    }
+  }
+#endif
+
+  // False if a residual is not finite once it is stored.
+  HWY_INLINE bool AreResidualsFinite() const {
     return kResidual == Residual::kNone || chunk_.value_type != DataType::kF16 ||
            largest_.IsFinite();
   }
 
  private:
   static constexpr DataType kStored = kResidualType<kResidual>;
-
-#if HWY_TARGET == HWY_AVX3
-  template <bool kStreamCodes>
-  HWY_INLINE void EmitGroup(size_t i) {
-    const VU32 a = EmitVector<kStream>(i, chunk_.residual, i);
-    const VU32 b = EmitVector<kStream>(i + kLanes, chunk_.residual, i + kLanes);
-    const VU32 c = EmitVector<kStream>(i + 2 * kLanes, chunk_.residual, i + 2 * kLanes);
-    const VU32 d = EmitVector<kStream>(i + 3 * kLanes, chunk_.residual, i + 3 * kLanes);
-    PackVectors<kCodec, kStreamCodes>(a, b, c, d, chunk_.codes + i * CodeBits(kCodec) / 8);
-  }
-#endif
 
   HWY_INLINE void EmitRest(size_t begin) {
     alignas(64) uint8_t bytes[kChunk + kPackGroup];
@@ -148,15 +161,67 @@ class ChunkEmitter {
   const ChunkOutput chunk_;  // a copy, which stays in registers across stores
   const BlockCoder<kCodec> coder_;
   const float* const z_;
+  const bool are_codes_streamed_;
   // Only values that overflow fp16 make residuals infinite: z and its value are below 2^127 (1 +
   // 2^-7) and of the same sign, or close to 0.
   LargestMagnitude<kStored> largest_;
 };
 
+// The block at `begin` of a chunk.
+template <LowBitCodec kCodec, Residual kResidual>
+HWY_INLINE ChunkOutput PartOf(const ChunkOutput& chunk, const BlockScale& scale, size_t begin) {
+  ChunkOutput part = chunk;
+  part.scales = &scale;
+  if (chunk.mask != nullptr) part.mask += begin / 8;
+  if (chunk.draws != nullptr) part.draws += begin;
+  part.count = HWY_MIN(chunk.block, chunk.count - begin);
+  part.residual = At(chunk.residual, kResidualType<kResidual>, begin);
+  part.codes += begin * CodeBits(kCodec) / 8;
+  return part;
+}
+
 template <LowBitCodec kCodec, Residual kResidual, bool kStream>
 HWY_NOINLINE bool EmitChunkAs(const ChunkOutput& chunk, const float* z) {
-  return ChunkEmitter<kCodec, kResidual, kStream>(chunk, z).Run();
+  bool is_finite = true;
+  const BlockScale* scale = chunk.scales;
+  for (size_t begin = 0; begin < chunk.count; begin += chunk.block, ++scale) {
+    if (HWY_UNLIKELY(!scale->is_finite)) continue;
+    ChunkEmitter<kCodec, kResidual, kStream> emitter(
+        PartOf<kCodec, kResidual>(chunk, *scale, begin), z + begin);
+    emitter.EmitAll();
+    if (!emitter.AreResidualsFinite()) is_finite = false;
+  }
+  return is_finite;
 }
+
+#if HWY_TARGET == HWY_AVX3
+// Emits blocks and reads others into their place, alternating after few elements. Blocks are whole
+// numbers of groups and have finite scales, and no element is masked.
+using SwapChunk = bool (*)(const ChunkOutput& leaving, const TileInput& entering, float* z,
+                           StatisticLanes* lanes);
+
+template <LowBitCodec kCodec, DataType kInput, Residual kResidual, bool kStream>
+HWY_NOINLINE bool SwapChunkAs(const ChunkOutput& leaving, const TileInput& entering, float* z,
+                              StatisticLanes* lanes) {
+  bool is_finite = true;
+  const size_t count = leaving.count, block = HWY_MIN(leaving.block, count);
+  const BlockScale* scale = leaving.scales;
+  for (size_t begin = 0; begin < count; begin += block, ++scale, ++lanes) {
+    ChunkEmitter<kCodec, kResidual, kStream> emitter(
+        PartOf<kCodec, kResidual>(leaving, *scale, begin), z + begin);
+    PartReader<kInput, kResidual, StatisticOf(kCodec)> reader(
+        PartOf<kInput, kResidual>(entering, begin, block), z + begin, *lanes);
+    for (size_t i = 0; i < block; i += kPackGroup) {
+      emitter.EmitGroup(i);
+      HWY_UNROLL(4)
+      for (size_t k = 0; k < kPackGroup; k += kLanes) reader.Read(i + k);
+    }
+    reader.Finish();
+    if (!emitter.AreResidualsFinite()) is_finite = false;
+  }
+  return is_finite;
+}
+#endif
 
 // ---- Choice of the instance, once per call
 
@@ -174,6 +239,55 @@ EmitChunk ChooseEmitChunkAs(Residual residual, bool is_streamed) {
   }
   return nullptr;
 }
+
+#if HWY_TARGET == HWY_AVX3
+template <LowBitCodec kCodec, DataType kInput>
+SwapChunk ChooseSwapChunkAs(Residual residual, bool is_streamed) {
+  switch (residual) {
+    case Residual::kNone:
+      return &SwapChunkAs<kCodec, kInput, Residual::kNone, false>;
+    case Residual::kF32:
+      return is_streamed ? &SwapChunkAs<kCodec, kInput, Residual::kF32, true>
+                         : &SwapChunkAs<kCodec, kInput, Residual::kF32, false>;
+    case Residual::kBf16:
+      return is_streamed ? &SwapChunkAs<kCodec, kInput, Residual::kBf16, true>
+                         : &SwapChunkAs<kCodec, kInput, Residual::kBf16, false>;
+  }
+  return nullptr;
+}
+
+template <LowBitCodec kCodec>
+SwapChunk ChooseSwapChunkOf(DataType input, Residual residual, bool is_streamed) {
+  switch (input) {
+    case DataType::kF32:
+      return ChooseSwapChunkAs<kCodec, DataType::kF32>(residual, is_streamed);
+    case DataType::kF16:
+      return ChooseSwapChunkAs<kCodec, DataType::kF16>(residual, is_streamed);
+    case DataType::kBf16:
+      return ChooseSwapChunkAs<kCodec, DataType::kBf16>(residual, is_streamed);
+      ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
+  }
+  return nullptr;
+}
+
+// Returns null for codecs that need draws.
+inline SwapChunk ChooseSwapChunk(LowBitCodec codec, DataType input, Residual residual,
+                                 bool is_streamed) {
+  switch (codec) {
+    case LowBitCodec::kFp4:
+      return ChooseSwapChunkOf<LowBitCodec::kFp4>(input, residual, is_streamed);
+    case LowBitCodec::kInt8:
+      return ChooseSwapChunkOf<LowBitCodec::kInt8>(input, residual, is_streamed);
+    case LowBitCodec::kUint8:
+      return ChooseSwapChunkOf<LowBitCodec::kUint8>(input, residual, is_streamed);
+    case LowBitCodec::kInt2:
+      return ChooseSwapChunkOf<LowBitCodec::kInt2>(input, residual, is_streamed);
+    case LowBitCodec::kInt8Stochastic:
+      return nullptr;
+  }
+  return nullptr;
+}
+#endif
 
 inline EmitChunk ChooseEmitChunk(LowBitCodec codec, Residual residual, bool is_streamed) {
   switch (codec) {

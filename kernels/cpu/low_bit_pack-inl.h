@@ -65,16 +65,29 @@ HWY_INLINE __m512i NarrowCodes(VU32 a, VU32 b, VU32 c, VU32 d) {
   return kCodec == LowBitCodec::kUint8 ? _mm512_packus_epi16(ab, cd) : _mm512_packs_epi16(ab, cd);
 }
 
-// Packs four vectors of codes. kStream bypasses the caches and needs an address that is aligned to
-// what is written.
-template <LowBitCodec kCodec, bool kStream>
-HWY_INLINE void PackVectors(VU32 a, VU32 b, VU32 c, VU32 d, uint8_t* packed) {
+// Packs 64 codes of 4 bits, which are words.
+HWY_INLINE void PackWords(__m512i a, __m512i b, bool is_streamed, uint8_t* packed) {
+  const __m512i bytes = _mm512_packus_epi16(a, b);  // eights of a, b, a, ...
+  const __m512i pairs = _mm512_maddubs_epi16(bytes, _mm512_set1_epi16(0x1001));
+  const __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+  const __m256i codes = _mm256_permutexvar_epi32(order, _mm512_cvtepi16_epi8(pairs));
+  if (is_streamed) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(packed), codes);
+  } else {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(packed), codes);
+  }
+}
+
+// Packs four vectors of codes. is_streamed bypasses the caches and needs an address that is aligned
+// to what is written.
+template <LowBitCodec kCodec>
+HWY_INLINE void PackVectors(VU32 a, VU32 b, VU32 c, VU32 d, bool is_streamed, uint8_t* packed) {
   constexpr size_t kBits = CodeBits(kCodec);
   const __m512i bytes = NarrowCodes<kCodec>(a, b, c, d);
   if constexpr (kBits == 8) {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m512i codes = _mm512_permutexvar_epi32(order, bytes);
-    if constexpr (kStream) {
+    if (is_streamed) {
       _mm512_stream_si512(reinterpret_cast<__m512i*>(packed), codes);
     } else {
       _mm512_storeu_si512(packed, codes);
@@ -83,7 +96,7 @@ HWY_INLINE void PackVectors(VU32 a, VU32 b, VU32 c, VU32 d, uint8_t* packed) {
     const __m512i pairs = _mm512_maddubs_epi16(bytes, _mm512_set1_epi16(0x1001));
     const __m256i order = _mm256_setr_epi16(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m256i codes = _mm256_permutexvar_epi16(order, _mm512_cvtepi16_epi8(pairs));
-    if constexpr (kStream) {
+    if (is_streamed) {
       _mm256_stream_si256(reinterpret_cast<__m256i*>(packed), codes);
     } else {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(packed), codes);
@@ -93,7 +106,7 @@ HWY_INLINE void PackVectors(VU32 a, VU32 b, VU32 c, VU32 d, uint8_t* packed) {
     const __m512i fours = _mm512_madd_epi16(pairs, _mm512_set1_epi32(0x00100001));
     const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m128i codes = _mm_shuffle_epi8(_mm512_cvtepi32_epi8(fours), order);
-    if constexpr (kStream) {
+    if (is_streamed) {
       _mm_stream_si128(reinterpret_cast<__m128i*>(packed), codes);
     } else {
       _mm_storeu_si128(reinterpret_cast<__m128i*>(packed), codes);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A chunk is the part of a block that is read at once. Reading a chunk computes z, stores it, and
-// adds to the statistics that the block's scale depends on. Per-target header.
+// A chunk is what is read at once: whole blocks, or a part of one. Reading a chunk computes z,
+// stores it, and adds to the statistics that the blocks' scales depend on. Per-target header.
 #if defined(ONEBIT_KERNELS_CPU_LOW_BIT_READ_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_LOW_BIT_READ_INL_H_
 #undef ONEBIT_KERNELS_CPU_LOW_BIT_READ_INL_H_
@@ -71,9 +71,10 @@ struct alignas(64) StatisticLanes {
   }
 };
 
-// Writes z[0, count), with zeros up to a whole vector. The count is at most kTile, and a multiple
-// of kSumLanes unless the chunk is the last one of its block.
-using ReadChunk = void (*)(const TileInput& chunk, float* z, StatisticLanes& lanes);
+// Writes z[0, count), with zeros up to a whole vector, and adds to the lanes of each block. A chunk
+// has whole blocks, the last of which may be shorter, or is a part of one, whose count is a
+// multiple of kSumLanes unless the part is the last one.
+using ReadChunk = void (*)(const TileInput& chunk, size_t block, float* z, StatisticLanes* lanes);
 
 // Fetches ahead of element i into the second-level cache, once per line. Reading alternates with
 // encoding: lines that were requested in a burst would fill the requests that the first-level cache
@@ -90,64 +91,104 @@ HWY_INLINE void FetchFarAhead(const void* array, size_t i) {
   }
 }
 
+// Reads a part of a chunk that is in one block, a vector at a time.
 template <DataType kInput, Residual kResidual, Statistic kStatistic>
-HWY_NOINLINE void ReadChunkAs(const TileInput& chunk_in_memory, float* z, StatisticLanes& lanes) {
-  const TileInput chunk = chunk_in_memory;  // stays in registers across KeepOrder()
-  VI32 magnitude = hn::Load(kI32, lanes.magnitude);
-  VF minimum = hn::Zero(kF32), maximum = hn::Zero(kF32);
-  if constexpr (kStatistic == Statistic::kRange) {
-    minimum = hn::Load(kF32, lanes.minimum);
-    maximum = hn::Load(kF32, lanes.maximum);
-  }
-  const auto add = [&](VF loaded, size_t i) HWY_ATTR {
-    if (chunk.mask != nullptr) loaded = hn::IfThenElseZero(MaskOfBits(chunk.mask, i), loaded);
-    hn::Store(loaded, kF32, z + i);
-    if constexpr (kStatistic == Statistic::kMagnitude || kStatistic == Statistic::kRange) {
-      const VI32 bits = hn::BitCast(kI32, loaded);
-      magnitude = hn::Max(magnitude, hn::And(bits, hn::Set(kI32, 0x7FFFFFFF)));
-    }
-    if constexpr (kStatistic == Statistic::kSquares) {
-      float* lane = lanes.squares.lane + i % kSumLanes;
-      hn::Store(AddTerm<Sum::kL2>(hn::Load(kF32, lane), loaded), kF32, lane);
-    }
-    return loaded;
-  };
-  // An element that takes no part changes neither bound.
-  const auto add_range = [&](VF loaded, MF takes_part) HWY_ATTR {
-    minimum = hn::IfThenElse(takes_part, hn::Min(minimum, loaded), minimum);
-    maximum = hn::IfThenElse(takes_part, hn::Max(maximum, loaded), maximum);
-  };
-  const size_t whole = chunk.count / kLanes * kLanes;
-  for (size_t i = 0; i < whole; i += kLanes) {
-    FetchFarAhead<kInput>(chunk.input, i);
-    if (kResidual != Residual::kNone) FetchFarAhead<kResidualType<kResidual>>(chunk.residual, i);
-    const VF loaded = add(LoadZ<kInput, kResidual, false>(chunk, i), i);
+class PartReader {
+ public:
+  HWY_INLINE PartReader(const TileInput& part, float* z, StatisticLanes& lanes)
+      : part_(part), z_(z), lanes_(lanes) {
+    magnitude_ = hn::Load(kI32, lanes.magnitude);
+    minimum_ = maximum_ = hn::Zero(kF32);
     if constexpr (kStatistic == Statistic::kRange) {
-      if (chunk.mask != nullptr) {
-        add_range(loaded, MaskOfBits(chunk.mask, i));
+      minimum_ = hn::Load(kF32, lanes.minimum);
+      maximum_ = hn::Load(kF32, lanes.maximum);
+    }
+  }
+
+  // Elements i, i + 1, ..., a whole vector.
+  HWY_INLINE void Read(size_t i) {
+    FetchFarAhead<kInput>(part_.input, i);
+    if (kResidual != Residual::kNone) FetchFarAhead<kResidualType<kResidual>>(part_.residual, i);
+    const VF loaded = Add(LoadZ<kInput, kResidual, false>(part_, i), i);
+    if constexpr (kStatistic == Statistic::kRange) {
+      if (part_.mask != nullptr) {
+        AddRange(loaded, MaskOfBits(part_.mask, i));
       } else {
-        minimum = hn::Min(minimum, loaded);
-        maximum = hn::Max(maximum, loaded);
+        minimum_ = hn::Min(minimum_, loaded);
+        maximum_ = hn::Max(maximum_, loaded);
       }
     }
     KeepOrder();
   }
-  if (whole != chunk.count) {
-    const VF loaded = add(LoadLastZ<kInput, kResidual, false>(chunk, whole), whole);
+
+  // The last elements, fewer than a vector.
+  HWY_INLINE void ReadLast(size_t i) {
+    const VF loaded = Add(LoadLastZ<kInput, kResidual, false>(part_, i), i);
     if constexpr (kStatistic == Statistic::kRange) {
-      MF takes_part = hn::FirstN(kF32, chunk.count - whole);
-      if (chunk.mask != nullptr) {
-        takes_part = hn::And(takes_part, MaskOfBits(chunk.mask, whole));
-      }
-      add_range(loaded, takes_part);
+      MF takes_part = hn::FirstN(kF32, part_.count - i);
+      if (part_.mask != nullptr) takes_part = hn::And(takes_part, MaskOfBits(part_.mask, i));
+      AddRange(loaded, takes_part);
     }
   }
-  if constexpr (kStatistic == Statistic::kMagnitude || kStatistic == Statistic::kRange) {
-    hn::Store(magnitude, kI32, lanes.magnitude);
+
+  HWY_INLINE void Finish() const {
+    if constexpr (kStatistic == Statistic::kMagnitude || kStatistic == Statistic::kRange) {
+      hn::Store(magnitude_, kI32, lanes_.magnitude);
+    }
+    if constexpr (kStatistic == Statistic::kRange) {
+      hn::Store(minimum_, kF32, lanes_.minimum);
+      hn::Store(maximum_, kF32, lanes_.maximum);
+    }
   }
-  if constexpr (kStatistic == Statistic::kRange) {
-    hn::Store(minimum, kF32, lanes.minimum);
-    hn::Store(maximum, kF32, lanes.maximum);
+
+ private:
+  HWY_INLINE VF Add(VF loaded, size_t i) {
+    if (part_.mask != nullptr) loaded = hn::IfThenElseZero(MaskOfBits(part_.mask, i), loaded);
+    hn::Store(loaded, kF32, z_ + i);
+    if constexpr (kStatistic == Statistic::kMagnitude || kStatistic == Statistic::kRange) {
+      const VI32 bits = hn::BitCast(kI32, loaded);
+      magnitude_ = hn::Max(magnitude_, hn::And(bits, hn::Set(kI32, 0x7FFFFFFF)));
+    }
+    if constexpr (kStatistic == Statistic::kSquares) {
+      float* lane = lanes_.squares.lane + i % kSumLanes;
+      hn::Store(AddTerm<Sum::kL2>(hn::Load(kF32, lane), loaded), kF32, lane);
+    }
+    return loaded;
+  }
+
+  // An element that takes no part changes neither bound.
+  HWY_INLINE void AddRange(VF loaded, MF takes_part) {
+    minimum_ = hn::IfThenElse(takes_part, hn::Min(minimum_, loaded), minimum_);
+    maximum_ = hn::IfThenElse(takes_part, hn::Max(maximum_, loaded), maximum_);
+  }
+
+  const TileInput part_;  // a copy, which stays in registers across KeepOrder()
+  float* const z_;
+  StatisticLanes& lanes_;
+  VI32 magnitude_;
+  VF minimum_, maximum_;
+};
+
+template <DataType kInput, Residual kResidual>
+HWY_INLINE TileInput PartOf(const TileInput& chunk, size_t begin, size_t count) {
+  return {.input = At(chunk.input, kInput, begin),
+          .residual = At(chunk.residual, kResidualType<kResidual>, begin),
+          .mask = chunk.mask == nullptr ? nullptr : chunk.mask + begin / 8,
+          .count = count};
+}
+
+template <DataType kInput, Residual kResidual, Statistic kStatistic>
+HWY_NOINLINE void ReadChunkAs(const TileInput& chunk, size_t block, float* z,
+                              StatisticLanes* lanes) {
+  const size_t count = chunk.count;
+  for (size_t begin = 0; begin < count; begin += block, ++lanes) {
+    const size_t part_count = HWY_MIN(block, count - begin);
+    PartReader<kInput, kResidual, kStatistic> reader(
+        PartOf<kInput, kResidual>(chunk, begin, part_count), z + begin, *lanes);
+    const size_t whole = part_count / kLanes * kLanes;
+    for (size_t i = 0; i < whole; i += kLanes) reader.Read(i);
+    if (whole != part_count) reader.ReadLast(whole);
+    reader.Finish();
   }
 }
 

@@ -40,15 +40,19 @@ struct LowBitScale {
   bool is_finite = true;
 };
 
+// The unit that the largest magnitude becomes, for codecs whose scale depends on it alone.
+ONEBIT_HOST_DEVICE constexpr float LargestUnit(LowBitCodec codec) {
+  return codec == LowBitCodec::kFp4 ? 6 : 127;
+}
+
 // The exact scale, before it is rounded; `minimum` is as sent.
 ONEBIT_HOST_DEVICE inline float ExactLowBitScale(LowBitCodec codec, const LowBitStatistics& block,
                                                  float minimum) {
   switch (codec) {
     case LowBitCodec::kFp4:
-      return block.largest_magnitude / 6;
     case LowBitCodec::kInt8:
     case LowBitCodec::kInt8Stochastic:
-      return block.largest_magnitude / 127;
+      return block.largest_magnitude / LargestUnit(codec);
     case LowBitCodec::kUint8:
       return (block.maximum - minimum) / 255;
     case LowBitCodec::kInt2:

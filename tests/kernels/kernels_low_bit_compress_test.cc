@@ -143,6 +143,23 @@ TEST_P(LowBitCompressTest, EqualsReferenceAtAllMagnitudes) {
   EXPECT_GT(nonfinite_blocks, 0u);
 }
 
+// Enough blocks for later ones to be read while earlier ones are encoded, a few of them not finite.
+TEST_P(LowBitCompressTest, EqualsReferenceWhereBlocksTakeTurns) {
+  constexpr size_t kCount = 6003;
+  ForAllKinds([&](const Kind& kind) {
+    const size_t bytes = BytesOf(kind.input_type);
+    for (const size_t block : {16, 48, 64, 192, 512, 1024}) {
+      CompressNumbers n = RandomNumbers(kind, kCount, Numbers::kOrdinary, random_);
+      ExpectSame(kind, {kind.codec, block}, kCount, n, Edge::kHigh);
+      for (int k = 0; k < 3; ++k) {
+        memset(n.input.data() + random_() % kCount * bytes, 0xFF, bytes);  // NaN
+      }
+      const LowBitOutcome outcome = ExpectSame(kind, {kind.codec, block}, kCount, n, Edge::kHigh);
+      EXPECT_TRUE(kind.is_masked || outcome.result.nonfinite_blocks > 0) << block;
+    }
+  });
+}
+
 // All exponents that an fp32 number can have, in blocks of nearly equal numbers.
 TEST_P(LowBitCompressTest, EqualsReferenceAtAllExponents) {
   for (const LowBitCodec codec : kAllLowBitCodecs) {
