@@ -62,7 +62,7 @@
  *   different streams are executed one after the other; the caller must order replays of graphs.
  * - Over a host transport some ranks may have their buffers of a call on a device and others on the
  *   host, except in a dense call that passes in pieces, or dense calls of a group that together do:
- *   their larger buffers, or in all-to-alls both, have more than 8 MiB.
+ *   their larger buffers, or in all-to-alls both, have more than 8 MiB. Those are onebitMismatch.
  * - A call returns the errors that are known when it is made. An error of CUDA, or one that comes
  *   up later, puts the communicator out of use: onebitCommGetAsyncError reports it, and streams
  *   that wait continue with undefined output. A call that does not end within collectiveTimeoutMs
