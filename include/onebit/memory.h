@@ -31,13 +31,14 @@
  *   through pinned host memory. All computing of a call is on the stream when the call returns; in
  *   between, the stream waits for a thread of the communicator that moves the messages and makes no
  *   CUDA call. Dense calls are summed on the host. They pass through 16 MiB of pinned memory, in
- *   pieces of 8 MiB, or as many calls of a group as fit in one. Two kinds pass whole and take more,
- *   which the communicator keeps: an all-to-all-v as much as both its buffers, because other ranks
- *   do not know how long it is, and sends and receives as much as all buffers of their group. A
- *   CUDA-aware MPI, too, copies device memory piece by piece where the network cannot reach it, but
- *   then in the calling thread. Such calls cannot be captured, and all calls of a group are on one
- *   stream. With mpi the thread needs MPI_THREAD_MULTIPLE. At most 256 calls or groups of a
- *   communicator are in flight: one more waits for the first, as for a full queue of CUDA.
+ *   pieces of 8 MiB, or as many calls of a group as fit in one. In an all-to-all-v a piece has up
+ *   to 4 MiB of each message, divided by the number of ranks. Sends and receives pass whole and
+ *   take as much more as all buffers of their group, which the communicator keeps: those of a group
+ *   must be able to pass each other, because their peers may group them differently. A CUDA-aware
+ *   MPI, too, copies device memory piece by piece where the network cannot reach it, but then in
+ *   the calling thread. Such calls cannot be captured, and all calls of a group are on one stream.
+ *   With mpi the thread needs MPI_THREAD_MULTIPLE. At most 256 calls or groups of a communicator
+ *   are in flight: one more waits for the first, as for a full queue of CUDA.
  *
  * One group cannot mix the two.
  *
@@ -62,7 +63,8 @@
  *   different streams are executed one after the other; the caller must order replays of graphs.
  * - Over a host transport some ranks may have their buffers of a call on a device and others on the
  *   host, except in a dense call that passes in pieces, or dense calls of a group that together do:
- *   their larger buffers, or in all-to-alls both, have more than 8 MiB.
+ *   their larger buffers, or in all-to-alls both, have more than 8 MiB, or a message of an
+ *   all-to-all-v between a device and a host has more than a piece. Those are onebitMismatch.
  * - A call returns the errors that are known when it is made. An error of CUDA, or one that comes
  *   up later, puts the communicator out of use: onebitCommGetAsyncError reports it, and streams
  *   that wait continue with undefined output. A call that does not end within collectiveTimeoutMs

@@ -98,29 +98,52 @@ ONEBIT_KERNEL void RunChecksum(const Warp& warp, const ChecksumParams& p) {
   }
 }
 
-// Adds up the payloads of all messages. Calls body(message, checksum) on the warp that adds the
-// last tile of the payload.
+// One message of a run.
+struct Message {
+  const CallMessages& call;
+  std::byte* header;
+  uint32_t peer;
+  Checksum checksum;  // of its payload
+};
+
+// Adds this warp's tiles of message number `index` of a run to the checksum of its payload. Calls
+// body(message) on the warp that adds the last one.
+template <class Body>
+ONEBIT_KERNEL void AddPayload(const Warp& warp, const CallMessages& call, const MessageRun& run,
+                              uint32_t index, uint64_t* first_tile, const Body& body) {
+  std::byte* const header = run.header + index * run.stride;
+  const uint32_t peer = run.peer + index;
+  if (run.bytes == 0) {
+    const bool is_mine = warp.index() == *first_tile % warp.count();
+    ++*first_tile;
+    if (is_mine) body(Message{call, header, peer, {}});
+    return;
+  }
+  PayloadSum* const sum = run.sums + index;
+  const uint32_t tiles =
+      AddTiles(warp, header + kHeaderBytes, run.bytes, first_tile, &sum->checksum);
+  if (tiles == 0) return;
+  Lanes<uint32_t> words[3];  // on the first lane: tiles so far, and the checksum
+  warp.Once([&] {
+    words[0][0] = AtomicAddInOrder(&sum->tiles, tiles) + tiles;
+    words[1][0] = AtomicAdd(&sum->checksum.sum, 0);
+    words[2][0] = AtomicAdd(&sum->checksum.weighted, 0);
+  });
+  if (warp.Broadcast(words[0], 0) != BlockCount(run.bytes, kByteTile)) return;
+  body(Message{call, header, peer, {warp.Broadcast(words[1], 0), warp.Broadcast(words[2], 0)}});
+}
+
+// Adds up the payloads of all messages. Calls body(message) for each.
 template <class List, class Body>
 ONEBIT_KERNEL void ForEachMessage(const Warp& warp, const List& list, const Body& body) {
   uint64_t first_tile = 0;
-  for (uint32_t k = 0; k < list.count; ++k) {
-    const Message& message = list.messages[k];
-    if (message.bytes == 0) {
-      if (warp.index() == k % warp.count()) body(message, Checksum{});
-      continue;
+  for (uint32_t c = 0; c < list.count; ++c) {
+    const CallMessages& call = list.calls[c];
+    for (uint32_t r = 0; r < call.run_count; ++r) {
+      for (uint32_t i = 0; i < call.runs[r].count; ++i) {
+        AddPayload(warp, call, call.runs[r], i, &first_tile, body);
+      }
     }
-    PayloadSum* const sum = message.sum;
-    const uint32_t tiles =
-        AddTiles(warp, message.header + kHeaderBytes, message.bytes, &first_tile, &sum->checksum);
-    if (tiles == 0) continue;
-    Lanes<uint32_t> words[3];  // on the first lane: tiles so far, and the checksum
-    warp.Once([&] {
-      words[0][0] = AtomicAddInOrder(&sum->tiles, tiles) + tiles;
-      words[1][0] = AtomicAdd(&sum->checksum.sum, 0);
-      words[2][0] = AtomicAdd(&sum->checksum.weighted, 0);
-    });
-    if (warp.Broadcast(words[0], 0) != BlockCount(message.bytes, kByteTile)) continue;
-    body(message, Checksum{warp.Broadcast(words[1], 0), warp.Broadcast(words[2], 0)});
   }
 }
 

@@ -94,18 +94,19 @@ ONEBIT_KERNEL void SetCheck(const Warp& warp, Lanes<uint32_t>* words) {
   });
 }
 
-template <unsigned kMessages>
-ONEBIT_KERNEL void RunSeal(const Warp& warp, const SealParamsOf<kMessages>& p) {
-  ForEachMessage(warp, p.list, [&](const Message& message, const Checksum& checksum) {
-    const uint32_t verdict = message.verdict == nullptr ? 0 : *message.verdict;
+template <unsigned kCalls>
+ONEBIT_KERNEL void RunSeal(const Warp& warp, const SealParamsOf<kCalls>& p) {
+  ForEachMessage(warp, p.list, [&](const Message& message) {
+    const uint32_t* const word = message.call.verdict;
+    const uint32_t verdict = word == nullptr ? 0 : *word;
     const uint32_t flag = verdict == 0                             ? 0
                           : (verdict & ~uint32_t{kNonfinite}) == 0 ? kNonfiniteFlag
                                                                    : kFailureFlag;
-    Lanes<uint32_t> words = FillIn(warp, message.filled);
+    Lanes<uint32_t> words = FillIn(warp, message.call.filled);
     warp.ForEachLane([&](unsigned lane) {
       if (lane == kFlagsWord) words[lane] |= flag;
-      if (lane == kSumWord) words[lane] = checksum.sum;
-      if (lane == kWeightedWord) words[lane] = checksum.weighted;
+      if (lane == kSumWord) words[lane] = message.checksum.sum;
+      if (lane == kWeightedWord) words[lane] = message.checksum.weighted;
     });
     SetCheck(warp, &words);
     StoreHeader(warp, words, message.header);
@@ -114,9 +115,9 @@ ONEBIT_KERNEL void RunSeal(const Warp& warp, const SealParamsOf<kMessages>& p) {
 
 // Fills in the failure record, unless another warp has done so. `filled` is the expected header.
 ONEBIT_KERNEL void Report(const Warp& warp, MessageFailure* failure, const Message& message,
-                          const Checksum& checksum, FailureKind kind, Lanes<uint32_t> filled,
+                          FailureKind kind, Lanes<uint32_t> filled,
                           const Lanes<uint32_t>& received) {
-  SetVerdict(warp, message.verdict, kind == kHasFailed ? kPeerFailed : kFailed);
+  SetVerdict(warp, message.call.verdict, kind == kHasFailed ? kPeerFailed : kFailed);
   if (failure == nullptr) return;
   Lanes<bool> is_first;
   warp.Once([&] { is_first[0] = Claim(&failure->state); });
@@ -130,18 +131,18 @@ ONEBIT_KERNEL void Report(const Warp& warp, MessageFailure* failure, const Messa
     failure->peer = message.peer;
     failure->kind = kind;
     failure->expected_checksum = said;
-    failure->checksum = checksum;
+    failure->checksum = message.checksum;
   });
   warp.Publish([&] { StoreLast(&failure->state, 2); });
 }
 
-template <unsigned kMessages>
-ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParamsOf<kMessages>& p) {
-  ForEachMessage(warp, p.list, [&](const Message& message, const Checksum& checksum) {
-    const Lanes<uint32_t> filled = FillIn(warp, message.filled);
+template <unsigned kCalls>
+ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParamsOf<kCalls>& p) {
+  ForEachMessage(warp, p.list, [&](const Message& message) {
+    const Lanes<uint32_t> filled = FillIn(warp, message.call.filled);
     const Lanes<uint32_t> received = LoadHeader(warp, message.header);
     const auto report = [&](FailureKind kind) {
-      Report(warp, p.failure, message, checksum, kind, filled, received);
+      Report(warp, p.failure, message, kind, filled, received);
     };
     Lanes<bool> differs;
     // A rank that had a failure has not committed a call that others may have committed, so its age
@@ -160,16 +161,17 @@ ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParamsOf<kMessages>& p)
       return;
     }
     // Both are evaluated, because all lanes take part in a broadcast.
-    const bool sum_differs = checksum.sum != warp.Broadcast(received, kSumWord);
-    const bool weighted_differs = checksum.weighted != warp.Broadcast(received, kWeightedWord);
+    const Checksum& sums = message.checksum;
+    const bool sum_differs = sums.sum != warp.Broadcast(received, kSumWord);
+    const bool weighted_differs = sums.weighted != warp.Broadcast(received, kWeightedWord);
     if (sum_differs || weighted_differs) {
       report(kPayloadDiffers);
     } else if ((flags & kFailureFlag) != 0) {
       report(kHasFailed);
-    } else if (flags != 0 && !message.has_verdict) {
+    } else if (flags != 0 && !message.call.has_verdict) {
       report(kFlagUnfit);
     } else if (flags != 0) {
-      SetVerdict(warp, message.verdict, kNonfinite);
+      SetVerdict(warp, message.call.verdict, kNonfinite);
     }
   });
 }

@@ -14,7 +14,7 @@ namespace onebit::kernels::cuda {
 // X(name, type of its parameters). A kernel's enumerator is "k" plus its name, its symbol "onebit"
 // plus its name.
 //
-// Kernels that work on lists (kMaxPieces, kMaxLowBitPieces):
+// Kernels that work on lists (kMaxPieces, kMaxLowBitPieces, kMaxCallMessages):
 #define ONEBIT_CUDA_LIST_KERNELS(X)       \
   X(CompressBlocks, CompressParams)       \
   X(CompressSigns, CompressParams)        \
@@ -54,8 +54,8 @@ namespace onebit::kernels::cuda {
   X(LowBitDecodeFew, LowBitDecodeParamsOf<kFewPieces>)     \
   X(LowBitAddDeltaFew, LowBitDecodeParamsOf<kFewPieces>)   \
   X(CopyFew, CopyParamsOf<kFewPieces>)                     \
-  X(SealFew, SealParamsOf<kFewPieces>)                     \
-  X(CheckFew, CheckParamsOf<kFewPieces>)                   \
+  X(SealFew, SealParamsOf<kFewCallMessages>)               \
+  X(CheckFew, CheckParamsOf<kFewCallMessages>)             \
   X(FillIfFew, FillParamsOf<kFewPieces>)                   \
   X(CommitFew, CommitParamsOf<kFewPieces>)
 

@@ -10,6 +10,7 @@
 #include "kernels/cuda/decode-inl.h"
 #include "kernels/cuda/dense-inl.h"
 #include "kernels/cuda/headers-inl.h"
+#include "kernels/cuda/kernel_table.h"
 #include "kernels/cuda/lamb-inl.h"
 #include "kernels/cuda/low_bit-inl.h"
 #include "kernels/cuda/reduce-inl.h"
@@ -19,9 +20,9 @@
 namespace onebit::kernels::cuda {
 
 // The kernels for short lists: instances of the same bodies.
-#define ONEBIT_X(name, params)                                                           \
-  ONEBIT_KERNEL void Run##name##Few(const Warp& warp, const params##Of<kFewPieces>& p) { \
-    Run##name(warp, p);                                                                  \
+#define ONEBIT_X(name, params)                                                                   \
+  ONEBIT_KERNEL void Run##name##Few(const Warp& warp, const ParamsOf<Kernel::k##name##Few>& p) { \
+    Run##name(warp, p);                                                                          \
   }
 ONEBIT_CUDA_LIST_KERNELS(ONEBIT_X)
 #undef ONEBIT_X

@@ -239,33 +239,48 @@ struct PayloadSum {
   uint32_t tiles = 0;  // of the payload that are in it
 };
 
-// A header, followed by a payload that begins at a multiple of 4 bytes unless it is empty.
-struct Message {
-  HeaderTemplate filled;  // with what only the device knows still missing
-  std::byte* header = nullptr;
-  uint64_t bytes = 0;         // of the payload
-  PayloadSum* sum = nullptr;  // unless that is 0
-  uint32_t* verdict = nullptr;
-  uint32_t peer = 0;        // that sent it
-  bool has_verdict = true;  // false: a header must not have the flag of values that are not finite
+// Messages of neighbouring ranks. Each is a header, followed by a payload that begins at a multiple
+// of 4 bytes unless it is empty. All payloads have one length, and headers lie one stride apart.
+struct MessageRun {
+  std::byte* header = nullptr;  // of the first message
+  int64_t stride = 0;           // bytes from one header to the next
+  uint64_t bytes = 0;           // of each payload
+  PayloadSum* sums = nullptr;   // [count], unless bytes is 0
+  uint32_t peer = 0;            // of the first message; those of the others follow
+  uint32_t count = 1;           // messages
 };
 
-template <unsigned kMessages>
+// Messages of one call whose headers have one template. Those of an exchange with any number of
+// ranks are few runs: up to this rank, beyond it, and the shorter last chunk.
+inline constexpr unsigned kMostRuns = 3;
+struct CallMessages {
+  HeaderTemplate filled;  // with what only the device knows still missing
+  uint32_t* verdict = nullptr;
+  uint32_t run_count = 0;
+  bool has_verdict = true;  // false: a header must not have the flag of values that are not finite
+  MessageRun runs[kMostRuns];
+};
+
+// As many as fit into the parameters of a launch, and as many as take 4 KB.
+inline constexpr unsigned kMaxCallMessages = 150;
+inline constexpr unsigned kFewCallMessages = 18;
+
+template <unsigned kCalls>
 struct MessageListOf {
   uint32_t count = 0;
-  Message messages[kMessages];
+  CallMessages calls[kCalls];
 };
-using MessageList = MessageListOf<kMaxPieces>;
+using MessageList = MessageListOf<kMaxCallMessages>;
 
 // kSeal: writes the header of each message from its template, with the checksum of its payload.
 //   Sets the flag of values that are not finite if *verdict contains only that, and the flag of a
 //   failure if it contains anything else: nobody may commit results of a message that failed, and
 //   they are no result either.
-template <unsigned kMessages>
+template <unsigned kCalls>
 struct SealParamsOf {
-  MessageListOf<kMessages> list;
+  MessageListOf<kCalls> list;
 };
-using SealParams = SealParamsOf<kMaxPieces>;
+using SealParams = SealParamsOf<kMaxCallMessages>;
 
 // A failure that a kernel found in a message. In pinned host memory; written once, `state` last.
 struct MessageFailure {
@@ -292,12 +307,12 @@ enum FailureKind : uint32_t {
 //   *verdict and fills in *failure, the first time; if the header has the flag of a failure, does
 //   the same with kPeerFailed. Sets kNonfinite if it has the other flag, or kFailed where that must
 //   not be.
-template <unsigned kMessages>
+template <unsigned kCalls>
 struct CheckParamsOf {
   MessageFailure* failure = nullptr;
-  MessageListOf<kMessages> list;
+  MessageListOf<kCalls> list;
 };
-using CheckParams = CheckParamsOf<kMaxPieces>;
+using CheckParams = CheckParamsOf<kMaxCallMessages>;
 
 // kFillIf: fills each span whose *condition or *decision is not 0. NaNs are quiet and positive.
 enum class FillValue : uint32_t { kZeroBytes, kNanF32, kNanF16, kNanBf16 };

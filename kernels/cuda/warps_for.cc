@@ -1,6 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Computes how many warps a launch can use.
+#include <algorithm>
+#include <span>
+
 #include "kernels/cuda/kernel_table.h"
 #include "kernels/cuda/tiles.h"
 
@@ -41,11 +44,12 @@ template <class Params>
 uint64_t TilesOf(const Params& p) {
   if constexpr (requires { p.list.tiles; }) {
     return p.list.tiles;
-  } else if constexpr (requires { p.list.messages; }) {
+  } else if constexpr (requires { p.list.calls; }) {
     uint64_t tiles = 0;
-    for (uint32_t i = 0; i < p.list.count; ++i) {
-      const uint64_t of_payload = BlockCount(p.list.messages[i].bytes, kByteTile);
-      tiles += of_payload == 0 ? 1 : of_payload;
+    for (const CallMessages& call : std::span(p.list.calls).first(p.list.count)) {
+      for (const MessageRun& run : std::span(call.runs).first(call.run_count)) {
+        tiles += run.count * std::max<uint64_t>(BlockCount(run.bytes, kByteTile), 1);
+      }
     }
     return tiles;
   } else {
@@ -89,14 +93,22 @@ uint32_t LengthOf(const Params& p) {
   }
 }
 
+// The longest list that such parameters hold.
+template <template <unsigned> class Params, unsigned kLength>
+constexpr uint32_t MaxLengthOf(const Params<kLength>*) {
+  return kLength;
+}
+
 }  // namespace
 
 Kernel ShortestFor(Kernel kernel, const void* params) {
   switch (kernel) {
 #define ONEBIT_X(name, type)                                                                \
-  case Kernel::k##name:                                                                     \
-    return LengthOf(*static_cast<const type*>(params)) <= kFewPieces ? Kernel::k##name##Few \
-                                                                     : kernel;
+  case Kernel::k##name: {                                                                   \
+    constexpr const ParamsOf<Kernel::k##name##Few>* kFew = nullptr;                         \
+    const bool is_short = LengthOf(*static_cast<const type*>(params)) <= MaxLengthOf(kFew); \
+    return is_short ? Kernel::k##name##Few : kernel;                                        \
+  }
     ONEBIT_CUDA_LIST_KERNELS(ONEBIT_X)
 #undef ONEBIT_X
     default:

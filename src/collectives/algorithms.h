@@ -52,6 +52,11 @@ struct PairCounts {
   const size_t* receive_begins = nullptr;
 };
 void ResizeAllToAllv(const PairCounts& pairs, Plan* plan);
+// Resizes a dense plan to `count` elements of each message from number `begin` on, and removes the
+// steps of those that are not so long: call it on a copy. The plan's buffers have `count` elements
+// for each rank. Headers name the elements that are left at `begin`, so that a message whose length
+// differs between the two ranks is found at its first elements.
+void ResizeToPiece(const PairCounts& pairs, size_t begin, size_t count, Plan* plan);
 size_t TensorElementsOf(const PairCounts& pairs, size_t ranks);
 // Packet space that the plan needs for these counts, whatever its current ones are.
 size_t PacketBytesOfPairs(const Plan& plan, const PairCounts& pairs);

@@ -6,6 +6,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/chunk_planner.h"
+#include "collectives/plan_builder.h"
 
 namespace onebit {
 namespace {
@@ -88,6 +89,28 @@ Plan PlanAllToAllv(const PlanKey& key, uint32_t rank, uint32_t ranks) {
     ExchangeVerdicts(&builder, verdict, computing);
   }
   return std::move(builder).Build();
+}
+
+void ResizeToPiece(const PairCounts& pairs, size_t begin, size_t count, Plan* plan) {
+  const auto left_of = [&](const Step& step) {
+    const bool is_received = step.kind == StepKind::kReceive;
+    const size_t all = (is_received ? pairs.receive_counts : pairs.send_counts)[step.peer];
+    return all - std::min(all, begin);
+  };
+  // Without elements a message is still sent, once.
+  if (begin != 0) std::erase_if(plan->steps, [&](const Step& step) { return left_of(step) == 0; });
+  IndexReceives(plan);
+  plan->tensor_elements = begin == 0 ? TensorElementsOf(pairs, plan->ranks) : 0;
+  plan->wire_bytes = 0;
+  for (Step& step : plan->steps) {
+    const size_t left = left_of(step);
+    step.elements = {step.peer * count, std::min(left, count)};
+    step.region = DenseRegion(step.kind == StepKind::kReceive ? Space::kOutput : Space::kInput,
+                              step.elements, plan->key.type);
+    if (step.kind == StepKind::kCopy) continue;
+    step.elements.count = left;
+    if (step.kind == StepKind::kSend) plan->wire_bytes += kHeaderBytes + step.region.bytes;
+  }
 }
 
 size_t TensorElementsOf(const PairCounts& pairs, size_t ranks) {

@@ -17,7 +17,20 @@ const std::byte* At(const void* buffer, size_t element, size_t element_bytes) {
   return static_cast<const std::byte*>(buffer) + element * element_bytes;
 }
 
+// The elements of a message that are in a piece.
+size_t CountIn(DensePiece piece, size_t message) {
+  return std::min(message - std::min(message, piece.begin), piece.count);
+}
+
 }  // namespace
+
+size_t DenseSlots::PiecedCount(const CallRequest& request) const {
+  if (request.collective != Collective::kAllToAllv) return request.count;
+  const auto longest = [&](const size_t* counts) {
+    return *std::max_element(counts, counts + ranks());
+  };
+  return std::max(longest(request.pairs.send_counts), longest(request.pairs.receive_counts));
+}
 
 size_t DenseSlots::InputParts(const CallRequest& request) const {
   switch (request.collective) {
@@ -60,17 +73,18 @@ size_t DenseSlots::OutputParts(const CallRequest& request) const {
 
 size_t DenseSlots::BytesFor(const CallRequest& request, size_t count) const {
   if (request.collective == Collective::kAllToAllv) {
-    const BufferBytes bytes = BytesOf(request, comm_);
-    return RoundUp(bytes.input, kCacheLine) + RoundUp(bytes.output, kCacheLine);
+    return 2 * ranks() * count * kernels::BytesOf(request.type);
   }
   const PlanKey key = {.collective = request.collective, .type = request.type, .count = count};
   return RoundUp(BufferBytesOf(key, ranks()), kCacheLine);
 }
 
 size_t DenseSlots::PieceCount(const CallRequest& request) const {
-  if (request.collective == Collective::kAllToAllv) return 0;
-  // One message, and in a group others must be able to pass it.
   if (request.collective == Collective::kSendRecv) return 0;
+  if (request.collective == Collective::kAllToAllv) {
+    const size_t count = kSlotBytes / BytesFor(request, 1);
+    return count < kPieceAlignment ? count : count - count % kPieceAlignment;
+  }
   if (BytesFor(request, request.count) <= kSlotBytes) return 0;
   const size_t per_unit = BytesFor(request, kPieceAlignment);
   return kPieceAlignment * std::max<size_t>(kSlotBytes / per_unit, 1);
@@ -91,9 +105,8 @@ CallRequest DenseSlots::Staged(const CallRequest& request, DensePiece piece,
   staged.location = {};
   staged.count = piece.count;
   if (request.collective == Collective::kAllToAllv) {
-    const BufferBytes bytes = BytesOf(request, comm_);
-    staged.sendbuff = bytes.input == 0 ? nullptr : memory;
-    staged.recvbuff = memory + RoundUp(bytes.input, kCacheLine);
+    staged.sendbuff = memory;
+    staged.recvbuff = memory + ranks() * piece.count * element_bytes;
     return staged;
   }
   const size_t own_part = static_cast<size_t>(comm_.rank()) * piece.count * element_bytes;
@@ -115,11 +128,12 @@ Status DenseSlots::CopyIn(const CallRequest& request, DensePiece piece, const Ca
   const PairCounts& pairs = request.pairs;
   if (request.collective == Collective::kAllToAllv) {
     for (size_t peer = 0; peer < ranks(); ++peer) {
-      const size_t offset = pairs.send_begins[peer] * element_bytes;
-      if (pairs.send_counts[peer] == 0) continue;
-      ONEBIT_TRY(devices_.Copy(const_cast<std::byte*>(At(staged.sendbuff, offset, 1)),
-                               At(request.sendbuff, offset, 1),
-                               pairs.send_counts[peer] * element_bytes, stream));
+      const size_t count = CountIn(piece, pairs.send_counts[peer]);
+      if (count == 0) continue;
+      ONEBIT_TRY(devices_.Copy(
+          const_cast<std::byte*>(At(staged.sendbuff, peer * piece.count, element_bytes)),
+          At(request.sendbuff, pairs.send_begins[peer] + piece.begin, element_bytes),
+          count * element_bytes, stream));
     }
     return OkStatus();
   }
@@ -138,10 +152,11 @@ Status DenseSlots::CopyOut(const CallRequest& request, DensePiece piece, const C
   const PairCounts& pairs = request.pairs;
   if (request.collective == Collective::kAllToAllv) {
     for (size_t peer = 0; peer < ranks(); ++peer) {
-      const size_t offset = pairs.receive_begins[peer] * element_bytes;
-      if (pairs.receive_counts[peer] == 0) continue;
-      ONEBIT_TRY(devices_.Copy(At(request.recvbuff, offset, 1), At(staged.recvbuff, offset, 1),
-                               pairs.receive_counts[peer] * element_bytes, stream));
+      const size_t count = CountIn(piece, pairs.receive_counts[peer]);
+      if (count == 0) continue;
+      ONEBIT_TRY(devices_.Copy(
+          At(request.recvbuff, pairs.receive_begins[peer] + piece.begin, element_bytes),
+          At(staged.recvbuff, peer * piece.count, element_bytes), count * element_bytes, stream));
     }
     return OkStatus();
   }

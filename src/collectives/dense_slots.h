@@ -1,9 +1,15 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Pinned host memory through which dense calls on device memory pass over a host transport. Larger
-// calls pass piece by piece: while the host moves one piece, the stream copies the next. An
-// all-to-all-v passes whole, because only the two ranks of a pair know the length of its message:
-// there is no number of pieces that all ranks could agree on. So do sends and receives.
+// calls pass piece by piece: while the host moves one piece, the stream copies the next.
+//
+// In an all-to-all-v only the two ranks of a pair know the length of their message. A piece of the
+// call has as many elements of each message as all ranks know to fit, and ranks take as many pieces
+// as their own longest message needs. A piece needs only those before it on other ranks, so ranks
+// do not wait for each other in a circle.
+//
+// Sends and receives pass whole. Those of a group must be able to pass each other in any order,
+// because their peers may have grouped them differently, and a stream has one order of copies.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +20,8 @@
 
 namespace onebit {
 
-// A range of a call's elements (for collectives with a part per rank: of every part).
+// A range of a call's elements (for collectives with a part per rank: of every part; for an
+// all-to-all-v of every message, which may end before).
 struct DensePiece {
   size_t begin = 0;
   size_t count = 0;
@@ -28,8 +35,11 @@ class DenseSlots {
   DenseSlots(const Comm& comm, const Devices& devices, int device)
       : comm_(comm), devices_(devices), device_(device) {}
 
-  // The elements of a piece, or 0 if the call passes in one piece. Equal on all ranks.
+  // The elements of a piece, or 0 if the call passes in one piece. Equal on all ranks. An
+  // all-to-all-v always has pieces.
   size_t PieceCount(const CallRequest& request) const;
+  // The elements that these pieces have together.
+  size_t PiecedCount(const CallRequest& request) const;
   // Bytes that a call of this many elements takes.
   size_t BytesFor(const CallRequest& request, size_t count) const;
   // Allocates: the slots, or more for calls that pass whole.

@@ -211,8 +211,15 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
   messages_[inbound.step] = MessageState::kArrived;
   inbound.payload_bytes = size.payload_bytes;
   const Step& step = plan_->steps[inbound.step];
-  if (size.payload_bytes != step.region.bytes &&
-      !(MayBeAbsent(step) && size.payload_bytes == kWeightBytes)) {
+  const bool has_length = size.payload_bytes == step.region.bytes;
+  if (!has_length && plan_->key.collective == Collective::kAllToAllv && !is_compressed) {
+    return Error(Code::kMismatch,
+                 "rank {} sent {} bytes of a message of {} elements, not {}: between devices long "
+                 "messages pass in pieces, so the buffers of both ranks must be on devices, or on "
+                 "the host",
+                 peer, size.payload_bytes, call.count, step.region.bytes);
+  }
+  if (!has_length && !(MayBeAbsent(step) && size.payload_bytes == kWeightBytes)) {
     return Error(Code::kCorrupt,
                  "rank {} sent {} payload bytes for segment {} of exchange {}, not {}", peer,
                  size.payload_bytes, header.segment, header.exchange, step.region.bytes);

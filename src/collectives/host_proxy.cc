@@ -180,15 +180,13 @@ void HostProxy::AddParts(Job* job) {
     const bool is_dense = batch.plan != nullptr && first.compressor == nullptr;
     const size_t piece_count = is_dense && comm_.ranks() > 1 ? slots_.PieceCount(first) : 0;
     if (piece_count != 0) {
-      size_t index = 0;
-      for (size_t begin = 0; begin < first.count; begin += piece_count, ++index) {
+      const size_t count = std::max<size_t>(slots_.PiecedCount(first), 1);
+      for (size_t begin = 0; begin < count; begin += piece_count) {
         Part& part = NewPart(job, batch.cut.begin, 1);
         part.is_piece = true;
-        part.piece_index = index;
-        part.piece = {begin, std::min(piece_count, first.count - begin)};
-        CallRequest request = first;
-        request.count = part.piece.count;
-        part.plan = plans_.PlanFor(request);
+        part.piece_index = begin / piece_count;
+        part.piece = {begin, std::min(piece_count, count - begin)};
+        SetPlanOfPiece(first, batch.plan, &part);
       }
       continue;
     }
@@ -201,6 +199,21 @@ void HostProxy::AddParts(Job* job) {
     if (first.compressor == nullptr) part.sized.key.type = first.type;
     ResizeAllToAllv(first.pairs, &part.sized);
   }
+}
+
+void HostProxy::SetPlanOfPiece(const CallRequest& request, std::shared_ptr<const Plan> whole,
+                               Part* part) {
+  if (request.collective == Collective::kAllToAllv) {
+    part->is_sized = true;
+    part->sized = *whole;
+    part->sized.key.type = request.type;
+    ResizeToPiece(request.pairs, part->piece.begin, part->piece.count, &part->sized);
+    part->plan = std::move(whole);
+    return;
+  }
+  CallRequest piece = request;
+  piece.count = part->piece.count;
+  part->plan = plans_.PlanFor(piece);
 }
 
 // Memory that grows is not freed, because calls in flight may use it. That of checksums has one
@@ -335,13 +348,17 @@ StreamTurns HostProxy::TurnsOf(const Job& job, const Part& part) const {
           .call_stride = job.word_stride};
 }
 
-// Numbers the calls for their peers, and the turns.
+// Numbers the calls for their peers, and the turns. Ranks have different numbers of pieces in an
+// all-to-all-v, so these share the number of the call.
 void HostProxy::Number(Job* job) {
+  uint64_t sequence = 0;
   for (Part& part : std::span(job->parts).first(job->part_count)) {
     if (part.whole().key.is_pairs()) {
       NumberPairs(part.calls, &comm_);
+    } else if (part.is_sized && part.piece_index != 0) {
+      part.sequence = sequence;
     } else {
-      part.sequence = comm_.NextSequence();
+      part.sequence = sequence = comm_.NextSequence();
     }
   }
   for (const CallRequest& request : job->requests) {

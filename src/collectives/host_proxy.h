@@ -140,6 +140,7 @@ class HostProxy {
   Status CheckRequests(std::span<const CallRequest> requests) const;
   void CopyRequests(std::span<const CallRequest> requests, Job* job) const;
   void AddParts(Job* job);
+  void SetPlanOfPiece(const CallRequest& request, std::shared_ptr<const Plan> whole, Part* part);
   Part& NewPart(Job* job, size_t first, size_t count) const;
   Status ReserveFor(Job* job);
   Status ReservePackets(size_t bytes);

@@ -66,25 +66,32 @@ Plan PlanBuilder::Build() && {
     }
     step.successor_count = static_cast<uint32_t>(plan_.successors.size()) - step.first_successor;
   }
-  plan_.receive_steps.assign(size_t{2} * plan_.ranks * plan_.segments(), kNoStep);
-  plan_.first_receive.assign(size_t{plan_.ranks} + 1, 0);
-  for (uint32_t index = 0; index < plan_.steps.size(); ++index) {
-    const Step& step = plan_.steps[index];
+  for (const Step& step : plan_.steps) {
     if (step.kind == StepKind::kSend) plan_.wire_bytes += kHeaderBytes + step.region.bytes;
     if (step.kind == StepKind::kSend || step.kind == StepKind::kReceive) {
       plan_.exchanges = std::max<uint32_t>(plan_.exchanges, step.exchange);
     }
+  }
+  IndexReceives(&plan_);
+  return std::move(plan_);
+}
+
+void IndexReceives(Plan* plan) {
+  plan->receive_steps.assign(size_t{2} * plan->ranks * plan->segments(), kNoStep);
+  plan->first_receive.assign(size_t{plan->ranks} + 1, 0);
+  plan->receives.clear();
+  for (uint32_t index = 0; index < plan->steps.size(); ++index) {
+    const Step& step = plan->steps[index];
     if (step.kind != StepKind::kReceive) continue;
-    ++plan_.first_receive[step.peer + 1];
-    plan_.receives.push_back(index);
-    plan_.receive_steps[((step.exchange - 1) * plan_.ranks + step.peer) * plan_.segments() +
+    ++plan->first_receive[step.peer + 1];
+    plan->receives.push_back(index);
+    plan->receive_steps[((step.exchange - 1) * plan->ranks + step.peer) * plan->segments() +
                         step.segment] = index;
   }
-  std::ranges::sort(plan_.receives, {},
-                    [&](uint32_t index) { return std::pair(plan_.steps[index].peer, index); });
-  std::partial_sum(plan_.first_receive.begin(), plan_.first_receive.end(),
-                   plan_.first_receive.begin());
-  return std::move(plan_);
+  std::ranges::sort(plan->receives, {},
+                    [&](uint32_t index) { return std::pair(plan->steps[index].peer, index); });
+  std::partial_sum(plan->first_receive.begin(), plan->first_receive.end(),
+                   plan->first_receive.begin());
 }
 
 }  // namespace onebit

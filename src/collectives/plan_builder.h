@@ -47,4 +47,7 @@ class PlanBuilder {
   std::vector<std::pair<uint32_t, uint32_t>> edges_;  // first must be done before second
 };
 
+// Sets the tables of a plan that tell its receive steps.
+void IndexReceives(Plan* plan);
+
 }  // namespace onebit

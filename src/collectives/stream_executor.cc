@@ -19,10 +19,12 @@
 namespace onebit {
 namespace {
 
+using kernels::cuda::CallMessages;
 using kernels::cuda::Kernel;
-using kernels::cuda::kMaxPieces;
-using kernels::cuda::Message;
+using kernels::cuda::kMaxCallMessages;
+using kernels::cuda::kMostRuns;
 using kernels::cuda::MessageFailure;
+using kernels::cuda::MessageRun;
 using kernels::cuda::PayloadSum;
 
 static_assert(kernels::cuda::kHeaderBytes == kHeaderBytes);
@@ -49,6 +51,29 @@ onebitTransportCollective_t TransportCollective(Collective collective) {
 
 size_t Aligned(size_t bytes) { return RoundUp(bytes, kCacheLine); }
 
+// Makes `message` the next one of a run, if it continues that run.
+bool Continue(const MessageRun& message, MessageRun* run) {
+  const MessageRun& first = *run;
+  const ptrdiff_t from_first = message.header - first.header;
+  const int64_t stride = first.count == 1 ? from_first : first.stride;
+  const bool is_next = message.peer == first.peer + first.count && message.bytes == first.bytes &&
+                       message.sums == first.sums + first.count &&
+                       from_first == first.count * stride;
+  if (!is_next) return false;
+  run->stride = stride;
+  ++run->count;
+  return true;
+}
+
+// Returns false if there is no room for another run.
+bool Append(const MessageRun& message, CallMessages* messages) {
+  const uint32_t runs = messages->run_count;
+  if (runs != 0 && Continue(message, &messages->runs[runs - 1])) return true;
+  if (runs == kMostRuns) return false;
+  messages->runs[messages->run_count++] = message;
+  return true;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<StreamExecutor>> StreamExecutor::Create(Comm& comm, const Devices& devices,
@@ -70,7 +95,7 @@ StreamExecutor::Space StreamExecutor::BindCall(Call* call, std::byte* memory) co
   space.verdict = reinterpret_cast<uint32_t*>(memory);
   memory += Aligned(sizeof(uint32_t));
   space.sent = reinterpret_cast<PayloadSum*>(memory);
-  space.received = space.sent + plan.packet_count;
+  space.next_received = space.sent + plan.packet_count;
   const size_t checksums = (plan.packet_count + plan.steps.size()) * sizeof(PayloadSum);
   space.sum_bytes = Aligned(sizeof(uint32_t)) + checksums;
   memory += Aligned(checksums);
@@ -180,24 +205,26 @@ std::byte* StreamExecutor::HeaderOf(size_t index, uint32_t step) const {
 }
 
 // Headers of a call differ only in fields that kernels fill in, except for their counts in an
-// all-to-all-v. `message_of` describes the message of a step; null header: it is left out.
+// all-to-all-v. `message_of` describes the message of a step; null header: it is left out. Messages
+// share a run as far as they can, so that a group with many ranks takes few launches.
 template <typename Params, typename MessageOf>
 Status StreamExecutor::AddMessages(size_t index, std::span<const uint32_t> steps, Kernel kernel,
                                    Params* params, const MessageOf& message_of) {
   const Plan& plan = *calls_[index].plan;
   const bool has_own_counts = plan.key.collective == Collective::kAllToAllv;
-  kernels::cuda::HeaderTemplate filled;
-  bool is_filled = false;
+  CallMessages* messages = nullptr;
   for (const uint32_t step : steps) {
-    if (has_own_counts || !is_filled) filled = TemplateOf(index, plan.steps[step]);
-    is_filled = true;
-    Message message = message_of(step);
+    const MessageRun message = message_of(step);
     if (message.header == nullptr) continue;
-    if (params->list.count == kMaxPieces) ONEBIT_TRY(LaunchMessages(kernel, params));
-    message.filled = filled;
-    message.verdict = spaces_[index].verdict;
-    message.has_verdict = !IsCompressed(calls_[index]) || HasVerdict(plan.key.codec);
-    params->list.messages[params->list.count++] = message;
+    const bool has_room = messages != nullptr && !has_own_counts;
+    if (has_room && Append(message, messages)) continue;
+    if (params->list.count == kMaxCallMessages) ONEBIT_TRY(LaunchMessages(kernel, params));
+    messages = &params->list.calls[params->list.count++];
+    *messages = {.filled = TemplateOf(index, plan.steps[step]),
+                 .verdict = spaces_[index].verdict,
+                 .has_verdict = !IsCompressed(calls_[index]) || HasVerdict(plan.key.codec),
+                 .runs = {}};
+    Append(message, messages);
   }
   return OkStatus();
 }
@@ -216,11 +243,14 @@ Status StreamExecutor::PrepareMessages(uint32_t exchange) {
   for (size_t i = 0; i < calls_.size(); ++i) {
     if (!IsCompressed(calls_[i])) continue;
     const std::byte* before = nullptr;
-    const auto message_of = [&](uint32_t step) -> Message {
+    const auto message_of = [&](uint32_t step) -> MessageRun {
       const Step& send = calls_[i].plan->steps[step];
       std::byte* const header = HeaderOf(i, step);
       if (std::exchange(before, header) == header) return {};
-      return {.header = header, .bytes = send.region.bytes, .sum = &spaces_[i].sent[send.packet]};
+      return {.header = header,
+              .bytes = send.region.bytes,
+              .sums = spaces_[i].sent + send.packet,
+              .peer = send.peer};
     };
     ONEBIT_TRY(
         AddMessages(i, orders_[i].sends(exchange - Before(i)), Kernel::kSeal, &seal_, message_of));
@@ -283,11 +313,11 @@ Status StreamExecutor::Check(uint32_t exchange) {
   check_.list.count = 0;
   for (size_t i = 0; i < calls_.size(); ++i) {
     if (!IsCompressed(calls_[i])) continue;
-    const auto message_of = [&](uint32_t step) -> Message {
+    const auto message_of = [&](uint32_t step) -> MessageRun {
       const Step& receive = calls_[i].plan->steps[step];
       return {.header = HeaderOf(i, step),
               .bytes = receive.region.bytes,
-              .sum = &spaces_[i].received[step],
+              .sums = spaces_[i].next_received++,
               .peer = receive.peer};
     };
     ONEBIT_TRY(AddMessages(i, orders_[i].receives(exchange - Before(i)), Kernel::kCheck, &check_,

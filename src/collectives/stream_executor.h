@@ -79,11 +79,11 @@ class StreamExecutor {
  private:
   // A call's part of the working memory.
   struct Space {
-    uint32_t* verdict = nullptr;                    // followed by the checksums
-    kernels::cuda::PayloadSum* sent = nullptr;      // by packet
-    kernels::cuda::PayloadSum* received = nullptr;  // by step
-    std::byte* bare_headers = nullptr;              // headers of messages without payload, by step
-    size_t sum_bytes = 0;                           // bytes of verdict and checksums
+    uint32_t* verdict = nullptr;                         // followed by the checksums
+    kernels::cuda::PayloadSum* sent = nullptr;           // by packet
+    kernels::cuda::PayloadSum* next_received = nullptr;  // of the next message to be checked
+    std::byte* bare_headers = nullptr;  // headers of messages without payload, by step
+    size_t sum_bytes = 0;               // bytes of verdict and checksums
   };
   StreamExecutor(Comm& comm, std::unique_ptr<StreamCompute> compute)
       : comm_(comm), compute_(std::move(compute)), under_way_(compute_->ended_calls()) {}

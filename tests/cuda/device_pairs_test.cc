@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sends and receives on device memory: they give what the same calls give on host memory, in rings,
 // in groups with other calls, and for a rank with itself.
-#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <stdexcept>
@@ -373,8 +374,7 @@ TEST_P(DevicePairsTest, TakeTheirTurnOnSeveralStreams) {
         << LastError();
     EXPECT_FALSE(second.IsIdle());
     gate.Open();
-    second.Synchronize();
-    EXPECT_TRUE(first.IsIdle());
+    second.Synchronize();  // `first` may still tell the host that its calls have ended
     EXPECT_EQ(exchange.Outputs(), expected[static_cast<size_t>(rank)]);
   });
 }
@@ -435,8 +435,11 @@ TEST_P(DevicePairsTest, RanksMayGroupThemDifferently) {
   });
 }
 
-TEST_P(DevicePairsTest, OneThreadMovesARingOfAllRanks) {
-  if (GetParam() == Over::kNccl) GTEST_SKIP() << "its ranks join from threads of their own";
+INSTANTIATE_TEST_SUITE_P(Transports, DevicePairsTest, ::testing::Values(Over::kLocal, Over::kNccl),
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
+
+// Over NCCL ranks join from threads of their own.
+TEST(LocalPairsTest, OneThreadMovesARingOfAllRanks) {
   const std::vector<Message> messages = RingOf(3, {.count = 30'000, .codec = onebitCodecInt8});
   const auto expected = OnHost(3, messages, 1);
   UseCudaDevice(0);
@@ -460,9 +463,6 @@ TEST_P(DevicePairsTest, OneThreadMovesARingOfAllRanks) {
   exchanges.clear();
   for (const onebitComm_t comm : comms) onebitCommDestroy(comm);
 }
-
-INSTANTIATE_TEST_SUITE_P(Transports, DevicePairsTest, ::testing::Values(Over::kLocal, Over::kNccl),
-                         [](const auto& info) { return std::string(NameOf(info.param)); });
 
 // A message does not show in which memory it began.
 TEST(DeviceAndHostPairsTest, OneSideMayBeOnTheHost) {

@@ -187,24 +187,27 @@ void Place(Stage* stage, HeaderTemplate* header) {
   stage->In(&header->replica_age, sizeof(*header->replica_age));
 }
 
-template <unsigned kMessages>
-void Place(Stage* stage, MessageListOf<kMessages>* list) {
-  for (uint32_t i = 0; i < list->count; ++i) {
-    Message& message = list->messages[i];
-    Place(stage, &message.filled);
-    stage->InOut(&message.header, kHeaderBytes + message.bytes);
-    stage->InOut(&message.sum, sizeof(PayloadSum));
-    stage->InOut(&message.verdict, sizeof(*message.verdict));
+// The strides of runs are positive here.
+template <unsigned kCalls>
+void Place(Stage* stage, MessageListOf<kCalls>* list) {
+  for (CallMessages& call : std::span(list->calls).first(list->count)) {
+    Place(stage, &call.filled);
+    stage->InOut(&call.verdict, sizeof(*call.verdict));
+    for (MessageRun& run : std::span(call.runs).first(call.run_count)) {
+      const auto distance = static_cast<uint64_t>(run.stride) * (run.count - 1);
+      stage->InOut(&run.header, distance + kHeaderBytes + run.bytes);
+      stage->InOut(&run.sums, run.count * sizeof(PayloadSum));
+    }
   }
 }
 
-template <unsigned kMessages>
-void Place(Stage* stage, Kernel, SealParamsOf<kMessages>* p) {
+template <unsigned kCalls>
+void Place(Stage* stage, Kernel, SealParamsOf<kCalls>* p) {
   Place(stage, &p->list);
 }
 
-template <unsigned kMessages>
-void Place(Stage* stage, Kernel, CheckParamsOf<kMessages>* p) {
+template <unsigned kCalls>
+void Place(Stage* stage, Kernel, CheckParamsOf<kCalls>* p) {
   stage->InOut(&p->failure, sizeof(*p->failure));
   Place(stage, &p->list);
 }

@@ -42,6 +42,15 @@ HeaderTemplate TemplateOf(const MessageHeader& header) {
   return result;
 }
 
+CallMessages MessagesOf(std::initializer_list<MessageRun> runs, uint32_t* verdict) {
+  CallMessages messages = {.filled = TemplateOf(SomeHeader()),
+                           .verdict = verdict,
+                           .run_count = static_cast<uint32_t>(runs.size()),
+                           .runs = {}};
+  std::ranges::copy(runs, messages.runs);
+  return messages;
+}
+
 TEST(CudaMessagesTest, SealedHeadersAreThoseOfTheCodec) {
   for (const uint64_t age : {0, 1, 2, 255, 256, 511}) {
     for (const bool is_nonfinite : {false, true}) {
@@ -53,18 +62,14 @@ TEST(CudaMessagesTest, SealedHeadersAreThoseOfTheCodec) {
       PayloadSum sum;
       std::byte anywhere[kHeaderBytes + 1];
       SealParams p;
-      HeaderTemplate filled = TemplateOf(SomeHeader());
-      filled.sequence = &calls;
-      filled.replica_age = &age;
-      p.list.count = 4;
-      for (size_t i = 0; i < 2; ++i) p.list.messages[i].header = headers[i].data();
-      p.list.messages[2].header = anywhere + 1;
-      p.list.messages[3] = {
-          .header = whole.data(), .bytes = whole.size() - kHeaderBytes, .sum = &sum};
-      for (Message& message : std::span(p.list.messages).first(4)) {
-        message.filled = filled;
-        message.verdict = &verdict;
-      }
+      p.list.count = 1;
+      p.list.calls[0] =
+          MessagesOf({{.header = headers[0].data(), .stride = kHeaderBytes, .count = 2},
+                      {.header = anywhere + 1},
+                      {.header = whole.data(), .bytes = whole.size() - kHeaderBytes, .sums = &sum}},
+                     &verdict);
+      p.list.calls[0].filled.sequence = &calls;
+      p.list.calls[0].filled.replica_age = &age;
       Launch(Kernel::kSeal, p);
 
       MessageHeader expected = SomeHeader();
@@ -94,8 +99,7 @@ TEST(CudaMessagesTest, SealedHeadersTellOfAFailure) {
       HeaderBytes header;
       SealParams p;
       p.list.count = 1;
-      p.list.messages[0] = {
-          .filled = TemplateOf(SomeHeader()), .header = header.data(), .verdict = &verdict};
+      p.list.calls[0] = MessagesOf({{.header = header.data()}}, &verdict);
       Launch(Kernel::kSeal, p);
       MessageHeader expected = SomeHeader();
       expected.has_failed = true;
@@ -111,19 +115,23 @@ class CudaCheckTest : public testing::Test {
   CudaCheckTest() {
     for (size_t i = 0; i < kMessages; ++i) Send(i, SomeHeader());
     params_.failure = &failure_;
-    params_.list.count = kMessages;
-    for (uint32_t i = 0; i < kMessages; ++i) {
-      params_.list.messages[i] = {.filled = TemplateOf(SomeHeader()),
-                                  .header = messages_[i].data(),
-                                  .bytes = PayloadOf(i),
-                                  .sum = &sums_[i],
-                                  .verdict = &verdict_,
-                                  .peer = 10 + i};
-    }
+    params_.list.count = 1;
+    params_.list.calls[0] = MessagesOf({RunOf(0, 3), RunOf(3, 1), RunOf(4, 1)}, &verdict_);
+  }
+
+  MessageRun RunOf(uint32_t first, uint32_t count) {
+    return {.header = messages_[first].data(),
+            .stride = sizeof(messages_[0]),
+            .bytes = PayloadOf(first),
+            .sums = &sums_[first],
+            .peer = 10 + first,
+            .count = count};
   }
 
   // The last message has none.
-  static constexpr size_t PayloadOf(size_t i) { return i + 1 == kMessages ? 0 : kPayload - 4 * i; }
+  static constexpr size_t PayloadOf(size_t i) {
+    return i + 1 == kMessages ? 0 : kPayload - (i == 3 ? 12 : 0);
+  }
 
   // Puts a message with this header, but for its checksum, and a good payload into its place.
   void Send(size_t i, MessageHeader header) {
@@ -177,9 +185,7 @@ TEST_F(CudaCheckTest, PassesOnThatAValueIsNotFinite) {
 
 // A call without verdicts has no such flag.
 TEST_F(CudaCheckTest, RefusesTheFlagWhereItHasNoMeaning) {
-  for (Message& message : std::span(params_.list.messages).first(kMessages)) {
-    message.has_verdict = false;
-  }
+  params_.list.calls[0].has_verdict = false;
   RunCheck();
   EXPECT_EQ(verdict_, 0u);
   MessageHeader header = SomeHeader();
@@ -210,10 +216,8 @@ TEST_F(CudaCheckTest, AFailureOfAPeerIsNoOtherCall) {
 
 TEST_F(CudaCheckTest, ExpectsTheSequenceAndTheAgeOfTheDevice) {
   const uint64_t calls = 3, age = 9;
-  for (Message& message : std::span(params_.list.messages).first(kMessages)) {
-    message.filled.sequence = &calls;
-    message.filled.replica_age = &age;
-  }
+  params_.list.calls[0].filled.sequence = &calls;
+  params_.list.calls[0].filled.replica_age = &age;
   MessageHeader header = SomeHeader();
   header.call.sequence += calls;
   header.call.replica_age = 9;

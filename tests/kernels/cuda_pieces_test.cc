@@ -436,6 +436,14 @@ TEST_F(CudaPiecesTest, WarpsForCountsTiles) {
   fill.spans[0] = {.count = kByteTile / 4, .value = FillValue::kNanF32};
   fill.spans[1] = {.count = kByteTile / 4 + 1, .value = FillValue::kNanF32};
   EXPECT_EQ(WarpsFor(Kernel::kFillIf, &fill), 1u + 2u) << "it counts elements, tiles are of bytes";
+  SealParams seal;
+  seal.list.count = 2;
+  seal.list.calls[0].run_count = 2;
+  seal.list.calls[0].runs[0] = {.bytes = 2 * kByteTile + 1, .count = 5};
+  seal.list.calls[0].runs[1] = {.bytes = 1, .count = 2};
+  seal.list.calls[1].run_count = 1;
+  seal.list.calls[1].runs[0] = {.bytes = 0, .count = 4};
+  EXPECT_EQ(WarpsFor(Kernel::kSeal, &seal), 15u + 2u + 4u) << "a header takes a warp, too";
   CommitParams commit;
   commit.count = 1;
   EXPECT_EQ(WarpsFor(Kernel::kCommit, &commit), 1u);
@@ -454,6 +462,11 @@ TEST_F(CudaPiecesTest, ShortListsHaveKernelsOfTheirOwn) {
     EXPECT_EQ(ShortestFor(Kernel::kCommit, &commit),
               is_short ? Kernel::kCommitFew : Kernel::kCommit);
   }
+  CheckParams check;
+  check.list.count = kFewCallMessages;
+  EXPECT_EQ(ShortestFor(Kernel::kCheck, &check), Kernel::kCheckFew);
+  ++check.list.count;
+  EXPECT_EQ(ShortestFor(Kernel::kCheck, &check), Kernel::kCheck);
   const SumParams sum;
   EXPECT_EQ(ShortestFor(Kernel::kSumOfSquares, &sum), Kernel::kSumOfSquares);
 }

@@ -153,7 +153,8 @@ TEST_F(CudaSharedLaunchTest, AddsTheDeltaOfEachCallAsAlone) {
 }
 
 TEST(CudaSharedMessagesTest, HeadersAreThoseOfTheirCalls) {
-  constexpr size_t kMessages = 70;  // more than a short list
+  constexpr size_t kCalls = 35;  // more than a short list
+  constexpr size_t kMessages = 2 * kCalls;
   std::vector<std::array<std::byte, kHeaderBytes + 4000>> messages(kMessages);
   std::vector<PayloadSum> sums(kMessages);
   uint32_t verdicts[3] = {0, kNonfinite, kFailed};
@@ -168,25 +169,30 @@ TEST(CudaSharedMessagesTest, HeadersAreThoseOfTheirCalls) {
     memcpy(templates[c].bytes, bytes.data(), kHeaderBytes);
   }
   SealParams seal;
-  seal.list.count = kMessages;
-  for (uint32_t i = 0; i < kMessages; ++i) {
+  for (size_t i = 0; i < kMessages; ++i) {
     for (size_t at = 0; at < 4000; ++at) {
       messages[i][kHeaderBytes + at] = static_cast<std::byte>(at * at / 3 + i);
     }
-    seal.list.messages[i] = {.filled = templates[i % 3],
-                             .header = messages[i].data(),
-                             .bytes = 4000 - 4 * (i % 50),
-                             .sum = &sums[i],
-                             .verdict = &verdicts[i % 3],
-                             .peer = i};
+  }
+  seal.list.count = kCalls;
+  for (uint32_t c = 0; c < kCalls; ++c) {
+    seal.list.calls[c] = {.filled = templates[c % 3],
+                          .verdict = &verdicts[c % 3],
+                          .run_count = 1,
+                          .runs = {{.header = messages[2 * c].data(),
+                                    .stride = sizeof(messages[0]),
+                                    .bytes = 4000 - 4 * c,
+                                    .sums = &sums[2 * c],
+                                    .count = 2}}};
   }
   Launch(Kernel::kSeal, seal);
   for (size_t i = 0; i < kMessages; ++i) {
-    MessageHeader expected = headers[i % 3];
-    expected.is_nonfinite = i % 3 == 1;
-    expected.has_failed = i % 3 == 2;
+    const size_t c = i / 2;
+    MessageHeader expected = headers[c % 3];
+    expected.is_nonfinite = c % 3 == 1;
+    expected.has_failed = c % 3 == 2;
     expected.payload_checksum =
-        reference::ChecksumOf(messages[i].data() + kHeaderBytes, seal.list.messages[i].bytes);
+        reference::ChecksumOf(messages[i].data() + kHeaderBytes, 4000 - 4 * c);
     HeaderBytes bytes;
     EncodeHeader(expected, &bytes);
     EXPECT_EQ(memcmp(messages[i].data(), bytes.data(), kHeaderBytes), 0) << i;
@@ -198,10 +204,8 @@ TEST(CudaSharedMessagesTest, HeadersAreThoseOfTheirCalls) {
   check.failure = &failure;
   check.list = seal.list;
   uint32_t received[3] = {0, 0, 0};
-  for (size_t i = 0; i < kMessages; ++i) {
-    check.list.messages[i].verdict = &received[i % 3];
-    sums[i] = {};
-  }
+  for (size_t c = 0; c < kCalls; ++c) check.list.calls[c].verdict = &received[c % 3];
+  for (PayloadSum& sum : sums) sum = {};
   messages[60][kHeaderBytes + 5] ^= std::byte{1};  // of the first call
   Launch(Kernel::kCheck, check);
   EXPECT_EQ(received[0], kFailed);
