@@ -18,6 +18,8 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/low_bit_exact_sum-inl.h"
+#include "kernels/cpu/low_bit_ranks-inl.h"
 #include "kernels/cpu/low_bit_values-inl.h"
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/cpu/vectors-inl.h"
@@ -27,42 +29,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
-// Elements that are summed at once.
-inline constexpr size_t kMaxSumCount = 1024;
-// Ranks whose scales stay in registers; partial sums of other ranks stay in the first-level cache.
-inline constexpr size_t kMaxRanksAtOnce = 8;
 // Additions of a vector wait for each other, so several vectors are added at the same time.
 inline constexpr size_t kVectorsAtOnce = 2;
 // Vectors of codes may reach beyond the last code by this much.
 inline constexpr size_t kCodePadding = 16;
 
-// Codes and scales from the first element on, which begins a block or continues the only one.
-struct RanksAtOnce {
-  LowBitPacketView packet[kMaxRanksAtOnce];
-  size_t count;
-  size_t block;  // elements from the first scale to the next
-};
-
-// The last step of a sum, and where it goes.
-struct SumEnd {
-  enum Step { kNothing, kPartial, kMultiply, kDivide };
-  Step step = kNothing;
-  float factor = 1;
-  bool is_streamed = false;
-};
-
 HWY_INLINE float FloatOfBits(uint16_t bf16) {
   return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16);
-}
-
-// Fetches ahead of a byte of the codes, once per line as the byte advances by kStep. The address
-// may be beyond the codes.
-template <size_t kStep>
-HWY_INLINE void FetchCodesAhead(const uint8_t* codes, size_t byte) {
-  constexpr size_t kAheadBytes = 1024;
-  if (kStep < kLineBytes && byte % kLineBytes != 0) return;
-  const uintptr_t ahead = reinterpret_cast<uintptr_t>(codes) + byte + kAheadBytes;
-  hwy::Prefetch(reinterpret_cast<const char*>(ahead));
 }
 
 template <class RankDecoder>
@@ -83,14 +56,17 @@ HWY_INLINE VF AddValues(const RankDecoder& decoder, VF sum, const uint8_t* codes
 // decoder's order.
 template <LowBitCodec kCodec, size_t kRanks, bool kIsFirst>
 HWY_NOINLINE void AddLowBitRanks(const RanksAtOnce& ranks, const float* partial, float* to,
-                                 SumEnd end_in_memory) {
+                                 const SumEnd& end_in_memory) {
   using RankDecoder = Decoder<kCodec>;
   const SumEnd end = end_in_memory;
   const size_t count = ranks.count, block = ranks.block;
   LowBitPacketView packet[kRanks];
   HWY_UNROLL(8)
   for (size_t k = 0; k < kRanks; ++k) {
-    packet[k] = ranks.packet[k];
+    packet[k] = {
+        .scales = ranks.Scales(k),
+        .minimums = HasMinimum(kCodec) ? ranks.packets[k].minimums + ranks.first_block : nullptr,
+        .codes = ranks.Codes(k)};
   }
   const VF factor = hn::Set(kF32, end.factor);
   for (size_t begin = 0, index = 0; begin < count; begin += block, ++index) {
@@ -150,31 +126,21 @@ HWY_NOINLINE void AddLowBitRanks(const RanksAtOnce& ranks, const float* partial,
 
 template <LowBitCodec kCodec, size_t kRanks>
 HWY_INLINE void AddLowBitRanksOf(const RanksAtOnce& ranks, bool is_first, const float* partial,
-                                 float* to, SumEnd end) {
+                                 float* to, const SumEnd& end) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (kHasExactSum<kCodec>) {
+    if (ranks.smallest_scales != nullptr) {
+      if (is_first) return AddExactly<kCodec, kRanks, true>(ranks, partial, to, end);
+      return AddExactly<kCodec, kRanks, false>(ranks, partial, to, end);
+    }
+  }
+#endif
   if (is_first) {
     AddLowBitRanks<kCodec, kRanks, true>(ranks, partial, to, end);
   } else {
     AddLowBitRanks<kCodec, kRanks, false>(ranks, partial, to, end);
   }
 }
-
-// All packets of a piece.
-struct LowBitPackets {
-  const LowBitPacketView* packets;
-  size_t ranks;
-  size_t count;
-  size_t block;
-  SumEnd end;
-
-  LowBitPackets(const LowBitReduceInput& in, LowBitFormat format)
-      : packets(in.packets), ranks(in.ranks), count(in.count), block(format.block) {
-    if (in.is_sum || ranks == 1) return;
-    const float divisor = static_cast<float>(ranks);
-    const bool is_power_of_2 = (ranks & (ranks - 1)) == 0;  // its inverse is exact
-    end.step = is_power_of_2 ? SumEnd::kMultiply : SumEnd::kDivide;
-    end.factor = is_power_of_2 ? 1 / divisor : divisor;
-  }
-};
 
 // The elements from `begin` on that SumLowBitPackets takes at once: a part of a block, or, if its
 // vectors reach into no other block, several whole ones.
@@ -226,11 +192,11 @@ class ScaleBounds {
   bool are_bounded_ = false;
 };
 
-// Computes y without its residual for elements [begin, begin + count) of a piece, a part as above.
-// `to` is written in whole vectors. `is_bounded` is by ScaleBounds.
+// The same as SumLowBitPackets, for a part or some of its blocks. `smallest_scales` is for
+// AddExactly, or null.
 template <LowBitCodec kCodec>
-HWY_NOINLINE void SumLowBitPackets(const LowBitPackets& in, size_t begin, size_t count,
-                                   bool is_bounded, float* to, bool is_streamed) {
+HWY_NOINLINE void SumBlocks(const LowBitPackets& in, size_t begin, size_t count, bool is_bounded,
+                            const uint16_t* smallest_scales, float* to, bool is_streamed) {
   struct alignas(64) Copy {
     uint8_t bytes[kMaxSumCount * CodeBits(kCodec) / 8 + kCodePadding];
   };
@@ -243,23 +209,25 @@ HWY_NOINLINE void SumLowBitPackets(const LowBitPackets& in, size_t begin, size_t
       count % kLanes != 0 && first_byte + bytes + kCodePadding > CodeBytes(kCodec, in.count);
   // Ranks that are added one by one need no bounds.
   const bool is_one_by_one = AddsInFewerOperations<Decoder<kCodec>> && !is_bounded;
-  RanksAtOnce ranks;
-  ranks.count = count;
-  ranks.block = in.block;
+  LowBitPacketView copied[kMaxRanksAtOnce];
   for (size_t first = 0; first < in.ranks;) {
     const size_t left = is_one_by_one ? 1 : in.ranks - first;
     const size_t rank_count = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-    for (size_t k = 0; k < rank_count; ++k) {
-      const LowBitPacketView& packet = in.packets[first + k];
-      const uint8_t* codes = packet.codes + first_byte;
-      if (is_copied) {
-        memcpy(copies[k].bytes, codes, bytes);
+    RanksAtOnce ranks = {.packets = in.packets + first,
+                         .first_block = first_block,
+                         .first_byte = first_byte,
+                         .count = count,
+                         .block = in.block,
+                         .smallest_scales = smallest_scales};
+    if (is_copied) {
+      for (size_t k = 0; k < rank_count; ++k) {
+        copied[k] = ranks.packets[k];
+        memcpy(copies[k].bytes, copied[k].codes + first_byte, bytes);
         memset(copies[k].bytes + bytes, 0, kCodePadding);
-        codes = copies[k].bytes;
+        copied[k].codes = copies[k].bytes;
       }
-      ranks.packet[k] = {.scales = packet.scales + first_block,
-                         .minimums = HasMinimum(kCodec) ? packet.minimums + first_block : nullptr,
-                         .codes = codes};
+      ranks.packets = copied;
+      ranks.first_byte = 0;
     }
     const bool is_first = first == 0;
     first += rank_count;
@@ -281,6 +249,37 @@ HWY_NOINLINE void SumLowBitPackets(const LowBitPackets& in, size_t begin, size_t
         AddLowBitRanksOf<kCodec, 1>(ranks, is_first, partial, target, end);
     }
   }
+}
+
+// Computes y without its residual for elements [begin, begin + count) of a piece, a part as above.
+// `to` is written in whole vectors. `is_bounded` is by ScaleBounds.
+template <LowBitCodec kCodec>
+HWY_NOINLINE void SumLowBitPackets(const LowBitPackets& in, size_t begin, size_t count,
+                                   bool is_bounded, float* to, bool is_streamed) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (kHasExactSum<kCodec>) {
+    constexpr size_t kStep = ExactRanks<kCodec, kMaxRanksAtOnce>::kStep;
+    if (in.ranks >= kMinExactRanks && count >= kStep && in.block % kStep == 0 &&
+        in.block >= ExactBlocks::kMinBlock) {
+      const size_t whole = count / kStep * kStep;
+      ExactBlocks exact;
+      FindExactBlocks<kCodec>(in, begin, whole, exact);
+      for (size_t at = 0, end; at < count; at = end) {
+        // Blocks that are alike are summed by one call.
+        const size_t k = at / in.block;
+        const uint32_t bits = at < whole ? exact.bits >> k : 0;
+        const auto alike =
+            static_cast<size_t>(bits % 2 != 0 ? std::countr_one(bits) : std::countr_zero(bits));
+        end = HWY_MIN((k + alike) * in.block, bits % 2 != 0 ? whole : count);
+        SumBlocks<kCodec>(in, begin + at, end - at, is_bounded,
+                          bits % 2 != 0 ? exact.smallest_scales + k : nullptr, to + at,
+                          is_streamed);
+      }
+      return;
+    }
+  }
+#endif
+  SumBlocks<kCodec>(in, begin, count, is_bounded, nullptr, to, is_streamed);
 }
 
 using SumPart = void (*)(const LowBitPackets& in, size_t begin, size_t count, bool is_bounded,

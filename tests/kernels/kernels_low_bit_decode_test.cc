@@ -3,6 +3,8 @@
 // Low-bit packets to numbers or to packets: every instruction set against the scalar oracle.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -16,6 +18,10 @@ namespace onebit::kernels {
 namespace {
 
 constexpr Draws kDraws = {.seed = 99, .first = 5, .epoch = 1, .tensor = 2, .stream = 3};
+
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
 
 class LowBitDecodeTest : public EachTarget {
  protected:
@@ -204,10 +210,139 @@ TEST_P(LowBitDecodeTest, NonfiniteBlocksAreLocal) {
   }
 }
 
+// ---- Sums of scales that differ little, which some targets compute in integers
+
+// Scales from 2^exponent up to 2^(exponent + spread + 1). The first rank has no fp4 code that is
+// -0, as after compression.
+LowBitPacketCase SimilarPackets(LowBitFormat format, size_t ranks, size_t count, unsigned exponent,
+                                unsigned spread, Random& random) {
+  LowBitPacketCase c = RandomLowBitPackets(format, ranks, count, Numbers::kOrdinary, random);
+  for (std::vector<uint16_t>& scales : c.scales) {
+    for (uint16_t& scale : scales) {
+      const unsigned biased = exponent + 127 + random() % (spread + 1);
+      scale = static_cast<uint16_t>(biased << 7 | random() % 128);
+    }
+  }
+  if (format.codec != LowBitCodec::kFp4) return c;
+  for (uint8_t& byte : c.codes[0]) {
+    if ((byte & 0xF) == 8) byte ^= 0x8;
+    if ((byte & 0xF0) == 0x80) byte ^= 0x80;
+  }
+  return c;
+}
+
+TEST_P(LowBitDecodeTest, SumsOfSimilarScalesEqualReference) {
+  for (const LowBitCodec codec : kAllLowBitCodecs) {
+    size_t trial = 0;
+    for (const size_t ranks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17}) {
+      for (const size_t block : {32, 64, 128, 192, 256, 512, 1024, 4096, 8192}) {
+        for (const size_t count : CountsAround(block)) {
+          const unsigned spread = trial % 7;
+          const LowBitPacketCase c =
+              SimilarPackets({codec, block}, ranks, count, 0, spread, random_);
+          const DataType type = kAllTypes[trial % 4 == 3 ? 0 : trial % 4];
+          const Edge edge = trial % 2 == 0 ? Edge::kHigh : Edge::kLow;
+          ExpectSameAverage(c, type, trial % 3 == 0, trial % 5 == 0, edge);
+          if (trial % 4 == 0) {
+            ExpectSameReduce(c, std::nullopt, DataType::kF32, trial % 3 == 1, false, false, edge);
+          }
+          ++trial;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LowBitDecodeTest, SumsOfSimilarScalesEqualReferenceAtAllShortCounts) {
+  for (const LowBitCodec codec : kAllLowBitCodecs) {
+    for (size_t count = 0; count <= 513; ++count) {
+      const size_t block = size_t{64} << count % 4;
+      const LowBitPacketCase c =
+          SimilarPackets({codec, block}, 1 + count % 9, count, 0, count % 3, random_);
+      ExpectSameAverage(c, kAllTypes[count % 3], count % 2 == 0, count % 5 == 0, Edge::kHigh);
+    }
+  }
+}
+
+// The largest values of all ranks have the same sign, and scales reach the largest distance for
+// which integers suffice, and exceed it.
+TEST_P(LowBitDecodeTest, LargestSumsEqualReference) {
+  constexpr size_t kBlock = 256, kCount = 4 * kBlock;
+  for (const LowBitCodec codec : kAllLowBitCodecs) {
+    const std::vector<uint8_t> largest =
+        codec == LowBitCodec::kFp4    ? std::vector<uint8_t>{0x77, 0xFF}
+        : codec == LowBitCodec::kInt2 ? std::vector<uint8_t>{0x55, 0xAA}
+                                      : std::vector<uint8_t>{0x7F, 0x80};
+    for (const size_t ranks : {2, 4, 8, 16}) {
+      for (unsigned distance = 0; distance < 1200; distance += distance < 240 ? 60 : 1) {
+        LowBitPacketCase c = SimilarPackets({codec, kBlock}, ranks, kCount, 0, 0, random_);
+        for (size_t rank = 0; rank < ranks; ++rank) {
+          for (size_t k = 0; k < 4; ++k) {
+            const unsigned from_smallest = rank == distance % ranks ? 0 : distance + k;
+            c.scales[rank][k] = static_cast<uint16_t>((127 << 7) + from_smallest);
+          }
+          std::fill(c.codes[rank].begin(), c.codes[rank].end(), largest[distance % 2]);
+        }
+        ExpectSameAverage(c, DataType::kF32, true, false, Edge::kHigh);
+      }
+    }
+  }
+}
+
+TEST_P(LowBitDecodeTest, BlocksWithOtherScalesEqualReference) {
+  constexpr size_t kBlock = 256, kCount = 12 * kBlock;
+  // Zero, subnormal, the smallest and the largest normal, infinite, NaN, and negative ones.
+  constexpr uint16_t kOthers[] = {0,      0x0001, 0x0080, 0x7F7F, 0x7F80,
+                                  0x7FC0, 0x8000, 0xBF80, 0xFFC0};
+  for (const LowBitCodec codec : kAllLowBitCodecs) {
+    for (const size_t ranks : {2, 8, 11}) {
+      for (const uint16_t other : kOthers) {
+        for (const bool is_of_all : {false, true}) {
+          LowBitPacketCase c = SimilarPackets({codec, kBlock}, ranks, kCount, 0, 1, random_);
+          for (const size_t at : {size_t{0}, size_t{4}, size_t{random_() % 12}, size_t{11}}) {
+            for (std::vector<uint16_t>& scales : c.scales)
+              scales[at] = is_of_all ? other : scales[at];
+            c.scales[random_() % ranks][at] = other;
+          }
+          ExpectSameAverage(c, DataType::kF32, ranks == 8, false, Edge::kHigh);
+          ExpectSameReduce(c, std::nullopt, DataType::kF32, false, false, false, Edge::kHigh);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LowBitDecodeTest, SumsOfAllMagnitudesOfScalesEqualReference) {
+  for (const LowBitCodec codec : kAllLowBitCodecs) {
+    for (int exponent = -126; exponent <= 126; ++exponent) {
+      for (const size_t ranks : {2, 5, 8}) {
+        const LowBitPacketCase c =
+            SimilarPackets({codec, 256}, ranks, 1024, static_cast<unsigned>(exponent), 1, random_);
+        ExpectSameAverage(c, DataType::kF32, exponent % 2 == 0, false, Edge::kHigh);
+      }
+    }
+  }
+}
+
+// A sum is -0 where all values are.
+TEST_P(LowBitDecodeTest, SumsKeepNegativeZeros) {
+  constexpr size_t kCount = 1024, kAt = 700;
+  for (const size_t ranks : {2, 8, 9}) {
+    for (const size_t others : {size_t{0}, ranks - 1, ranks}) {
+      LowBitPacketCase c = SimilarPackets({LowBitCodec::kFp4, 128}, ranks, kCount, 0, 1, random_);
+      for (size_t rank = 0; rank < ranks; ++rank) {
+        uint8_t& byte = c.codes[rank][kAt / 2];
+        byte = static_cast<uint8_t>((byte & 0xF0) | (rank < others ? 8 : 0));
+      }
+      const LowBitOutcome sum = ExpectSameAverage(c, DataType::kF32, true, false, Edge::kHigh);
+      const float value = reinterpret_cast<const float*>(sum.output.data())[kAt];
+      EXPECT_EQ(std::signbit(value), others == ranks);
+      EXPECT_EQ(value, 0);
+    }
+  }
+}
+
 TEST_P(LowBitDecodeTest, StreamedOutputsEqualReference) {
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
   constexpr size_t kCount = (size_t{2} << 20) + 4096 + 12;  // 4 MiB in 16 bits
   for (const LowBitCodec codec : kAllLowBitCodecs) {
     for (const DataType type : kAllTypes) {
@@ -221,6 +356,23 @@ TEST_P(LowBitDecodeTest, StreamedOutputsEqualReference) {
       cpu::LowBitDecode(packet, c.format, kCount, nullptr, type, actual.get());
       EXPECT_TRUE(SameBytes(actual.get(), expected.data(), bytes));
     }
+  }
+}
+
+TEST_P(LowBitDecodeTest, StreamedSumsEqualReference) {
+  constexpr size_t kCount = (size_t{1} << 20) + 4096 + 12;  // 4 MiB in fp32
+  for (const LowBitCodec codec : kAllLowBitCodecs) {
+    const LowBitPacketCase c = SimilarPackets({codec, 256}, 2, kCount, 0, 3, random_);
+    std::vector<LowBitPacketView> packets;
+    for (size_t rank = 0; rank < 2; ++rank) {
+      packets.push_back({c.scales[rank].data(), c.minimums[rank].data(), c.codes[rank].data()});
+    }
+    const LowBitReduceInput in = {.packets = packets.data(), .ranks = 2, .count = kCount};
+    std::unique_ptr<void, Free> actual(std::aligned_alloc(64, (kCount / 16 + 1) * 64));
+    std::vector<float> expected(kCount);
+    reference::LowBitAverage(in, c.format, expected.data());
+    cpu::LowBitAverage(in, c.format, actual.get());
+    EXPECT_TRUE(SameBytes(actual.get(), expected.data(), kCount * sizeof(float)));
   }
 }
 

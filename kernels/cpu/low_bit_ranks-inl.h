@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Packets of several ranks that are summed, and how a sum ends. Per-target header.
+#if defined(ONEBIT_KERNELS_CPU_LOW_BIT_RANKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ONEBIT_KERNELS_CPU_LOW_BIT_RANKS_INL_H_
+#undef ONEBIT_KERNELS_CPU_LOW_BIT_RANKS_INL_H_
+#else
+#define ONEBIT_KERNELS_CPU_LOW_BIT_RANKS_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/tile-inl.h"
+#include "kernels/cpu/vectors-inl.h"
+#include "kernels/low_bit.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit::kernels::cpu::HWY_NAMESPACE {
+
+// Elements that are summed at once. Their sums take a quarter of the first-level cache.
+inline constexpr size_t kMaxSumCount = 2048;
+// Ranks whose scales stay in registers; partial sums of other ranks stay in the first-level cache.
+inline constexpr size_t kMaxRanksAtOnce = 8;
+
+// Ranks that are summed at once, from a first element on, which begins a block or continues the
+// only one. Pointers are not copied: what a function stores and the next one loads in other sizes
+// would wait for all stores before.
+struct RanksAtOnce {
+  const LowBitPacketView* packets;
+  size_t first_block;  // of each packet
+  size_t first_byte;   // of its codes
+  size_t count;
+  size_t block;  // elements from the first scale to the next
+  // The smallest scale of all ranks, for each block; null if sums may be inexact.
+  const uint16_t* smallest_scales;
+
+  HWY_INLINE const uint16_t* Scales(size_t k) const { return packets[k].scales + first_block; }
+  HWY_INLINE const uint8_t* Codes(size_t k) const { return packets[k].codes + first_byte; }
+};
+
+// The last step of a sum, and where it goes.
+struct SumEnd {
+  enum Step { kNothing, kPartial, kMultiply, kDivide };
+  Step step = kNothing;
+  float factor = 1;
+  bool is_streamed = false;
+};
+
+// Fetches ahead of a byte of the codes, once per line as the byte advances by kStep. The address
+// may be beyond the codes.
+template <size_t kStep>
+HWY_INLINE void FetchCodesAhead(const uint8_t* codes, size_t byte) {
+  constexpr size_t kAheadBytes = 1024;
+  if (kStep < kLineBytes && byte % kLineBytes != 0) return;
+  const uintptr_t ahead = reinterpret_cast<uintptr_t>(codes) + byte + kAheadBytes;
+  hwy::Prefetch(reinterpret_cast<const char*>(ahead));
+}
+
+// All packets of a piece.
+struct LowBitPackets {
+  const LowBitPacketView* packets;
+  size_t ranks;
+  size_t count;
+  size_t block;
+  SumEnd end;
+
+  LowBitPackets(const LowBitReduceInput& in, LowBitFormat format)
+      : packets(in.packets), ranks(in.ranks), count(in.count), block(format.block) {
+    if (in.is_sum || ranks == 1) return;
+    const float divisor = static_cast<float>(ranks);
+    const bool is_power_of_2 = (ranks & (ranks - 1)) == 0;  // its inverse is exact
+    end.step = is_power_of_2 ? SumEnd::kMultiply : SumEnd::kDivide;
+    end.factor = is_power_of_2 ? 1 / divisor : divisor;
+  }
+};
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace onebit::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
