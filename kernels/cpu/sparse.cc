@@ -213,7 +213,7 @@ class SparseEncoder {
     } else {
       read_(block, ef_decay_, ahead.read, z_);
     }
-    const Keys magnitudes = {reinterpret_cast<const int32_t*>(z), kMagnitude, WholeVectors(length)};
+    const Keys magnitudes = {z, kMagnitude, WholeVectors(length)};
     const Keys keys = block.mask == nullptr ? magnitudes : MaskedKeys(magnitudes, length);
     selected_.count = format_.SelectedOfBlock(length);
     const bool is_finite = selector_.Read(keys, selected_.count, ahead.sweep) < kLimit;
