@@ -496,13 +496,11 @@ SparseResult SparseAverage(const SparseReduceInput& in, SparseFormat format, con
   for (size_t begin = 0; begin < in.count; begin += format.block) {
     const size_t length = std::min(format.block, in.count - begin);
     if (in.mask != nullptr) CopyMask(in.mask, begin, length, mask.bytes);
-    const auto selected = static_cast<float>(format.SelectedOfBlock(length));
-    const BlockOutput block = {
-        .factor = format.codec.is_unbiased ? static_cast<float>(length) / selected : 1.0f,
-        .mask = in.mask == nullptr ? nullptr : mask.bytes,
-        .count = length,
-        .is_streamed = is_streamed,
-        .to = At(output, in.output_type, begin)};
+    const BlockOutput block = {.factor = format.codec.is_unbiased ? format.Factor(length) : 1.0f,
+                               .mask = in.mask == nullptr ? nullptr : mask.bytes,
+                               .count = length,
+                               .is_streamed = is_streamed,
+                               .to = At(output, in.output_type, begin)};
     result.is_finite = finish(in, block, sums.Sum(begin, length)) && result.is_finite;
     sums.SetCleared();
   }
