@@ -60,6 +60,10 @@ struct SparseFormat {
   constexpr size_t Selected(size_t count) const {
     return count / block * codec.k + SelectedOfBlock(count % block);
   }
+  // An unbiased codec multiplies results by this: elements of a block for each that is sent.
+  constexpr float Factor(size_t length) const {
+    return static_cast<float>(length) / static_cast<float>(SelectedOfBlock(length));
+  }
   constexpr size_t MagnitudeBytes(size_t count) const {
     return codec.values == SparseValues::kF32 ? 0
                                               : BlockCount(count, block) * kSparseMagnitudeBytes;

@@ -83,6 +83,8 @@ constexpr Traffic TrafficOf(Shape shape) {
               {kF32, kCodes2}};
     case Shape::kUpdate:
       return {2, {kF32, kF32}, 1, {kF32}};
+    case Shape::kServerUpdate:
+      return {1, {kF32}, 1, {kF32}};
     case Shape::kWrite:
       return {0, {}, 1, {kF32}};
   }
@@ -256,6 +258,8 @@ CeilingPasses PassesOf(Shape shape) {
       return PassesOf<Shape::kEfReduce8Of2>();
     case Shape::kUpdate:
       return PassesOf<Shape::kUpdate>();
+    case Shape::kServerUpdate:
+      return PassesOf<Shape::kServerUpdate>();
     case Shape::kWrite:
       return PassesOf<Shape::kWrite>();
   }

@@ -55,8 +55,9 @@ enum class Shape {
   kReduce8Of8,
   kEfReduce8Of2,  // 8 codes, s -> s', codes
   // Sparse packets are too short to count.
-  kUpdate,  // x, e -> e'
-  kWrite,   // fp32
+  kUpdate,        // x, e -> e'
+  kServerUpdate,  // s -> s'
+  kWrite,         // fp32
 };
 
 // The passes of a shape for this processor: with plain stores, with non-temporal stores, and with

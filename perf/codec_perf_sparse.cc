@@ -73,10 +73,9 @@ void Sum(benchmark::State& state, SparseFormat format, size_t ranks, bool is_com
   TrafficBuffers traffic = {.write = {buffers.Output(0)}};
   if (is_compressed) {
     in.residual_in = traffic.read[0] = buffers.Numbers(1);
-    traffic.read[1] = buffers.Numbers(0);
     in.residual_out = buffers.Output(0);
   }
-  Measure(state, kBytes, is_compressed ? Shape::kUpdate : Shape::kWrite, traffic, [&] {
+  Measure(state, kBytes, is_compressed ? Shape::kServerUpdate : Shape::kWrite, traffic, [&] {
     if (is_compressed) {
       kernels::cpu::SparseReduce(in, format, {}, PacketOf(format, kRanks));
     } else {

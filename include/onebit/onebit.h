@@ -356,8 +356,9 @@ typedef struct {
   int32_t collective; /* onebitCollective_t; default onebitCollectiveAllReduce */
   int32_t scaleRule;  /* onebitScaleRule_t; onebitCodecSign only; default onebitScaleL2 */
   int32_t block; /* elements per scale; default: see onebitCodec_t. onebitCodecSign: a multiple of
-                    64, or ONEBIT_BLOCK_TENSOR. Others: a multiple of 32 up to 65536; for AllToAllv
-                    any length up to 65536 whose codes fill whole bytes, such as a token's row */
+                    64, or ONEBIT_BLOCK_TENSOR. Codes of more bits: a multiple of 32 up to 65536;
+                    for AllToAllv any length up to 65536 whose codes fill whole bytes, such as a
+                    token's row. onebitCodecTopk and Randk: a multiple of 64 from 320 to 4096 */
   int32_t residualType;   /* onebitFloat32 (default) or onebitBfloat16 (not supported by an
                              AllGather or SendRecv with onebitModeEf) */
   int32_t transactional;  /* 1 (default): two generations of residuals, so an error or NaN loses
@@ -380,9 +381,8 @@ typedef struct {
                      ranks */
   /* The other members are for onebitCodecTopk and onebitCodecRandk only. */
   int32_t k; /* elements sent of each block (of a shorter last one its share, rounded up), from 1
-                to block / 2; default block / 64. The block is a multiple of 64 from 320 to
-                4096. With onebitCodecTopk and more than block / 12, other codecs send as few
-                bits and lose less */
+                to block / 2; default block / 64. With onebitCodecTopk and more than block / 12,
+                other codecs send as few bits and lose less */
   int32_t values; /* onebitSparseValues_t; default onebitValuesTwoMagnitudes */
   int32_t hops;  /* AllReduce only. 1: every rank sends its packet to all others, which sum them; no
                     server residual. 2: packets of a chunk go to one rank, which compresses their
@@ -438,7 +438,7 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
 /* ========================================================================== Basic: collectives */
 
 /**
- * Reduces `count` elements over all ranks; with a compressor, sends one bit per element.
+ * Reduces `count` elements over all ranks; with a compressor, sends the codes of its codec.
  *
  * Dense (compressor NULL): a reduction in rank order, with equal bits on every rank and over every
  * transport, unless it is the transport's own (memory.h).

@@ -213,7 +213,7 @@ class SparseEncoder {
     } else {
       read_(block, ef_decay_, ahead.read, z_);
     }
-    const Keys magnitudes = {reinterpret_cast<const int32_t*>(z), kMagnitude, WholeVectors(length)};
+    const Keys magnitudes = {z, kMagnitude, WholeVectors(length)};
     const Keys keys = block.mask == nullptr ? magnitudes : MaskedKeys(magnitudes, length);
     selected_.count = format_.SelectedOfBlock(length);
     const bool is_finite = selector_.Read(keys, selected_.count, ahead.sweep) < kLimit;
@@ -496,13 +496,11 @@ SparseResult SparseAverage(const SparseReduceInput& in, SparseFormat format, con
   for (size_t begin = 0; begin < in.count; begin += format.block) {
     const size_t length = std::min(format.block, in.count - begin);
     if (in.mask != nullptr) CopyMask(in.mask, begin, length, mask.bytes);
-    const auto selected = static_cast<float>(format.SelectedOfBlock(length));
-    const BlockOutput block = {
-        .factor = format.codec.is_unbiased ? static_cast<float>(length) / selected : 1.0f,
-        .mask = in.mask == nullptr ? nullptr : mask.bytes,
-        .count = length,
-        .is_streamed = is_streamed,
-        .to = At(output, in.output_type, begin)};
+    const BlockOutput block = {.factor = format.codec.is_unbiased ? format.Factor(length) : 1.0f,
+                               .mask = in.mask == nullptr ? nullptr : mask.bytes,
+                               .count = length,
+                               .is_streamed = is_streamed,
+                               .to = At(output, in.output_type, begin)};
     result.is_finite = finish(in, block, sums.Sum(begin, length)) && result.is_finite;
     sums.SetCleared();
   }

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include <hwy/highway.h>
@@ -29,14 +30,21 @@ namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
 static_assert(kMaxSparseBlock == kTile);
 
-// Keys as they lie in memory: words whose bits in `used` are the key.
+// Keys as they lie in memory: of words of 32 bits, which may be floats, the bits in `used`.
 struct Keys {
-  const int32_t* word;
+  const void* words;
   int32_t used;
   size_t count;  // a whole number of vectors
 
   HWY_INLINE VI32 At(size_t i) const {
-    return hn::And(hn::LoadU(kI32, word + i), hn::Set(kI32, used));
+    // Loads of vectors may have another type than the memory.
+    return hn::And(hn::LoadU(kI32, static_cast<const int32_t*>(words) + i), hn::Set(kI32, used));
+  }
+  HWY_INLINE int32_t KeyAt(int32_t i) const {
+    int32_t word;
+    memcpy(&word, static_cast<const uint8_t*>(words) + static_cast<size_t>(i) * sizeof(word),
+           sizeof(word));
+    return word & used;
   }
 };
 
@@ -122,7 +130,7 @@ class SparseSelector {
   // Writes the indices of the `wanted` keys, in ascending order.
   HWY_INLINE void Select(const Keys& keys, size_t wanted, Ahead ahead, uint16_t* index) {
     for (size_t i = 0; i < reached_; ++i) {
-      key_[i] = keys.word[place_[i]] & keys.used;
+      key_[i] = keys.KeyAt(place_[i]);
       ahead.FetchLine();
     }
     hn::StoreU(hn::Set(kI32, kNoKey), kI32, key_ + reached_);

@@ -242,7 +242,7 @@ SparseResult SparseAverage(const SparseReduceInput& in, SparseFormat format, con
       float y = sums.At(i);
       if (format.codec.is_unbiased) {
         const size_t length = std::min(in.count - i / format.block * format.block, format.block);
-        y *= static_cast<float>(length) / static_cast<float>(format.SelectedOfBlock(length));
+        y *= format.Factor(length);
       }
       if (!TakesPart(in.mask, i)) y = 0;
       StoreElement(y, in.output_type, i, output);

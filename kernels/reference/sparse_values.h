@@ -37,6 +37,9 @@ struct SplitSum {
 
 // The threshold is the mean of all `count` magnitudes, and then twice the middle between the mean
 // of those above it and the mean of the others. split_at(threshold) returns their SplitSum.
+//
+// Where both means round to one number, the second threshold may lie above all magnitudes. Then
+// none is high, and the mean of all stands for whatever is above half of it.
 template <class SplitAt>
 TwoMagnitudes FindMagnitudes(size_t count, const SplitAt& split_at) {
   const auto mean = [](double sum, size_t n) {
@@ -48,8 +51,10 @@ TwoMagnitudes FindMagnitudes(size_t count, const SplitAt& split_at) {
     const SplitSum split = split_at(result.threshold);
     result.high = Bf16OfFloat(mean(split.high, split.high_count));
     result.low = Bf16OfFloat(mean(split.low, count - split.high_count));
-    result.threshold = (FloatOfBf16(result.high) + FloatOfBf16(result.low)) * 0.5f;
+    // The sum of two magnitudes of 2^127 would be infinite.
+    result.threshold = FloatOfBf16(result.high) * 0.5f + FloatOfBf16(result.low) * 0.5f;
   }
+  if (result.high == 0) result.high = result.low;
   return result;
 }
 

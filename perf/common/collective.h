@@ -23,7 +23,7 @@ struct RankState;
 // depends on it, so models must know it.
 inline constexpr uint32_t kModelTensorId = 0;
 
-// What the counts of an all-to-all-v depend on.
+// The counts of an all-to-all-v follow from these.
 struct Ragged {
   uint32_t seed = 1;
   size_t row_elements = 1;  // counts are multiples of it
@@ -156,7 +156,7 @@ class Collective {
   static void ResetCompressor(const CompressorHandle& compressor);
 };
 
-// What the elements `i` of all ranks give. Sums of floats are exact but for the rounding of fp64.
+// Reduces the elements `i` of all ranks. Sums of floats are exact but for the rounding of fp64.
 double ExactResult(const Case& row, std::span<const SeededInput> inputs, size_t i);
 
 // The size of a row's message: the larger of what a rank sends and receives.

@@ -29,7 +29,7 @@ struct Options : SweepFlags, CodecChoice {
   bool is_blocking = false;
   int timeout_seconds = 0;  // without progress, until a call fails; 0: the library's default
   int root = 0;
-  // Of ragged counts: what they follow from, and what they are multiples of.
+  // Ragged counts follow from the seed, and are multiples of a row.
   int seed = 1;
   size_t row_elements = 1;
 };

@@ -145,10 +145,7 @@ Result<SparseMembers> ParseSparse(const onebitCompressorConfig_t& config, const 
                                   int32_t block, int32_t mode, Collective collective,
                                   uint32_t ranks) {
   ONEBIT_TRY(CheckSparseUse(config, collective, mode));
-  constexpr int32_t kShortest = 320;  // shorter ones would have indices of 8 bits
-  constexpr auto kLongest = static_cast<int32_t>(kernels::kMaxSparseBlock);
-  if (block < kShortest || block > kLongest ||
-      block % static_cast<int32_t>(kernels::kBlockMultiple) != 0) {
+  if (block < 0 || !IsSparseBlock({.k = 1}, static_cast<size_t>(block))) {
     return Refuse("block", block, "a multiple of 64 from 320 to 4096 with this codec");
   }
   SparseMembers members;

@@ -35,13 +35,25 @@ class SparseForm {
  private:
   size_t selected() const { return format_.Selected(count_); }
 
+  uint16_t MagnitudeAt(size_t i) const {
+    uint16_t pattern;
+    std::memcpy(&pattern, packet_.data() + i * sizeof(pattern), sizeof(pattern));
+    return pattern;
+  }
+
   Status CheckMagnitudes() const {
-    for (size_t i = 0; i < format_.MagnitudeBytes(count_) / sizeof(uint16_t); ++i) {
-      uint16_t pattern;
-      std::memcpy(&pattern, packet_.data() + i * sizeof(pattern), sizeof(pattern));
+    const size_t magnitudes = format_.MagnitudeBytes(count_) / sizeof(uint16_t);
+    for (size_t i = 0; i < magnitudes; ++i) {
+      const uint16_t pattern = MagnitudeAt(i);
       if (pattern < 0x7f80 || (may_be_nan_ && pattern == kNanMagnitude)) continue;
       return Error(Code::kCorrupt, "{} magnitude of block {} is negative or not finite ({:#06x})",
                    i % 2 == 0 ? "high" : "low", i / 2, pattern);
+    }
+    for (size_t i = 0; i < magnitudes; i += 2) {
+      const bool is_nan = MagnitudeAt(i) == kNanMagnitude;
+      if (is_nan == (MagnitudeAt(i + 1) == kNanMagnitude)) continue;
+      return Error(Code::kCorrupt, "of the magnitudes of block {} the {} one alone is NaN", i / 2,
+                   is_nan ? "high" : "low");
     }
     return OkStatus();
   }
@@ -87,19 +99,49 @@ class SparseForm {
   }
 
   Status CheckValues() const {
-    if (format_.codec.values == SparseValues::kTwoMagnitudes) {
-      return CheckUnusedBits("values", packet_.size(), selected() * format_.ValueBits());
+    const bool has_magnitudes = format_.codec.values == SparseValues::kTwoMagnitudes;
+    size_t first = 0;  // among all elements that are sent
+    for (size_t begin = 0; begin < count_; begin += format_.block) {
+      const size_t end = first + format_.SelectedOfBlock(std::min(format_.block, count_ - begin));
+      const size_t block = begin / format_.block;
+      ONEBIT_TRY(has_magnitudes ? CheckCodes(block, first, end) : CheckNumbers(block, first, end));
+      first = end;
     }
-    for (size_t j = 0; j < selected(); ++j) {
+    if (!has_magnitudes) return OkStatus();
+    return CheckUnusedBits("values", packet_.size(), selected() * format_.ValueBits());
+  }
+
+  // Codes of a block whose magnitudes are NaN are 0.
+  Status CheckCodes(size_t block, size_t first, size_t end) const {
+    if (MagnitudeAt(2 * block) != kNanMagnitude) return OkStatus();
+    const auto* const codes =
+        reinterpret_cast<const uint8_t*>(packet_.data()) + format_.ValueOffset(count_);
+    for (size_t j = first; j < end; ++j) {
+      const unsigned code = kernels::reference::SparseCodeAt(codes, j);
+      if (code == 0) continue;
+      return Error(Code::kCorrupt, "code {} of block {}, which is NaN, is {}", j - first, block,
+                   code);
+    }
+    return OkStatus();
+  }
+
+  // All values of a block are numbers, or all are NaN.
+  Status CheckNumbers(size_t block, size_t first, size_t end) const {
+    size_t nans = 0;
+    for (size_t j = first; j < end; ++j) {
       uint32_t pattern;
       std::memcpy(&pattern, packet_.data() + format_.ValueOffset(count_) + j * sizeof(pattern),
                   sizeof(pattern));
-      if ((pattern & 0x7fff'ffffu) < 0x7f80'0000u || (may_be_nan_ && pattern == kNanValue))
-        continue;
-      return Error(Code::kCorrupt, "value {} of {} is not finite ({:#010x})", j, selected(),
-                   pattern);
+      if ((pattern & 0x7fff'ffffu) < 0x7f80'0000u) continue;
+      if (!may_be_nan_ || pattern != kNanValue) {
+        return Error(Code::kCorrupt, "value {} of {} is not finite ({:#010x})", j, selected(),
+                     pattern);
+      }
+      ++nans;
     }
-    return OkStatus();
+    if (nans == 0 || nans == end - first) return OkStatus();
+    return Error(Code::kCorrupt, "{} of {} values of block {} are NaN: all are, or none", nans,
+                 end - first, block);
   }
 
   const std::span<const std::byte> packet_;

@@ -12,7 +12,7 @@
 
 namespace onebit {
 
-// What must be equal on all ranks, under the names that users know: the configuration of a
+// Values that must be equal on all ranks, under the names that users know: the configuration of a
 // compressor, and how far it has come.
 AgreedValues ConfigurationOf(const Compressor& compressor);
 AgreedValues AgreedValuesOf(const PlannedCompressor& compressor);

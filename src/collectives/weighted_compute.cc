@@ -181,9 +181,8 @@ void WeightedCompute::AverageSparse(const Call& call, const Step& step, float* m
   if (!plan.key.sparse.is_unbiased || step.packet != kNoPacket) return;
   for (size_t at = 0; at < count; at += plan.key.block) {
     const size_t length = std::min<size_t>(plan.key.block, count - at);
-    const float factor =
-        static_cast<float>(length) / static_cast<float>(format.SelectedOfBlock(length));
-    kernels::cpu::AddWeighted(mean + at, factor, length, /*is_first=*/true, mean + at);
+    kernels::cpu::AddWeighted(mean + at, format.Factor(length), length, /*is_first=*/true,
+                              mean + at);
   }
 }
 

@@ -189,6 +189,8 @@ TEST_F(WeightedPacketTest, HasAFiniteWeightAndZeros) {
 // magnitudes, 12 of indices and 2 of values, the first two each padded to 16.
 class SparsePacketTest : public ::testing::Test {
  protected:
+  static constexpr kernels::SparseCodec kF32 = {.k = 5, .values = kernels::SparseValues::kF32};
+
   static PacketShape ShapeFor(CodecKind kind, kernels::SparseCodec codec, size_t count = 500) {
     return ShapeOf(count, PacketFormat{.block = 320, .codec = kind, .sparse = codec});
   }
@@ -209,9 +211,13 @@ class SparsePacketTest : public ::testing::Test {
           (index >> bit & 1) != 0 ? (*packet)[at / 8] | mask : (*packet)[at / 8] & ~mask;
     }
   }
+  template <class Number>
+  static void Put(Number number, size_t offset, std::vector<std::byte>* packet) {
+    std::memcpy(packet->data() + offset, &number, sizeof(number));
+  }
   static Code With(const PacketShape& shape, size_t offset, uint16_t value) {
     std::vector<std::byte> packet = Good(shape);
-    std::memcpy(packet.data() + offset, &value, sizeof(value));
+    Put(value, offset, &packet);
     return CheckForm(packet, shape).code();
   }
   static Code WithIndex(size_t i, size_t index) {
@@ -246,21 +252,54 @@ TEST_F(SparsePacketTest, IndicesAscendWithinTheirBlock) {
 }
 
 TEST_F(SparsePacketTest, OnlyCallsWithoutFeedbackMayHaveNan) {
-  for (const uint16_t magnitude : {0x7fc0, 0x0001, 0x7f7f}) {
-    const bool is_nan = magnitude == 0x7fc0;
+  for (const uint16_t magnitude : {0x0001, 0x7f7f}) {
     EXPECT_EQ(With(ShapeFor(CodecKind::kSparse, {.k = 5}), 2, magnitude), Code::kOk);
-    EXPECT_EQ(With(ShapeFor(CodecKind::kSparseEf, {.k = 5}), 2, magnitude),
-              is_nan ? Code::kCorrupt : Code::kOk);
+    EXPECT_EQ(With(ShapeFor(CodecKind::kSparseEf, {.k = 5}), 2, magnitude), Code::kOk);
+  }
+  for (const CodecKind kind : {CodecKind::kSparse, CodecKind::kSparseEf}) {
+    const Code code = kind == CodecKind::kSparse ? Code::kOk : Code::kCorrupt;
+    const PacketShape shape = ShapeFor(kind, {.k = 5});
+    std::vector<std::byte> packet = Good(shape);
+    Put(uint16_t{0x7fc0}, 0, &packet);
+    Put(uint16_t{0x7fc0}, 2, &packet);
+    EXPECT_EQ(CheckForm(packet, shape).code(), code);
+    const PacketShape f32_shape = ShapeFor(kind, kF32);
+    packet = Good(f32_shape);
+    for (size_t j = 0; j < 5; ++j) Put(0x7fc0'0000u, 16 + 4 * j, &packet);
+    EXPECT_EQ(CheckForm(packet, f32_shape).code(), code);
   }
   for (const uint16_t magnitude : {0x8000, 0xbf80, 0x7f80, 0xff80, 0x7fc1}) {
     EXPECT_EQ(With(ShapeFor(CodecKind::kSparse, {.k = 5}), 4, magnitude), Code::kCorrupt);
   }
   // The upper halves of fp32 values.
-  const kernels::SparseCodec f32 = {.k = 5, .values = kernels::SparseValues::kF32};
-  EXPECT_EQ(With(ShapeFor(CodecKind::kSparse, f32), 16 + 2, 0x7fc0), Code::kOk);
-  EXPECT_EQ(With(ShapeFor(CodecKind::kSparseEf, f32), 16 + 2, 0x7fc0), Code::kCorrupt);
-  EXPECT_EQ(With(ShapeFor(CodecKind::kSparse, f32), 16 + 2, 0x7f80), Code::kCorrupt);
-  EXPECT_EQ(With(ShapeFor(CodecKind::kSparse, f32), 16 + 2, 0xbf80), Code::kOk);
+  EXPECT_EQ(With(ShapeFor(CodecKind::kSparse, kF32), 16 + 2, 0x7f80), Code::kCorrupt);
+  EXPECT_EQ(With(ShapeFor(CodecKind::kSparse, kF32), 16 + 2, 0xbf80), Code::kOk);
+}
+
+TEST_F(SparsePacketTest, ABlockIsNanAsAWhole) {
+  const PacketShape shape = ShapeFor(CodecKind::kSparse, {.k = 5});
+  EXPECT_EQ(With(shape, 0, 0x7fc0), Code::kCorrupt);  // the high magnitude alone
+  EXPECT_EQ(With(shape, 2, 0x7fc0), Code::kCorrupt);
+  EXPECT_EQ(With(shape, 6, 0x7fc0), Code::kCorrupt);
+  std::vector<std::byte> packet = Good(shape);
+  Put(uint16_t{0x7fc0}, 0, &packet);
+  Put(uint16_t{0x7fc0}, 2, &packet);
+  Put(uint16_t{1 << 10}, 32, &packet);  // code 5 is of the second block, a number
+  EXPECT_EQ(CheckForm(packet, shape).code(), Code::kOk);
+  Put(uint16_t{1 << 8}, 32, &packet);
+  EXPECT_EQ(CheckForm(packet, shape).code(), Code::kCorrupt);
+  Put(uint16_t{2}, 32, &packet);
+  EXPECT_EQ(CheckForm(packet, shape).code(), Code::kCorrupt);
+
+  const PacketShape f32_shape = ShapeFor(CodecKind::kSparse, kF32);
+  packet = Good(f32_shape);
+  for (size_t j = 0; j < 8; ++j) {
+    // Blocks end at values 4 and 7.
+    const bool is_whole = j == 0 || j == 5;
+    EXPECT_EQ(CheckForm(packet, f32_shape).code(), is_whole ? Code::kOk : Code::kCorrupt) << j;
+    Put(0x7fc0'0000u, 16 + 4 * j, &packet);
+  }
+  EXPECT_EQ(CheckForm(packet, f32_shape).code(), Code::kOk);
 }
 
 TEST_F(SparsePacketTest, RejectsPaddingAndUnusedBits) {

@@ -35,7 +35,7 @@ std::vector<Tensor> RandomTensors(size_t tensors, size_t count, DataType type,
   return made;
 }
 
-// What the ranks' elements from `begin` on give.
+// Reduces the ranks' elements from `begin` on.
 Tensor Reduced(const std::vector<Tensor>& inputs, size_t begin, size_t count, DenseOp op) {
   std::vector<const void*> pointers;
   const size_t offset = begin * kernels::BytesOf(inputs[0].type());

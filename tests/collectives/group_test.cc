@@ -87,6 +87,39 @@ TEST_P(GroupResultsTest, AreThoseOfTheCallsOneByOneWithComputeThreads) {
   ExpectSameResults({Ef(60'000), Dense(50'000), Ef(20'000), Ef(100)}, kThreads);
 }
 
+GroupCall Sparse(size_t count, onebitCodec_t codec, onebitMode_t mode, int hops) {
+  GroupCall call = Ef(count);
+  call.config->codec = codec;
+  call.config->mode = mode;
+  call.config->block = 320;
+  call.config->hops = hops;
+  return call;
+}
+
+TEST_P(GroupResultsTest, OfSparseCodecsAreThoseOfTheCallsOneByOne) {
+  std::vector<GroupCall> calls = {Dense(1000), Ef(3000)};
+  for (const onebitCodec_t codec : {onebitCodecTopk, onebitCodecRandk}) {
+    for (const int hops : {1, 2}) {
+      for (const size_t count : {1, 700, 5000}) {
+        calls.push_back(Sparse(count, codec, onebitModeEf, hops));
+        calls.push_back(Sparse(count, codec, onebitModePlain, hops));
+        calls.back().type = kernels::DataType::kBf16;
+        calls.back().config->values = onebitValuesFloat32;
+      }
+      calls.push_back(Ef(500));
+      calls.back().config->codec = onebitCodecInt8;
+    }
+  }
+  for (const CommOptions& options : {kMixed, kSmallBatches, kThreads}) {
+    ExpectSameResults(calls, options, [](GroupRank& one, int rank, int round) {
+      constexpr size_t kEf = 4, kPlain = 5;  // of 700 elements
+      if (rank != 0 || round != 1) return;
+      one.SetInput(kEf, 400, std::numeric_limits<float>::quiet_NaN());
+      one.SetInput(kPlain, 400, std::numeric_limits<float>::quiet_NaN());
+    });
+  }
+}
+
 TEST_P(GroupResultsTest, ANanIsThatOfItsCallAlone) {
   std::vector<GroupCall> calls = {Ef(3000), Dense(10), Ef(5000), Ef(100), Ef(70)};
   calls[2].config->transactional = 0;

@@ -50,7 +50,7 @@ std::vector<float> Values(size_t count, int rank) {
   return values;
 }
 
-// What the receiver gets of a sender's values.
+// Returns the values that arrive from a sender.
 std::vector<float> Decoded(const std::vector<float>& values, onebitCodec_t codec, int sender,
                            uint32_t calls_before) {
   std::vector<float> output(values.size());

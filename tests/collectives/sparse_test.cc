@@ -309,7 +309,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, SparseTest, ::testing::Values(2, 3));
 INSTANTIATE_TEST_SUITE_P(Ranks, SparseTest, ::testing::Values(1, 2, 3, 4, 7));
 #endif
 
-// ---- Values that are not finite, and ranks that differ
+// ---- Magnitudes close to each other, values that are not finite, and ranks that differ
 
 constexpr int kRanks = 3;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -323,6 +323,40 @@ onebitCompressorConfig_t ConfigOf(onebitCodec_t codec, onebitMode_t mode, int ho
   config.hops = hops;
   config.tensorId = 9;
   return config;
+}
+
+// Only the elements that are sent are not 0. Their magnitudes differ, and round to one bf16 number,
+// which is at most 2^127.
+TEST(SparseNearTest, AllThatIsSentArrives) {
+  constexpr size_t kCount = 640;
+  CommGroup group(kRanks);
+  for (const float largest : {1.0075f, std::nextafter(0x1p125f, 0.0f)}) {
+    for (const onebitMode_t mode : {onebitModePlain, onebitModeEf}) {
+      for (const int hops : {1, 2}) {
+        group.Run([&](int rank) {
+          std::vector<float> input(kCount), output(kCount);
+          for (const size_t block : {0, 320}) {
+            for (size_t i = 0; i < 4; ++i) {
+              const float part = static_cast<float>(i) * 0x1p-11f;
+              input[block + 50 * i] = (i % 2 == 0 ? 1.0f : -1.0f) * (largest - largest * part);
+            }
+          }
+          const UniqueCompressor compressor = NewCompressor(group.comm(rank), kCount, onebitFloat32,
+                                                            ConfigOf(onebitCodecTopk, mode, hops));
+          for (int call = 0; call < 2; ++call) {
+            ASSERT_EQ(onebitAllReduce(input.data(), output.data(), kCount, onebitFloat32, onebitAvg,
+                                      compressor.get(), group.comm(rank), nullptr),
+                      onebitSuccess)
+                << onebitGetLastError(nullptr);
+            for (size_t i = 0; i < kCount; ++i) {
+              ASSERT_LE(std::abs(output[i] - input[i]), largest * 0x1p-6f)
+                  << i << ": " << output[i] << " for " << input[i];
+            }
+          }
+        });
+      }
+    }
+  }
 }
 
 // With two hops chunks begin at multiples of 384 elements, so element 400 is in the block that

@@ -219,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(Files, GoldenSparseTest,
                          ::testing::Values("topk_ef_one_hop", "topk_ef_two_hops_fp16_sum_masked",
                                            "topk_ef_decay_values_bf16",
                                            "topk_plain_two_hops_values", "randk_ef_two_hops",
-                                           "randk_plain_one_hop_masked"),
+                                           "randk_plain_one_hop_masked", "topk_plain_one_hop_near"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

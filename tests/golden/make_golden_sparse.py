@@ -36,12 +36,19 @@ def padded(data):
 
 
 class SparseCase(Case):
-    def __init__(self, name, codec, k, values, hops, n, d, block, kind, residual, op, mode, decay=1.0, mask=False):
+    def __init__(self, name, codec, k, values, hops, n, d, block, kind, residual, op, mode, decay=1.0, mask=False, near=False):
         super().__init__(name, n, d, 64, block, "l1", kind, residual, op, mode, mask=mask)
         self.codec, self.k, self.values, self.hops, self.decay = codec, k, values, hops, decay
         self.is_random = codec == "randk"
         self.is_unbiased = self.is_random and mode == "plain"
+        self.is_near = near
         self.call = 0
+
+    def value(self):
+        """Near: magnitudes that differ, and round up to one bf16 number."""
+        if not self.is_near:
+            return super().value()
+        return (-1.0) ** self.random() * (1 + (520 + self.random() % 256) * 2.0**-17)
 
     def share(self, length):
         return -(-self.k * length // self.block)
@@ -65,8 +72,8 @@ class SparseCase(Case):
             highs = sum(v > t for v in a)
             h = bf16(f32(block_sum(high, True) / highs)) if highs else 0.0
             l = bf16(f32(block_sum(low, True) / (count - highs))) if count - highs else 0.0
-            t = f32(f32(h + l) * 0.5)
-        return h, l, t
+            t = f32(h / 2 + l / 2)
+        return h or l, l, t
 
     def encode(self, values, first):
         """The packet of a piece: a list of (magnitudes, indices, codes or values) for each block."""
@@ -211,6 +218,7 @@ CASES = [
     SparseCase("topk_plain_two_hops_values", "topk", 20, "fp32", 2, 3, 1000, 320, "bf16", "fp32", "avg", "plain"),
     SparseCase("randk_ef_two_hops", "randk", 40, "two", 2, 2, 900, 448, "fp32", "fp32", "avg", "ef"),
     SparseCase("randk_plain_one_hop_masked", "randk", 33, "fp32", 1, 2, 500, 320, "fp32", "fp32", "sum", "plain", mask=True),
+    SparseCase("topk_plain_one_hop_near", "topk", 6, "two", 1, 2, 400, 320, "fp32", "fp32", "avg", "plain", near=True),
 ]
 
 if __name__ == "__main__":

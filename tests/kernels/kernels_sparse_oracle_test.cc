@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -92,6 +93,54 @@ TEST(SparseOracleTest, TwoMagnitudesStandForTheKnownValues) {
   }
   EXPECT_THAT(sent,
               ElementsAre(-4.0f, 4.0f, 4.0f, -3.984375f, 3.984375f, -3.984375f, 3.984375f, -4.0f));
+}
+
+// Sends all elements, and expects each within the spread of their magnitudes and what a rounding to
+// bf16 adds. Signs stay. Returns what is sent.
+std::vector<float> ExpectCloseValues(const std::vector<float>& x) {
+  const SparseFormat format = {{.k = static_cast<uint16_t>(x.size())}, x.size()};
+  const std::vector<float> sent = Decoded(PacketOf(x, format), format, x.size());
+  double smallest = INFINITY, largest = 0;
+  for (const float value : x) {
+    smallest = std::min(smallest, std::abs(double{value}));
+    largest = std::max(largest, std::abs(double{value}));
+  }
+  const double bound = largest - smallest + std::max(largest * 0x1.01p-8, 0x1p-134);
+  for (size_t i = 0; i < x.size(); ++i) {
+    EXPECT_LE(std::abs(double{sent[i]} - x[i]), bound) << x[i] << " sent as " << sent[i];
+  }
+  return sent;
+}
+
+TEST(SparseOracleTest, NearMagnitudesAreNotLost) {
+  EXPECT_THAT(ExpectCloseValues({1.0050f, -1.0055f, 1.006f, 1.0065f, -1.007f}),
+              ElementsAre(1.0078125f, -1.0078125f, 1.0078125f, 1.0078125f, -1.0078125f));
+  Random random(21);
+  for (int exponent = -149; exponent < 126; ++exponent) {
+    for (const float spread : {0x1p-23f, 0x1p-16f, 0x1p-9f, 0x1p-7f, 0.5f}) {
+      for (const size_t count : {1, 2, 5, 130}) {
+        const float least = std::ldexp(1 + static_cast<float>(random() % 256) / 256, exponent);
+        std::vector<float> x(count);
+        for (float& value : x) {
+          value = least + least * spread * std::abs(RandomF32(Numbers::kOrdinary, random));
+          if (random() % 2 == 0) value = -value;
+        }
+        ExpectCloseValues(x);
+      }
+    }
+  }
+}
+
+// Both magnitudes may round to 2^127, and their sum to infinity.
+TEST(SparseOracleTest, HugeMagnitudesAreNotLost) {
+  const float largest = std::nextafter(0x1p127f, 0.0f);
+  const float below = std::nextafter(largest, 0.0f);
+  EXPECT_THAT(ExpectCloseValues({largest, -below, below, -largest}),
+              ElementsAre(0x1p127f, -0x1p127f, 0x1p127f, -0x1p127f));
+  const SparseFormat format = {{.k = 4}, 4};
+  const Bytes packet = PacketOf({largest, below, below, largest}, format);
+  EXPECT_EQ(reference::SparseCodeAt(packet.data() + format.ValueOffset(4), 0),
+            reference::kHighCode);
 }
 
 TEST(SparseOracleTest, RandKDrawsTheKnownElements) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -294,6 +295,35 @@ TEST_P(SparseTest, EqualsReferenceAtTies) {
         const Outcome actual = Compress(kCpu, in, 1, format, input, {}, false, Edge::kHigh);
         EXPECT_TRUE(actual == expected)
             << distinct << " magnitudes, k " << k << ", count " << count;
+      }
+    }
+  }
+}
+
+// Magnitudes that round to one bf16 number, also to 2^127, which no element may have.
+TEST_P(SparseTest, EqualsReferenceAtNearMagnitudes) {
+  for (const float largest : {1.0078f, 0x1.fffffep126f, 0x1.8p-133f}) {
+    for (const float spread : {0x1p-23f, 0x1p-10f, 0x1p-8f}) {
+      for (const uint16_t k : {1, 5, 160}) {
+        for (const bool has_residual : {false, true}) {
+          constexpr size_t kCount = 500;
+          Bytes input(kCount * sizeof(float));
+          for (size_t i = 0; i < kCount; ++i) {
+            const float part = std::abs(RandomF32(Numbers::kOrdinary, random_)) * spread;
+            const float value = (largest - largest * part) * (random_() % 2 == 0 ? 1.0f : -1.0f);
+            memcpy(input.data() + i * sizeof(float), &value, sizeof(value));
+          }
+          Arrays arrays;
+          if (has_residual) arrays.residual = Bytes(input.size());
+          const SparseFormat format = {{.k = k}, 320};
+          const CompressInput in = {.count = kCount};
+          const Outcome expected =
+              Compress(kReference, in, 1, format, input, arrays, false, Edge::kHigh);
+          const Outcome actual = Compress(kCpu, in, 1, format, input, arrays, false, Edge::kHigh);
+          EXPECT_TRUE(expected.is_finite);
+          EXPECT_TRUE(actual == expected)
+              << largest << " spread " << spread << " k " << k << ": " << Text(actual, expected);
+        }
       }
     }
   }

@@ -93,7 +93,7 @@ class Tensor {
     std::normal_distribution<float> normal;
     for (size_t i = 0; i < count_; ++i) Set(i, normal(random));
   }
-  // Of every type: floats as FillNormal, integers of any value.
+  // Fills tensors of every type: floats as FillNormal, integers of any value.
   void FillRandom(std::mt19937& random) {
     std::normal_distribution<double> normal;
     if (kernels::IsCompressible(type_)) return FillNormal(random);

@@ -38,18 +38,23 @@ struct StepResult {
   std::vector<float> out = std::vector<float>(kCount, 77.0f);
 };
 
+inline onebitCompressorConfig_t SyncConfig() {
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.block = 64;
+  return config;
+}
+
 class SyncJob {
  public:
   explicit SyncJob(int ranks, const onebitSyncSchedule_t& schedule, int first_step = 0,
-                   const Transport* transport = nullptr, bool is_one_exchange = false)
+                   const Transport* transport = nullptr, bool is_one_exchange = false,
+                   const onebitCompressorConfig_t& config = SyncConfig())
       : step_(first_step) {
     if (transport == nullptr) transport = Transport::Get("local").value();
     auto group = Comm::CreateLocalGroup(
         *transport, ranks,
         {.timeout_ms = 20'000, .one_exchange_elements = is_one_exchange ? SIZE_MAX : size_t{0}});
     for (auto& comm : group.value()) comms_.emplace_back(new onebitComm_s(std::move(comm)));
-    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-    config.block = 64;
     for (const UniqueComm& comm : comms_) {
       compressors_.push_back(NewCompressor(comm.get(), kCount, onebitFloat32, config));
       onebitSync_t sync = nullptr;

@@ -44,10 +44,8 @@ TEST(SyncTest, LocalStepsSendNothingAndLeaveTheOutputAlone) {
   }
 }
 
-// A sync is the compressed allreduce of the accumulated values, and nothing else.
-TEST(SyncTest, SyncIsTheAllReduceOfWhatWasAddedUp) {
-  SyncJob job(3, Every(3));
-  SyncJob plain(3, Every(1));  // its compressors only
+// Of `plain`, only the compressors are used.
+void ExpectAllReduceOfTheSum(SyncJob& job, SyncJob& plain) {
   plain.DestroySyncs();
   for (int interval = 0; interval < 3; ++interval) {
     std::vector<std::vector<float>> sums(3, std::vector<float>(kCount));
@@ -76,9 +74,15 @@ TEST(SyncTest, SyncIsTheAllReduceOfWhatWasAddedUp) {
   }
 }
 
-// Outputs, residuals and accumulated values add up to the inputs.
-TEST(SyncTest, NothingIsLostOverTime) {
-  SyncJob job(4, Every(3));
+// A sync is the compressed allreduce of the accumulated values, and nothing else.
+TEST(SyncTest, SyncIsTheAllReduceOfWhatWasAddedUp) {
+  SyncJob job(3, Every(3));
+  SyncJob plain(3, Every(1));
+  ExpectAllReduceOfTheSum(job, plain);
+}
+
+// Outputs, residuals and accumulated values of 4 ranks add up to the inputs.
+void ExpectNothingIsLost(SyncJob& job) {
   std::vector<double> in(kCount), out(kCount);
   for (int step = 0; step < 99; ++step) {
     for (int rank = 0; rank < 4; ++rank) {
@@ -93,6 +97,29 @@ TEST(SyncTest, NothingIsLostOverTime) {
   for (size_t i = 0; i < kCount; ++i) out[i] += pending[i];
   for (const double value : in) largest = std::max(largest, std::abs(value));
   for (size_t i = 0; i < kCount; ++i) EXPECT_NEAR(out[i], in[i], 1e-5 * largest) << i;
+}
+
+TEST(SyncTest, NothingIsLostOverTime) {
+  SyncJob job(4, Every(3));
+  ExpectNothingIsLost(job);
+}
+
+TEST(SyncTest, SparseCodecsOweWhatTheyDoNotSend) {
+  for (const onebitCodec_t codec : {onebitCodecTopk, onebitCodecRandk}) {
+    for (const int hops : {1, 2}) {
+      SCOPED_TRACE(::testing::Message() << "codec " << codec << ", hops " << hops);
+      onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+      config.codec = codec;
+      config.block = 320;
+      config.k = 40;
+      config.hops = hops;
+      SyncJob job(3, Every(3), 0, nullptr, false, config);
+      SyncJob plain(3, Every(1), 0, nullptr, false, config);
+      ExpectAllReduceOfTheSum(job, plain);
+      SyncJob long_job(4, Every(3), 0, nullptr, false, config);
+      ExpectNothingIsLost(long_job);
+    }
+  }
 }
 
 TEST(SyncTest, NextStepsAreThoseThatCome) {
