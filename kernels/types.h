@@ -43,7 +43,7 @@ constexpr bool IsCompressible(DataType type) {
   return type == DataType::kF32 || type == DataType::kF16 || type == DataType::kBf16;
 }
 
-// What a dense reduction makes of the elements of all ranks.
+// The result of a dense reduction over the elements of all ranks.
 enum class DenseOp : uint8_t { kSum, kAverage, kMax, kMin };
 
 // True if a reduction works on elements as they are stored, false if it adds them in fp32.

@@ -22,9 +22,9 @@ typedef struct {
   uint64_t residual_resets; /* residuals lost, by Reset or by an error or NaN when not
                                transactional */
   uint64_t residual_bytes;  /* memory held for residuals */
-  uint32_t exchanges;   /* exchanges per call: 1 (small tensors; sparse codes with one hop; low-bit
-                           codes without feedback but in an allreduce; sends and receives) or 2;
-                           except in an allreduce the second one carries headers only */
+  uint32_t exchanges;   /* exchanges per call: 1 (small tensors; sparse codes with one hop) or 2;
+                           except in an allreduce the second one carries headers only, and low-bit
+                           codes without feedback, sends and receives leave it out */
   uint32_t segments;    /* pieces of a chunk that travel on their own */
   uint64_t wire_bytes;  /* bytes this rank sends per call, headers included (exact; in an
                            all-gather with onebitModeEf about every 16th call sends 8 more to

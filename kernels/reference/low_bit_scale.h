@@ -19,7 +19,7 @@ inline constexpr float kLowBitLimit = 0x1p127f;
 inline constexpr float kMinLowBitScale = 0x1p-126f;
 inline constexpr float kMaxLowBitScale = 0x1p126f;
 
-// What a codec's scale depends on, over the elements that take part; each codec uses a part of it.
+// A codec's scale depends on these, over the elements that take part; each codec uses some of them.
 struct LowBitStatistics {
   bool is_in_range = true;  // every magnitude is below kLowBitLimit
   size_t element_count = 0;
