@@ -49,6 +49,19 @@ def native_allreduce_restarts_the_clock(abi: str, program: str):
     raise AssertionError(f"no call took longer than its deadline, the last of which was {timeout} s")
 
 
+def codecs_send_what_they_should(abi: str, program: str):
+    for ranks, codec in ((2, "fp4"), (3, "int8"), (4, "int2")):
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "report.json"
+            mpi_launch.succeed(abi, ranks, [program, *SWEEP, "--codec", codec, "--mode", "plain", "--no-dense",
+                                            "-J", str(report)])
+            rows = json.loads(report.read_text())["results"]
+        assert len(rows) == 3, rows
+        for row in rows:
+            assert row["codec"] == codec and row["wire_bytes"] == row["wire_bytes_bound"], row
+            assert row["out_of_place"]["nwrong"] == 0 and row["in_place"]["nwrong"] == 0, row
+
+
 def main() -> int:
     abi, program, *others = sys.argv[1:]
     for mode in ("ef", "dense"):
@@ -60,6 +73,7 @@ def main() -> int:
         for ranks in (3, 4):
             output = mpi_launch.succeed(abi, ranks, [other, *SWEEP, "--mode", "ef"])
             assert re.search(r"Out of bounds values : 0 OK", output), output
+    codecs_send_what_they_should(abi, program)
     native_allreduce_restarts_the_clock(abi, program)
     done = subprocess.run([program, "--procs", "2", *SWEEP], env=mpi_launch.environment(),
                           capture_output=True, text=True, timeout=60)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 """Small checked sweeps of a collective with every codec, with and without error feedback:
-codec_sweep_test.py TOOL [--procs]: over threads, or over processes and sockets."""
+codec_sweep_test.py TOOL [TRANSPORT]: over threads, or over processes and socket or ucx."""
 
 import json
 import os
@@ -62,15 +62,19 @@ def check_sparse(tool: str, place: list[str]) -> None:
 
 def main() -> None:
     tool = sys.argv[1]
-    is_process = "--procs" in sys.argv[2:]
+    transport = sys.argv[2] if len(sys.argv) > 2 else None
+
+    def place_of(ranks: str) -> list[str]:
+        return ["-t", ranks] if transport is None else ["--procs", ranks, "--transport", transport]
+
     for ranks in ("2", "3", "4"):
-        place = ["--procs", ranks, "--transport", "socket"] if is_process else ["-t", ranks]
+        place = place_of(ranks)
         for codec, block in BLOCKS.items():
             for mode in ("plain",) if codec == "int8s" else ("plain", "ef"):
                 for row in sweep(tool, *place, "--no-dense", "--codec", codec, "--mode", mode):
                     check(row, codec, mode, block)
-    check_sparse(tool, ["--procs", "3", "--transport", "socket"] if is_process else ["-t", "3"])
-    if is_process:
+    check_sparse(tool, place_of("3"))
+    if transport is not None:
         return
     # A codec's usual mode; other types; blocks that do not divide segments.
     for codec, mode in (("fp4", "ef"), ("uint8mm", "ef"), ("int2", "ef"), ("int8s", "plain")):
