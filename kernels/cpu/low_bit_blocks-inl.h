@@ -55,10 +55,10 @@ class LowBitEncoder {
     emit_ = ChooseEmitChunk(format.codec, has_residual ? ResidualOf(source.in) : Residual::kNone,
                             is_residual_streamed_);
 #if HWY_TARGET == HWY_AVX3
-    if (source.in.mask == nullptr && format.block % kPackGroup == 0) {
-      swap_ = ChooseSwapChunk(format.codec, source.InputType(),
-                              has_residual ? ResidualOf(source.in) : Residual::kNone,
-                              is_residual_streamed_);
+    const Residual residual = ResidualOf(source.in);
+    const bool is_residual_kept = residual == Residual::kNone || has_residual;
+    if (source.in.mask == nullptr && format.block % kPackGroup == 0 && is_residual_kept) {
+      swap_ = ChooseSwapChunk(format.codec, source.InputType(), residual, is_residual_streamed_);
     }
 #endif
   }

@@ -265,17 +265,19 @@ TEST_P(LowBitCompressTest, ResidualsAnswerForRoundedValues) {
 }
 
 TEST_P(LowBitCompressTest, ResidualsNeedNotBeKept) {
+  constexpr size_t kCount = 5000;
   for (const LowBitCodec codec : kAllLowBitCodecs) {
     if (!HasResidual(codec)) continue;
-    const Bytes input = RandomElements(DataType::kF32, Numbers::kOrdinary, 1000, random_);
-    const Bytes residual = RandomElements(DataType::kF32, Numbers::kOrdinary, 1000, random_);
-    const CompressInput in = {.input = input.data(), .residual_in = residual.data(), .count = 1000};
+    const Bytes input = RandomElements(DataType::kF32, Numbers::kOrdinary, kCount, random_);
+    const Bytes residual = RandomElements(DataType::kF32, Numbers::kOrdinary, kCount, random_);
+    const CompressInput in = {
+        .input = input.data(), .residual_in = residual.data(), .count = kCount};
     std::vector<uint16_t> scales[2], minimums[2];
     Bytes codes[2];
     for (int k = 0; k < 2; ++k) {
-      scales[k].resize(8);
-      minimums[k].resize(8);
-      codes[k].resize(CodeBytes(codec, 1000));
+      scales[k].resize(BlockCount(kCount, 128));
+      minimums[k].resize(BlockCount(kCount, 128));
+      codes[k].resize(CodeBytes(codec, kCount));
       const auto compress = k == 0 ? reference::LowBitCompress : cpu::LowBitCompress;
       compress(in, {codec, 128}, kDraws, {scales[k].data(), minimums[k].data(), codes[k].data()});
     }
