@@ -381,7 +381,8 @@ void HostProxy::Number(Job* job) {
 
 // The threads know the calls before the streams do, because a stream that is full lets nobody
 // enqueue before it goes on. Each turn is enqueued for all communicators before the next one,
-// because their ranks may wait for each other.
+// because their ranks may wait for each other. They begin a call together, since ranks may have
+// different numbers of turns in the call before, an all-to-all-v in pieces.
 Status HostProxy::EnqueueAll(std::span<HostProxy* const> proxies) {
   for (HostProxy* proxy : proxies) {
     Job* const job = proxy->next_job_;
@@ -394,15 +395,14 @@ Status HostProxy::EnqueueAll(std::span<HostProxy* const> proxies) {
     }));
   }
   const Status status = CatchNoMemory([&]() -> Status {
-    for (bool is_over = false; !is_over;) {
-      is_over = true;
+    while (true) {
+      size_t call = SIZE_MAX;
+      for (HostProxy* proxy : proxies) call = std::min(call, proxy->NextCall());
+      if (call == SIZE_MAX) return OkStatus();
       for (HostProxy* proxy : proxies) {
-        if (!proxy->has_ops()) continue;
-        ONEBIT_TRY(proxy->EnqueueTurn());
-        is_over = false;
+        if (proxy->NextCall() == call) ONEBIT_TRY(proxy->EnqueueTurn());
       }
     }
-    return OkStatus();
   });
   Status first_failure;
   for (HostProxy* proxy : proxies) {
@@ -435,10 +435,11 @@ Status HostProxy::EnqueueTurn() {
       }
     }
   }
+  const size_t call = NextCall();
   do {
     ONEBIT_TRY(EnqueueOp(job.ops[job.next_op]));
     ++job.next_op;
-  } while (job.next_op < job.ops.size() && job.ops[job.next_op].is_first);
+  } while (NextCall() == call && job.ops[job.next_op].is_first);
   return has_ops() ? OkStatus() : EnqueueEnd();
 }
 

@@ -155,6 +155,10 @@ class HostProxy {
   bool has_ops() const {
     return next_job_ != nullptr && next_job_->next_op < next_job_->ops.size();
   }
+  // The first call of the part at whose turn it is, or a number beyond all calls.
+  size_t NextCall() const {
+    return has_ops() ? next_job_->parts[next_job_->ops[next_job_->next_op].part].first : SIZE_MAX;
+  }
   Status EnqueueTurn();
   Status EnqueueOp(const Op& op);
   Status EnqueuePhase(const Job& job, const Part& part, uint32_t phase);

@@ -145,9 +145,49 @@ TEST(DeviceAllToAllvTest, RanksOnHostsTakePartUpToAPiece) {
   const size_t p = kPiece;
   const std::vector<Call> calls = {
       {onebitFloat32, 4, {{p, p, 0}, {p - 1, 7, p}, {1, p, p}}},
-      // What a rank sends to itself, or one on a host to another, may be longer.
+      // Messages of a rank to itself, or between hosts, may be longer.
       {onebitFloat32, 4, {{2 * p, p, 5}, {0, 3 * p, 2 * p}, {p, 3 * p, 0}}}};
   EXPECT_TRUE(OutputsOf(calls, 1) == OutputsOf(calls, 0));
+}
+
+// The ranks share a stream, where a rank must not wait for another one's call that is behind the
+// pieces of a longer message.
+TEST(DeviceAllToAllvTest, OneThreadMakesTheCallsOfAllRanksOnOneStream) {
+  const Counts counts = {{5 * kPiece, 1, 0}, {kPiece + 1, 2, 1}, {0, 3, kPiece}};
+  constexpr size_t kSummed = 1000;
+  const auto expected = OutputsOf({{onebitFloat32, sizeof(float), counts}}, 0);
+  CommGroup group(kRanks);
+  UseCudaDevice(0);
+  const CudaStream stream;
+  std::vector<CudaBuffer> inputs, outputs, numbers;
+  for (size_t rank = 0; rank < kRanks; ++rank) {
+    const Arguments arguments(counts, rank);
+    inputs.emplace_back(
+        RandomBytes(arguments.send_elements * sizeof(float), static_cast<unsigned>(rank)));
+    outputs.emplace_back(Bytes(arguments.receive_elements * sizeof(float), std::byte{0x5a}));
+    numbers.emplace_back(Bytes(kSummed, std::byte{1}));
+  }
+  ASSERT_EQ(onebitGroupStart(), onebitSuccess);
+  for (size_t rank = 0; rank < kRanks; ++rank) {
+    const onebitComm_t comm = group.comm(static_cast<int>(rank));
+    EXPECT_EQ(
+        Arguments(counts, rank)
+            .Make(inputs[rank].data(), outputs[rank].data(), onebitFloat32, comm, stream.handle()),
+        onebitSuccess);
+    EXPECT_EQ(onebitAllReduce(numbers[rank].data(), numbers[rank].data(), kSummed, onebitUint8,
+                              onebitSum, nullptr, comm, stream.handle()),
+              onebitSuccess);
+  }
+  ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << onebitGetLastError(nullptr);
+  stream.Synchronize();
+  for (size_t rank = 0; rank < kRanks; ++rank) {
+    onebitResult_t result = onebitInternalError;
+    const onebitComm_t comm = group.comm(static_cast<int>(rank));
+    EXPECT_EQ(onebitCommGetAsyncError(comm, &result), onebitSuccess);
+    EXPECT_EQ(result, onebitSuccess) << onebitGetLastError(comm);
+    EXPECT_TRUE(outputs[rank].Read() == expected[rank][0]) << rank;
+    EXPECT_TRUE(numbers[rank].Read() == Bytes(kSummed, std::byte{kRanks})) << rank;
+  }
 }
 
 // The message from rank 0 to rank 1, as each of them believes it to be.
