@@ -53,7 +53,7 @@ inline constexpr size_t kMinExactRanks = 2;
 template <LowBitCodec kCodec, size_t kRanks>
 class ExactRanks;
 
-// For scales, which are positive and normal.
+// The exponent of a scale, which is positive and normal.
 HWY_INLINE uint32_t ExponentOf(uint32_t scale) { return scale >> 7; }
 
 // The scale of rank `k` in units in which the smallest scale of the block is 128 to 255.
@@ -161,7 +161,7 @@ class ExactRanks<LowBitCodec::kFp4, kRanks> {
     }
   };
 
-  // Of all codes, times a power of 2, in each lane.
+  // The values of all codes, times a power of 2, in each lane.
   using Bytes = std::array<int8_t, 64>;
   static constexpr Bytes ValuesTimes(int factor) {
     constexpr int kMagnitudes[] = {0, 1, 2, 3, 4, 6, 8, 12};

@@ -44,7 +44,7 @@ TEST(SyncTest, LocalStepsSendNothingAndLeaveTheOutputAlone) {
   }
 }
 
-// Of `plain`, only the compressors are used.
+// `plain` lends its compressors only.
 void ExpectAllReduceOfTheSum(SyncJob& job, SyncJob& plain) {
   plain.DestroySyncs();
   for (int interval = 0; interval < 3; ++interval) {
