@@ -45,7 +45,7 @@ inline constexpr bool kHasExactSum = HWY_TARGET == HWY_AVX3 &&
                                      (kCodec == LowBitCodec::kFp4 || kCodec == LowBitCodec::kInt8 ||
                                       kCodec == LowBitCodec::kInt2);
 
-// With fewer ranks the general way is as fast.
+// One rank is decoded as it is.
 inline constexpr size_t kMinExactRanks = 2;
 
 #if HWY_TARGET == HWY_AVX3

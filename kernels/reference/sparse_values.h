@@ -38,8 +38,8 @@ struct SplitSum {
 // The threshold is the mean of all `count` magnitudes, and then twice the middle between the mean
 // of those above it and the mean of the others. split_at(threshold) returns their SplitSum.
 //
-// Where both means round to one number, the second threshold may lie above all magnitudes. Then
-// none is high, and the mean of all stands for whatever is above half of it.
+// The second threshold may lie above all magnitudes, if both means round to one number. No
+// magnitude is then high, and the mean of all stands for those above half of it.
 template <class SplitAt>
 TwoMagnitudes FindMagnitudes(size_t count, const SplitAt& split_at) {
   const auto mean = [](double sum, size_t n) {
