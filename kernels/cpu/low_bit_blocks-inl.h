@@ -54,10 +54,11 @@ class LowBitEncoder {
     const bool has_residual = source.in.residual_out != nullptr;
     emit_ = ChooseEmitChunk(format.codec, has_residual ? ResidualOf(source.in) : Residual::kNone,
                             is_residual_streamed_);
-#if HWY_TARGET == HWY_AVX3
+#if ONEBIT_PACKS_VECTORS
     const Residual residual = ResidualOf(source.in);
     const bool is_residual_kept = residual == Residual::kNone || has_residual;
-    if (source.in.mask == nullptr && format.block % kPackGroup == 0 && is_residual_kept) {
+    if (source.in.mask == nullptr && source.ValueType() == DataType::kF32 &&
+        format.block % kVectorGroup == 0 && is_residual_kept) {
       swap_ = ChooseSwapChunk(format.codec, source.InputType(), residual, is_residual_streamed_);
     }
 #endif
@@ -122,15 +123,13 @@ class LowBitEncoder {
                        StatisticLanes* lanes) {
     const uint8_t* mask = count == 0 ? nullptr : TakeMask(begin, count, mask_count);
     for (size_t k = 0; k * format_.block < count; ++k) lanes[k].Clear(statistic_);
-#if HWY_TARGET == HWY_AVX3
+#if ONEBIT_PACKS_VECTORS
     if (swap_ != nullptr && slot.is_finite && slot.count == count && count % format_.block == 0) {
       for (size_t offset = 0; offset < count; offset += kChunk) {
         const size_t chunk = std::min(kChunk, count - offset);
         const TileInput entering = source_.ChunkAt(begin + offset, chunk);
-        if (!swap_(OutputAt(slot.scales, nullptr, slot.begin + offset, chunk, nullptr), entering,
-                   z + offset, lanes)) {
-          result_.is_finite = false;
-        }
+        swap_(OutputAt(slot.scales, nullptr, slot.begin + offset, chunk, nullptr), entering,
+              z + offset, lanes);
       }
       slot.begin = begin;
       return;
@@ -339,7 +338,7 @@ class LowBitEncoder {
   const bool is_residual_streamed_;
   const bool are_codes_streamed_;
   EmitChunk emit_;
-#if HWY_TARGET == HWY_AVX3
+#if ONEBIT_PACKS_VECTORS
   SwapChunk swap_ = nullptr;
 #endif
   LowBitResult result_;

@@ -38,6 +38,9 @@ HWY_INLINE Rounded RoundToInteger(VF t) {
   // Highway's function handles numbers out of range as well.
   const __m512i integer = _mm512_cvtps_epi32(t.raw);
   return {VU32{integer}, VF{_mm512_cvtepi32_ps(integer)}};
+#elif HWY_TARGET == HWY_AVX2
+  const __m256i integer = _mm256_cvtps_epi32(t.raw);
+  return {VU32{integer}, VF{_mm256_cvtepi32_ps(integer)}};
 #else
   // The sum has the integer in its lowest bits.
   const VF bias = hn::Set(kF32, 0x1.8p23f);
@@ -139,6 +142,67 @@ class BlockCoder<LowBitCodec::kFp4> {
   VF inverse_;
   VU32 low_;
   VU32 high_;
+  VF values_;
+};
+
+#elif HWY_TARGET == HWY_AVX2
+
+// From 1 on, the index of a magnitude is its exponent and the next bit, rounded half away from 0; a
+// carry out of the bit gives the next exponent. Smaller magnitudes are taken for 1 there, as index
+// 0; then all go up by one if they are at least 1/4, and once more from 3/4 on.
+template <>
+class BlockCoder<LowBitCodec::kFp4> {
+ public:
+  HWY_INLINE explicit BlockCoder(const BlockScale& block) : inverse_(hn::Set(kF32, block.inverse)) {
+    alignas(32) static constexpr float kUnits[kLanes] = {0, .5, 1, 1.5, 2, 3, 4, 6};
+    values_ = hn::Mul(hn::Load(kF32, kUnits), hn::Set(kF32, block.scale));
+  }
+
+  HWY_INLINE Coded Encode(VF z) const {
+    const VF t = hn::Mul(z, inverse_);
+    const __m256i magnitude = _mm256_and_si256(BitsOfLanes(t), _mm256_set1_epi32(0x7FFFFFFF));
+    const __m256i at_least_1 = _mm256_max_epi32(magnitude, _mm256_set1_epi32(kOne << 16));
+    const __m256i above =
+        _mm256_srli_epi32(_mm256_add_epi32(at_least_1, _mm256_set1_epi32(kRoundToIndex << 16)), 22);
+    // -1 each.
+    const __m256i from_3_4 =
+        _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32((k3Quarters << 16) - 1));
+    const __m256i from_1_4 = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32((kQuarter << 16) - 1));
+    const __m256i index = _mm256_sub_epi32(_mm256_sub_epi32(above, from_3_4), from_1_4);
+    // The sign of a code that is not 0.
+    const __m256i sign =
+        _mm256_and_si256(from_1_4, _mm256_and_si256(BitsOfLanes(t), _mm256_set1_epi32(INT32_MIN)));
+    const __m256 value = _mm256_permutevar8x32_ps(values_.raw, index);
+    return {VU32{_mm256_or_si256(index, _mm256_srli_epi32(sign, 28))},
+            VF{_mm256_or_ps(value, _mm256_castsi256_ps(sign))}};
+  }
+
+  // Codes of two vectors as words, in half the instructions: a code depends on the upper half of a
+  // number only. Quarters of 128 bits are of a, b, a, b.
+  HWY_INLINE __m256i EncodeToWords(VF a, VF b) const {
+    const __m256i t = _mm256_packus_epi32(_mm256_srli_epi32(BitsOfLanes(hn::Mul(a, inverse_)), 16),
+                                          _mm256_srli_epi32(BitsOfLanes(hn::Mul(b, inverse_)), 16));
+    const __m256i magnitude = _mm256_and_si256(t, _mm256_set1_epi16(0x7FFF));
+    const __m256i at_least_1 = _mm256_max_epi16(magnitude, _mm256_set1_epi16(kOne));
+    const __m256i above =
+        _mm256_srli_epi16(_mm256_add_epi16(at_least_1, _mm256_set1_epi16(kRoundToIndex)), 6);
+    const __m256i from_3_4 = _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(k3Quarters - 1));
+    const __m256i from_1_4 = _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(kQuarter - 1));
+    const __m256i index = _mm256_sub_epi16(_mm256_sub_epi16(above, from_3_4), from_1_4);
+    const __m256i sign = _mm256_and_si256(
+        from_1_4, _mm256_and_si256(_mm256_srli_epi16(t, 12), _mm256_set1_epi16(8)));
+    return _mm256_or_si256(index, sign);
+  }
+
+ private:
+  // The upper halves of these numbers.
+  static constexpr int16_t kQuarter = 0x3E80, k3Quarters = 0x3F40, kOne = 0x3F80;
+  // Rounds half of the last bit of an index, and makes that of 1 to be 0.
+  static constexpr int16_t kRoundToIndex = (1 << 5) - kOne;
+
+  static HWY_INLINE __m256i BitsOfLanes(VF values) { return _mm256_castps_si256(values.raw); }
+
+  VF inverse_;
   VF values_;
 };
 

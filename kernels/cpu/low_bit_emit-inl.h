@@ -76,14 +76,14 @@ class ChunkEmitter {
 
   HWY_INLINE void EmitAll() {
     size_t i = 0;
-#if HWY_TARGET == HWY_AVX3
-    for (; i + kPackGroup <= chunk_.count; i += kPackGroup) EmitGroup(i);
+#if ONEBIT_PACKS_VECTORS
+    for (; i + kVectorGroup <= chunk_.count; i += kVectorGroup) EmitGroup(i);
 #endif
     if (i != chunk_.count) EmitRest(i);
   }
 
-#if HWY_TARGET == HWY_AVX3
-  // Elements i, i + 1, ..., kPackGroup of them.
+#if ONEBIT_PACKS_VECTORS
+  // Elements i, i + 1, ..., kVectorGroup of them.
   HWY_INLINE void EmitGroup(size_t i) {
     uint8_t* codes = chunk_.codes + i * CodeBits(kCodec) / 8;
     if constexpr (kCodec == LowBitCodec::kFp4 && kResidual == Residual::kNone) {
@@ -194,32 +194,32 @@ HWY_NOINLINE bool EmitChunkAs(const ChunkOutput& chunk, const float* z) {
   return is_finite;
 }
 
-#if HWY_TARGET == HWY_AVX3
+#if ONEBIT_PACKS_VECTORS
 // Emits blocks and reads others into their place, alternating after few elements. Blocks are whole
-// numbers of groups and have finite scales, and no element is masked.
-using SwapChunk = bool (*)(const ChunkOutput& leaving, const TileInput& entering, float* z,
+// numbers of groups and have finite scales, no element is masked, and values are fp32.
+using SwapChunk = void (*)(const ChunkOutput& leaving, const TileInput& entering, float* z,
                            StatisticLanes* lanes);
 
 template <LowBitCodec kCodec, DataType kInput, Residual kResidual, bool kStream>
-HWY_NOINLINE bool SwapChunkAs(const ChunkOutput& leaving, const TileInput& entering, float* z,
+HWY_NOINLINE void SwapChunkAs(const ChunkOutput& leaving, const TileInput& entering, float* z,
                               StatisticLanes* lanes) {
-  bool is_finite = true;
   const size_t count = leaving.count, block = HWY_MIN(leaving.block, count);
   const BlockScale* scale = leaving.scales;
   for (size_t begin = 0; begin < count; begin += block, ++scale, ++lanes) {
-    ChunkEmitter<kCodec, kResidual, kStream> emitter(
-        PartOf<kCodec, kResidual>(leaving, *scale, begin), z + begin);
-    PartReader<kInput, kResidual, StatisticOf(kCodec)> reader(
-        PartOf<kInput, kResidual>(entering, begin, block), z + begin, *lanes);
-    for (size_t i = 0; i < block; i += kPackGroup) {
+    ChunkOutput output = PartOf<kCodec, kResidual>(leaving, *scale, begin);
+    TileInput input = PartOf<kInput, kResidual>(entering, begin, block);
+    // Known here, so that the loop need not look.
+    input.mask = output.mask = nullptr;
+    output.value_type = DataType::kF32;
+    ChunkEmitter<kCodec, kResidual, kStream> emitter(output, z + begin);
+    PartReader<kInput, kResidual, StatisticOf(kCodec)> reader(input, z + begin, *lanes);
+    for (size_t i = 0; i < block; i += kVectorGroup) {
       emitter.EmitGroup(i);
       HWY_UNROLL(4)
-      for (size_t k = 0; k < kPackGroup; k += kLanes) reader.Read(i + k);
+      for (size_t k = 0; k < kVectorGroup; k += kLanes) reader.Read(i + k);
     }
     reader.Finish();
-    if (!emitter.AreResidualsFinite()) is_finite = false;
   }
-  return is_finite;
 }
 #endif
 
@@ -240,7 +240,7 @@ EmitChunk ChooseEmitChunkAs(Residual residual, bool is_streamed) {
   return nullptr;
 }
 
-#if HWY_TARGET == HWY_AVX3
+#if ONEBIT_PACKS_VECTORS
 template <LowBitCodec kCodec, DataType kInput>
 SwapChunk ChooseSwapChunkAs(Residual residual, bool is_streamed) {
   switch (residual) {

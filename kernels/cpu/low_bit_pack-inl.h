@@ -20,8 +20,15 @@
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
-// Elements whose codes are packed at once.
+// Elements whose codes are packed at once from bytes.
 inline constexpr size_t kPackGroup = 64;
+
+// x86 with vectors of 256 bits and more packs codes that are in vectors.
+#ifndef ONEBIT_PACKS_VECTORS
+#define ONEBIT_PACKS_VECTORS (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3)
+#endif
+// Elements whose codes it packs at once: four vectors.
+inline constexpr size_t kVectorGroup = 4 * kLanes;
 
 template <size_t kBits>
 HWY_INLINE void PackGroup(const uint8_t* bytes, uint8_t* packed) {
@@ -54,6 +61,72 @@ HWY_INLINE void PackCodes(uint8_t* bytes, size_t count, uint8_t* packed) {
   PackGroup<kBits>(bytes + whole, last);
   memcpy(packed + whole * kBits / 8, last, CodeBytes(kCodec, count - whole));
 }
+
+#if HWY_TARGET == HWY_AVX2
+// Stores codes of `kBytes` bytes, the lowest of a vector. is_streamed bypasses the caches and needs
+// an address that is aligned to them.
+template <size_t kBytes>
+HWY_INLINE void StoreCodes(__m256i codes, bool is_streamed, uint8_t* packed) {
+  const __m128i low = _mm256_castsi256_si128(codes);
+  if constexpr (kBytes == 32) {
+    if (is_streamed) {
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(packed), codes);
+    } else {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(packed), codes);
+    }
+  } else if constexpr (kBytes == 16) {
+    if (is_streamed) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(packed), low);
+    } else {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(packed), low);
+    }
+  } else {
+    static_assert(kBytes == 8);
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(packed), low);  // too short to be streamed
+  }
+}
+
+// Narrows four vectors of codes to bytes, which leaves every four elements together but not in
+// order: these come from vectors and their halves 00 10 20 30 01 11 21 31.
+template <LowBitCodec kCodec>
+HWY_INLINE __m256i NarrowCodes(VU32 a, VU32 b, VU32 c, VU32 d) {
+  const __m256i ab = _mm256_packs_epi32(a.raw, b.raw);
+  const __m256i cd = _mm256_packs_epi32(c.raw, d.raw);
+  return kCodec == LowBitCodec::kUint8 ? _mm256_packus_epi16(ab, cd) : _mm256_packs_epi16(ab, cd);
+}
+
+// Packs codes that are bytes in the order of NarrowCodes.
+template <size_t kBits>
+HWY_INLINE void PackNarrow(__m256i bytes, bool is_streamed, uint8_t* packed) {
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  if constexpr (kBits == 8) {
+    StoreCodes<32>(_mm256_permutevar8x32_epi32(bytes, order), is_streamed, packed);
+  } else if constexpr (kBits == 4) {
+    const __m256i pairs = _mm256_maddubs_epi16(bytes, _mm256_set1_epi16(0x1001));
+    const __m256i in_order = _mm256_permutevar8x32_epi32(pairs, order);
+    const __m256i narrow = _mm256_packus_epi16(in_order, in_order);
+    StoreCodes<16>(_mm256_permute4x64_epi64(narrow, 0x08), is_streamed, packed);
+  } else {
+    const __m256i pairs = _mm256_maddubs_epi16(bytes, _mm256_set1_epi16(0x0401));
+    const __m256i fours = _mm256_madd_epi16(pairs, _mm256_set1_epi32(0x00100001));
+    const __m256i in_order = _mm256_permutevar8x32_epi32(fours, order);
+    const __m256i lowest = _mm256_shuffle_epi8(in_order, _mm256_set1_epi32(0x0C080400));
+    const __m256i halves = _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4);
+    StoreCodes<8>(_mm256_permutevar8x32_epi32(lowest, halves), is_streamed, packed);
+  }
+}
+
+// Packs four vectors of codes.
+template <LowBitCodec kCodec>
+HWY_INLINE void PackVectors(VU32 a, VU32 b, VU32 c, VU32 d, bool is_streamed, uint8_t* packed) {
+  PackNarrow<CodeBits(kCodec)>(NarrowCodes<kCodec>(a, b, c, d), is_streamed, packed);
+}
+
+// Packs codes of 4 bits, which are words of vectors that were narrowed in pairs.
+HWY_INLINE void PackWords(__m256i ab, __m256i cd, bool is_streamed, uint8_t* packed) {
+  PackNarrow<4>(_mm256_packus_epi16(ab, cd), is_streamed, packed);
+}
+#endif
 
 #if HWY_TARGET == HWY_AVX3
 // Narrows four vectors of codes to bytes, which leaves every four elements together but not in

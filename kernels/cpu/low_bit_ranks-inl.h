@@ -18,6 +18,11 @@
 #include "kernels/cpu/vectors-inl.h"
 #include "kernels/low_bit.h"
 
+// Targets that sum in integers where that is exact.
+#ifndef ONEBIT_SUMS_EXACTLY
+#define ONEBIT_SUMS_EXACTLY (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3)
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
@@ -41,6 +46,21 @@ struct RanksAtOnce {
   HWY_INLINE const uint16_t* Scales(size_t k) const { return packets[k].scales + first_block; }
   HWY_INLINE const uint8_t* Codes(size_t k) const { return packets[k].codes + first_byte; }
 };
+
+#if ONEBIT_SUMS_EXACTLY
+// The ranks of a block whose sums are exact in any order (low_bit_exact_sum-inl.h).
+template <LowBitCodec kCodec, size_t kRanks>
+class ExactRanks;
+
+// The exponent of a scale, which is positive and normal.
+HWY_INLINE uint32_t ExponentOf(uint32_t scale) { return scale >> 7; }
+
+// The scale of rank `k` in units in which the smallest scale of the block is 128 to 255.
+HWY_INLINE uint32_t ScaleInUnits(const RanksAtOnce& ranks, size_t k, size_t index) {
+  const uint32_t scale = ranks.Scales(k)[index];
+  return ((scale & 0x7F) | 0x80) << (ExponentOf(scale) - ExponentOf(ranks.smallest_scales[index]));
+}
+#endif
 
 // The last step of a sum, and where it goes.
 struct SumEnd {

@@ -127,7 +127,7 @@ HWY_NOINLINE void AddLowBitRanks(const RanksAtOnce& ranks, const float* partial,
 template <LowBitCodec kCodec, size_t kRanks>
 HWY_INLINE void AddLowBitRanksOf(const RanksAtOnce& ranks, bool is_first, const float* partial,
                                  float* to, const SumEnd& end) {
-#if HWY_TARGET == HWY_AVX3
+#if ONEBIT_SUMS_EXACTLY
   if constexpr (kHasExactSum<kCodec>) {
     if (ranks.smallest_scales != nullptr) {
       if (is_first) return AddExactly<kCodec, kRanks, true>(ranks, partial, to, end);
@@ -251,12 +251,96 @@ HWY_NOINLINE void SumBlocks(const LowBitPackets& in, size_t begin, size_t count,
   }
 }
 
+// Decodes elements of a block, whole vectors of them.
+template <LowBitCodec kCodec>
+class BlockDecoder {
+ public:
+  // Elements that are decoded at once.
+  static constexpr size_t kStep = 4 * kLanes;
+
+  HWY_INLINE BlockDecoder(float scale, float minimum) : decoder_(scale, minimum) {}
+
+  HWY_INLINE void At(const uint8_t* codes, size_t i, VF (&values)[4]) const {
+    HWY_UNROLL(4)
+    for (size_t v = 0; v < 4; ++v) values[v] = VectorAt(codes, i + v * kLanes);
+  }
+  HWY_INLINE VF VectorAt(const uint8_t* codes, size_t i) const {
+    return Decoder<kCodec>::Restore(decoder_.At(codes, i));
+  }
+
+ private:
+  const Decoder<kCodec> decoder_;
+};
+
+#if HWY_TARGET == HWY_AVX2
+template <>
+class BlockDecoder<LowBitCodec::kFp4> {
+ public:
+  static constexpr size_t kStep = Fp4Bytes::kStep;
+
+  HWY_INLINE BlockDecoder(float scale, float minimum) : bytes_(scale), decoder_(scale, minimum) {}
+
+  HWY_INLINE void At(const uint8_t* codes, size_t i, VF (&values)[4]) const {
+    bytes_.At(codes, i, values);
+  }
+  HWY_INLINE VF VectorAt(const uint8_t* codes, size_t i) const { return decoder_.At(codes, i); }
+
+ private:
+  const Fp4Bytes bytes_;
+  const Decoder<LowBitCodec::kFp4> decoder_;
+};
+#endif
+
+template <LowBitCodec kCodec, bool kStream>
+HWY_INLINE void DecodeBlock(float scale, float minimum, const uint8_t* codes, size_t count,
+                            float* to) {
+  using Block = BlockDecoder<kCodec>;
+  constexpr size_t kBits = CodeBits(kCodec);
+  constexpr size_t kLine = HWY_MAX(kLineBytes * 8 / kBits, Block::kStep);
+  const Block block(scale, minimum);
+  const auto decode = [&](size_t i) HWY_ATTR {
+    VF values[4];
+    block.At(codes, i, values);
+    HWY_UNROLL(4)
+    for (size_t v = 0; v < 4; ++v) {
+      StoreF32As<DataType::kF32, kStream>(values[v], to, i + v * kLanes);
+    }
+  };
+  size_t i = 0;
+  for (; i + kLine <= count; i += kLine) {
+    FetchCodesAhead<kLineBytes>(codes, i * kBits / 8);
+    for (size_t k = 0; k < kLine; k += Block::kStep) decode(i + k);
+  }
+  for (; i + Block::kStep <= count; i += Block::kStep) decode(i);
+  for (; i < count; i += kLanes) {
+    StoreF32As<DataType::kF32, kStream>(block.VectorAt(codes, i), to, i);
+  }
+}
+
+// The same as SumLowBitPackets for a single rank, whose values are the sum.
+template <LowBitCodec kCodec, bool kStream>
+HWY_NOINLINE void DecodePart(const LowBitPackets& in, size_t begin, size_t count, float* to) {
+  const LowBitPacketView& packet = in.packets[0];
+  const uint8_t* codes = packet.codes + begin * CodeBits(kCodec) / 8;
+  size_t index = begin / in.block;
+  for (size_t i = 0; i < count; i += in.block, ++index) {
+    DecodeBlock<kCodec, kStream>(FloatOfBits(packet.scales[index]),
+                                 HasMinimum(kCodec) ? FloatOfBits(packet.minimums[index]) : 0,
+                                 codes + i * CodeBits(kCodec) / 8, HWY_MIN(in.block, count - i),
+                                 to + i);
+  }
+}
+
 // Computes y without its residual for elements [begin, begin + count) of a piece, a part as above.
 // `to` is written in whole vectors. `is_bounded` is by ScaleBounds.
 template <LowBitCodec kCodec>
 HWY_NOINLINE void SumLowBitPackets(const LowBitPackets& in, size_t begin, size_t count,
                                    bool is_bounded, float* to, bool is_streamed) {
-#if HWY_TARGET == HWY_AVX3
+  if (in.ranks == 1 && count % kLanes == 0) {
+    if (is_streamed) return DecodePart<kCodec, true>(in, begin, count, to);
+    return DecodePart<kCodec, false>(in, begin, count, to);
+  }
+#if ONEBIT_SUMS_EXACTLY
   if constexpr (kHasExactSum<kCodec>) {
     constexpr size_t kStep = ExactRanks<kCodec, kMaxRanksAtOnce>::kStep;
     if (in.ranks >= kMinExactRanks && count >= kStep && in.block % kStep == 0 &&

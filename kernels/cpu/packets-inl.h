@@ -45,6 +45,23 @@ HWY_INLINE hn::Vec<D8> SignPatterns(const uint8_t* const* bits, size_t i) {
   return pattern;
 }
 
+#if HWY_TARGET == HWY_AVX2
+// Exchanges bits of `x` that a mask selects with those `kDistance` above.
+template <int kDistance>
+HWY_INLINE __m256i SwapBits(__m256i x, uint64_t mask) {
+  const __m256i differs = _mm256_and_si256(_mm256_xor_si256(x, _mm256_srli_epi64(x, kDistance)),
+                                           _mm256_set1_epi64x(static_cast<int64_t>(mask)));
+  return _mm256_xor_si256(x, _mm256_xor_si256(differs, _mm256_slli_epi64(differs, kDistance)));
+}
+
+// Bit j of byte k becomes bit k of byte j, in each eight bytes.
+HWY_INLINE __m256i TransposeBits(__m256i x) {
+  x = SwapBits<7>(x, 0x00AA00AA00AA00AAu);
+  x = SwapBits<14>(x, 0x0000CCCC0000CCCCu);
+  return SwapBits<28>(x, 0x00000000F0F0F0F0u);
+}
+#endif
+
 // Sign patterns select from tables. The first ranks share a table with their sum for every pattern
 // of their signs, computed in rank order; each later rank selects its +-w. That takes half the
 // instructions of selecting every rank's weight by a mask.
@@ -55,6 +72,51 @@ inline constexpr size_t kSumTableBits = 5;  // two vectors
 #else
 inline constexpr size_t kSumTableBits = kTableBits;
 #endif
+// Bits of an index into the +-w of one rank. Looking up within 128 bits takes less time than across
+// a vector of 256.
+inline constexpr size_t kWeightBits = HWY_TARGET == HWY_AVX2 ? 2 : kTableBits;
+
+#if HWY_TARGET == HWY_AVX2
+// Elements whose patterns of eight ranks are made at once.
+inline constexpr size_t kPatternRow = 256;
+
+// Writes the numbers for elements i ... i + kPatternRow - 1, in less than half the instructions of
+// SignPatterns: gathers the ranks' bytes of the same elements, and transposes them bit by bit.
+HWY_INLINE void PatternsOfEight(const uint8_t* const* bits, size_t i, uint8_t* patterns) {
+  __m256i row[8];
+  HWY_UNROLL(8)
+  for (size_t k = 0; k < 8; ++k) {
+    row[k] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bits[k] + i / 8));
+  }
+  __m256i pair[8];  // of ranks 0 and 1, lower and upper bytes, of 2 and 3, ...
+  HWY_UNROLL(4)
+  for (size_t k = 0; k < 8; k += 2) {
+    pair[k] = _mm256_unpacklo_epi8(row[k], row[k + 1]);
+    pair[k + 1] = _mm256_unpackhi_epi8(row[k], row[k + 1]);
+  }
+  HWY_UNROLL(2)
+  for (size_t half = 0; half < 2; ++half) {
+    const __m256i fours[4] = {_mm256_unpacklo_epi16(pair[half], pair[half + 2]),
+                              _mm256_unpackhi_epi16(pair[half], pair[half + 2]),
+                              _mm256_unpacklo_epi16(pair[half + 4], pair[half + 6]),
+                              _mm256_unpackhi_epi16(pair[half + 4], pair[half + 6])};
+    HWY_UNROLL(2)
+    for (size_t quarter = 0; quarter < 2; ++quarter) {
+      const __m256i eights[2] = {_mm256_unpacklo_epi32(fours[quarter], fours[quarter + 2]),
+                                 _mm256_unpackhi_epi32(fours[quarter], fours[quarter + 2])};
+      HWY_UNROLL(2)
+      for (size_t k = 0; k < 2; ++k) {
+        // Bytes 8 * half + 4 * quarter + 2 * k and the next one of each 128 bits of the rows.
+        const __m256i in_place = TransposeBits(eights[k]);
+        uint8_t* to = patterns + 64 * half + 32 * quarter + 16 * k;
+        _mm_store_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(in_place));
+        _mm_store_si128(reinterpret_cast<__m128i*>(to + 128),
+                        _mm256_extracti128_si256(in_place, 1));
+      }
+    }
+  }
+}
+#endif
 
 template <size_t kRanks, bool kIsFirst>
 class RankTables {
@@ -63,7 +125,7 @@ class RankTables {
     const VU32 lane = hn::Iota(kU32, 0);
     HWY_UNROLL(8)
     for (size_t k = 0; k < kRanks; ++k) {
-      const size_t bit_of_index = k < kSummed ? k : (k - kSummed) % kTableBits;
+      const size_t bit_of_index = k < kSummed ? k : (k - kSummed) % kWeightBits;
       const VU32 bit = hn::Set(kU32, 1u << bit_of_index);
       const MF is_negative = hn::RebindMask(kF32, hn::Eq(hn::And(lane, bit), bit));
       const VF weight = hn::Set(kF32, group.weight[k]);
@@ -89,7 +151,7 @@ class RankTables {
       sum = VF{_mm512_permutex2var_ps(low_sums_.raw, pattern.raw, high_sums_.raw)};
 #endif
     } else if constexpr (kSummed > 0) {
-      sum = hn::TableLookupLanes(low_sums_, IndexAt<0>(pattern));
+      sum = LookUp(low_sums_, pattern);
     }
     return AddWeights<kSummed>(sum, pattern);
   }
@@ -97,14 +159,24 @@ class RankTables {
  private:
   static constexpr size_t kSummed = !kIsFirst ? 0 : HWY_MIN(kRanks, kSumTableBits);
 
-  // Returns kTableBits bits of the pattern, from kBit on.
-  template <size_t kBit>
-  static HWY_INLINE auto IndexAt(VU32 pattern) {
-    if constexpr (kBit != 0) pattern = hn::ShiftRight<static_cast<int>(kBit)>(pattern);
-    if constexpr (kRanks - kBit > kTableBits) {
-      pattern = hn::And(pattern, hn::Set(kU32, kLanes - 1));
-    }
-    return hn::IndicesFromVec(kF32, pattern);
+  // Of all bits of the pattern only the lowest kTableBits matter.
+  static HWY_INLINE VF LookUp(VF table, VU32 pattern) {
+#if HWY_TARGET == HWY_AVX2
+    return VF{_mm256_permutevar8x32_ps(table.raw, pattern.raw)};
+#elif HWY_TARGET == HWY_AVX3
+    return VF{_mm512_permutexvar_ps(pattern.raw, table.raw)};
+#else
+    pattern = hn::And(pattern, hn::Set(kU32, kLanes - 1));
+    return hn::TableLookupLanes(table, hn::IndicesFromVec(kF32, pattern));
+#endif
+  }
+  // The same with kWeightBits.
+  static HWY_INLINE VF LookUpWeight(VF table, VU32 pattern) {
+#if HWY_TARGET == HWY_AVX2
+    return VF{_mm256_permutevar_ps(table.raw, pattern.raw)};
+#else
+    return LookUp(table, pattern);
+#endif
   }
 
   template <size_t kBegin>
@@ -112,12 +184,12 @@ class RankTables {
     if constexpr (kBegin >= kRanks) {
       return sum;
     } else {
-      const auto index = IndexAt<kBegin>(pattern);
+      const VU32 index = hn::ShiftRight<static_cast<int>(kBegin)>(pattern);
       HWY_UNROLL(8)
-      for (size_t k = kBegin; k < kRanks && k < kBegin + kTableBits; ++k) {
-        sum = hn::Add(sum, hn::TableLookupLanes(weight_[k], index));
+      for (size_t k = kBegin; k < kRanks && k < kBegin + kWeightBits; ++k) {
+        sum = hn::Add(sum, LookUpWeight(weight_[k], index));
       }
-      return AddWeights<kBegin + kTableBits>(sum, pattern);
+      return AddWeights<kBegin + kWeightBits>(sum, pattern);
     }
   }
 
@@ -145,8 +217,17 @@ HWY_INLINE void AddRanksByTable(const RankGroup& group, size_t count, const floa
   const uint8_t* bits[kRanks];
   HWY_UNROLL(8)
   for (size_t k = 0; k < kRanks; ++k) bits[k] = group.bits[k];
-  alignas(64) uint8_t patterns[kLanes8];
   size_t i = 0;
+#if HWY_TARGET == HWY_AVX2
+  if constexpr (kRanks == 8) {
+    alignas(64) uint8_t row[kPatternRow];
+    for (; i + kPatternRow <= count; i += kPatternRow) {
+      PatternsOfEight(bits, i, row);
+      AddPatterns<kRanks, kIsFirst, kStream>(tables, row, kPatternRow, from + i, to + i);
+    }
+  }
+#endif
+  alignas(64) uint8_t patterns[kLanes8];
   for (; i + kLanes8 <= count; i += kLanes8) {
     hn::Store(SignPatterns<kRanks>(bits, i), k8, patterns);
     AddPatterns<kRanks, kIsFirst, kStream>(tables, patterns, kLanes8, from + i, to + i);
