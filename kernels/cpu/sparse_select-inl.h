@@ -119,6 +119,7 @@ class SparseSelector {
         bound_ = guess_;
         return largest_;
       }
+      ChangeSlack(reached_ > wanted);
     }
     FindMaxima(keys, wanted, has_guess_ ? Ahead() : ahead);
     const KeyBound bound = RaiseBound(maxima_, maxima_count_, wanted, wanted + wanted / 2,
@@ -159,14 +160,14 @@ class SparseSelector {
   // Expects about half as many keys again as are wanted to reach the next bound, whatever their
   // distribution: with error feedback many keys come close to the threshold.
   HWY_INLINE void Guess(int64_t threshold, size_t wanted) {
-    constexpr int64_t kMostSlack = int64_t{1} << 30;
-    if (reached_ > 2 * wanted) {
-      slack_ = slack_ / 2 + 1;
-    } else if (reached_ < wanted + wanted / 4) {
-      slack_ = std::min(2 * slack_, kMostSlack);
-    }
+    if (reached_ > 2 * wanted || reached_ < wanted + wanted / 4) ChangeSlack(reached_ > 2 * wanted);
     guess_ = static_cast<int32_t>(std::max<int64_t>(threshold - slack_, kNoKey));
     has_guess_ = true;
+  }
+
+  HWY_INLINE void ChangeSlack(bool is_too_much) {
+    constexpr int64_t kMostSlack = int64_t{1} << 30;
+    slack_ = is_too_much ? slack_ / 2 + 1 : std::min(2 * slack_, kMostSlack);
   }
 
   HWY_INLINE void FindMaxima(const Keys& keys, size_t wanted, Ahead ahead) {
