@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <vector>
 
 #include "tests/support/cuda/capture.h"
 #include "tests/support/cuda/protection.h"
@@ -62,10 +63,11 @@ CUresult FreeBlock(void* memory, bool is_pinned) {
   }
   const Block block = found->second;
   CountHostWait();
-  for (size_t i = 0; i < world.streams.size(); ++i) {
-    Stream& stream = *world.streams[i];
-    if (is_pinned || stream.context->device == block.device) WaitFor(lock, stream.tail());
+  std::vector<Point> points;
+  for (Stream* stream : world.running) {
+    if (is_pinned || stream->context->device == block.device) points.push_back(stream->tail());
   }
+  for (const Point& point : points) WaitFor(lock, point);
   world.blocks.erase(reinterpret_cast<uintptr_t>(memory));
   if (block.kind == BlockKind::kDevice) {
     block.device->allocated_bytes -= block.bytes;

@@ -17,7 +17,7 @@ void RunStream(World& world, Stream& stream) {
   for (;;) {
     stream.work.wait(lock, [&] { return stream.completed < stream.enqueued || stream.is_closing; });
     if (stream.completed == stream.enqueued) break;
-    const auto& [operation, place] = stream.slots[stream.completed % Stream::kSlots];
+    const auto& [operation, place] = *stream.slots[stream.completed % Stream::kSlots];
     Queue* const queue = stream.queue;
     if (queue != nullptr) queue->turn.wait(lock, [&] { return queue->done == place; });
     if (const auto* wait = std::get_if<WaitPointOperation>(&operation)) {
@@ -34,13 +34,15 @@ void RunStream(World& world, Stream& stream) {
     ++stream.completed;
     stream.done.notify_all();
   }
-  stream.slots.reset();
+  stream.slots = {};
+  world.running.erase(&stream);
 }
 
 void Push(Lock& lock, Stream& stream, const Operation& operation) {
   stream.done.wait(lock, [&] { return stream.enqueued - stream.completed < Stream::kSlots; });
-  stream.slots[stream.enqueued % Stream::kSlots] = {
-      operation, stream.queue == nullptr ? 0 : stream.queue->given++};
+  std::unique_ptr<Stream::Slot>& slot = stream.slots[stream.enqueued % Stream::kSlots];
+  if (slot == nullptr) slot = std::make_unique_for_overwrite<Stream::Slot>();
+  *slot = {operation, stream.queue == nullptr ? 0 : stream.queue->given++};
   ++stream.enqueued;
   stream.work.notify_one();
 }
@@ -65,8 +67,8 @@ Stream* MakeStream(World& world, Context* context, bool is_legacy, bool is_block
   stream->is_blocking = is_blocking;
   stream->queue =
       QueueFor(world, *context, std::clamp(priority, kGreatestPriority, kLeastPriority));
-  stream->slots = std::make_unique_for_overwrite<Stream::Slot[]>(Stream::kSlots);
   world.streams.push_back(std::move(made));
+  world.running.insert(stream);
   if (!is_legacy) world.live_streams.insert(stream);
   std::thread([&world, stream] { RunStream(world, *stream); }).detach();
   return stream;
@@ -102,13 +104,12 @@ void EnqueueWait(Lock& lock, Stream& stream, const Point& point) {
 
 void EnqueueImplicitWaits(World& world, Lock& lock, Stream& stream) {
   if (stream.is_legacy) {
-    // Push releases the lock while the stream is full, so the list may change.
-    for (size_t i = 0; i < world.streams.size(); ++i) {
-      Stream& other = *world.streams[i];
-      if (other.is_blocking && other.context == stream.context) {
-        EnqueueWait(lock, stream, other.tail());
-      }
+    // Push releases the lock while the stream is full, so the set may change.
+    std::vector<Point> points;
+    for (Stream* other : world.running) {
+      if (other->is_blocking && other->context == stream.context) points.push_back(other->tail());
     }
+    for (const Point& point : points) EnqueueWait(lock, stream, point);
   } else if (stream.is_blocking) {
     EnqueueWait(lock, stream, stream.context->legacy->tail());
   }
@@ -133,7 +134,7 @@ std::vector<Point> Pending(World& world, Stream& stream) {
   };
   add(stream);
   if (stream.is_legacy) {
-    for (const auto& other : world.streams) {
+    for (Stream* other : world.running) {
       if (other->is_blocking && other->context == stream.context) add(*other);
     }
   } else if (stream.is_blocking) {

@@ -3,6 +3,7 @@
 // Stream: a thread that runs operations in order.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -27,7 +28,7 @@ struct Stream {
     Operation operation;
     uint64_t place;  // in the queue
   };
-  std::unique_ptr<Slot[]> slots;
+  std::array<std::unique_ptr<Slot>, kSlots> slots;  // made when first used, because they are large
   uint64_t enqueued = 0;
   uint64_t completed = 0;
   std::condition_variable work;  // wakes the thread

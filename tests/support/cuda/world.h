@@ -83,6 +83,7 @@ struct World {
   size_t pinned_bytes = 0;
   std::vector<std::unique_ptr<Stream>> streams;  // dead ones too
   std::set<const Stream*> live_streams;          // without legacy streams
+  std::set<Stream*> running;                     // without those that are destroyed and done
   std::set<const Event*> live_events;
   std::vector<std::unique_ptr<GraphExec>> execs;
   std::vector<Capture*> captures;  // begun and not ended
