@@ -59,9 +59,18 @@ namespace onebit::kernels::cuda {
   X(FillIfFew, FillParamsOf<kFewPieces>)                   \
   X(CommitFew, CommitParamsOf<kFewPieces>)
 
+// The same for lists in memory of the device. Only these kernels have them: pieces fill launches of
+// their own.
+#define ONEBIT_CUDA_LONG_KERNELS(X)      \
+  X(SealLong, SealParamsOf<kInMemory>)   \
+  X(CheckLong, CheckParamsOf<kInMemory>) \
+  X(FillIfLong, FillParamsOf<kInMemory>) \
+  X(CommitLong, CommitParamsOf<kInMemory>)
+
 #define ONEBIT_CUDA_KERNELS(X)                  \
   ONEBIT_CUDA_LIST_KERNELS(X)                   \
   ONEBIT_CUDA_FEW_KERNELS(X)                    \
+  ONEBIT_CUDA_LONG_KERNELS(X)                   \
   X(DenseReduce, DenseReduceParams)             \
   X(DenseReduceWords, DenseReduceParams)        \
   X(Checksum, ChecksumParams)                   \

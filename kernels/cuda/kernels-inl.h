@@ -27,4 +27,18 @@ namespace onebit::kernels::cuda {
 ONEBIT_CUDA_LIST_KERNELS(ONEBIT_X)
 #undef ONEBIT_X
 
+// And those for lists in memory.
+ONEBIT_KERNEL void RunSealLong(const Warp& warp, const SealParamsOf<kInMemory>& p) {
+  RunSeal(warp, p);
+}
+ONEBIT_KERNEL void RunCheckLong(const Warp& warp, const CheckParamsOf<kInMemory>& p) {
+  RunCheck(warp, p);
+}
+ONEBIT_KERNEL void RunFillIfLong(const Warp& warp, const FillParamsOf<kInMemory>& p) {
+  RunFillIf(warp, p);
+}
+ONEBIT_KERNEL void RunCommitLong(const Warp& warp, const CommitParamsOf<kInMemory>& p) {
+  RunCommit(warp, p);
+}
+
 }  // namespace onebit::kernels::cuda

@@ -83,6 +83,11 @@ struct Piece {
 inline constexpr unsigned kMaxPieces = 256;
 inline constexpr unsigned kFewPieces = 32;
 
+// Lists of messages and of ended calls may also be in memory of the device, and then have any
+// length: kernels for them have names that end in Long. A group so takes a launch for each
+// kMaxPieces pieces and a fixed number of others, however many calls it has.
+inline constexpr unsigned kInMemory = 0;
+
 template <unsigned kPieces>
 struct PieceListOf {
   uint32_t count = 0;
@@ -271,6 +276,11 @@ struct MessageListOf {
   CallMessages calls[kCalls];
 };
 using MessageList = MessageListOf<kMaxCallMessages>;
+template <>
+struct MessageListOf<kInMemory> {
+  uint32_t count = 0;
+  const CallMessages* calls = nullptr;
+};
 
 // kSeal: writes the header of each message from its template, with the checksum of its payload.
 //   Sets the flag of values that are not finite if *verdict contains only that, and the flag of a
@@ -329,6 +339,11 @@ struct FillParamsOf {
   FillSpan spans[kSpans];
 };
 using FillParams = FillParamsOf<kMaxPieces>;
+template <>
+struct FillParamsOf<kInMemory> {
+  uint32_t count = 0;
+  const FillSpan* spans = nullptr;
+};
 
 // kCommit: the end of each call of a list.
 //   *verdict clear: the other generation becomes current (if there are two), epoch and age advance.
@@ -356,6 +371,13 @@ struct CommitParamsOf {
   EndedCall calls[kCalls];
 };
 using CommitParams = CommitParamsOf<kMaxPieces>;
+template <>
+struct CommitParamsOf<kInMemory> {
+  uint32_t* halted = nullptr;
+  uint64_t* nonfinite_calls = nullptr;
+  uint32_t count = 0;
+  const EndedCall* calls = nullptr;
+};
 
 // kSumOfSquares, kSumOfMagnitudes: tile_sums[i] is the sum of elements [i * kTensorSumBlock, ...);
 // kFinishSum sets *sum to their total, in index order.

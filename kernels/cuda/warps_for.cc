@@ -10,6 +10,9 @@
 namespace onebit::kernels::cuda {
 namespace {
 
+// As many as any device has warps.
+constexpr uint64_t kManyTiles = 1 << 20;
+
 uint64_t TilesOf(const SumParams& p) { return BlockCount(p.count, kTensorSumBlock); }
 uint64_t TilesOf(const LambParams& p) { return BlockCount(p.update.count, kTensorSumBlock); }
 template <unsigned kPieces>
@@ -35,6 +38,11 @@ uint64_t TilesOf(const FillParamsOf<kSpans>& p) {
   }
   return tiles;
 }
+
+// The host cannot read these lists, but they are long enough for all of a device.
+uint64_t TilesOf(const SealParamsOf<kInMemory>&) { return kManyTiles; }
+uint64_t TilesOf(const CheckParamsOf<kInMemory>&) { return kManyTiles; }
+uint64_t TilesOf(const FillParamsOf<kInMemory>&) { return kManyTiles; }
 
 uint64_t TilesOf(const ZeroOneAccumulateParams& p) {
   return BlockCount(p.update.count, kElementTile);

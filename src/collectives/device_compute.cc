@@ -10,6 +10,7 @@
 namespace onebit {
 
 using kernels::cuda::Kernel;
+using kernels::cuda::kInMemory;
 using kernels::cuda::kMaxPieces;
 using kernels::cuda::Piece;
 using kernels::cuda::PieceList;
@@ -304,8 +305,11 @@ class DeviceCompute::StepKernels {
   const CallVerdict verdict_;
 };
 
-DeviceCompute::DeviceCompute(const Devices& devices)
-    : devices_(devices), lists_(std::make_unique<Lists>()), low_bit_(devices) {}
+DeviceCompute::DeviceCompute(const Devices& devices, LongLists& long_lists)
+    : devices_(devices),
+      long_lists_(long_lists),
+      lists_(std::make_unique<Lists>()),
+      low_bit_(devices) {}
 
 DeviceCompute::~DeviceCompute() = default;
 
@@ -320,7 +324,8 @@ void DeviceCompute::Begin(onebitStream_t stream, kernels::cuda::TileSum* tile_su
        {&lists_->compress.list, &lists_->reduce.list, &lists_->decode.list, &lists_->copy.list}) {
     list->count = list->tiles = 0;
   }
-  lists_->fill.count = lists_->commit.count = 0;
+  fills_.clear();
+  ends_.clear();
   low_bit_.Begin(stream);
 }
 
@@ -413,57 +418,71 @@ Status DeviceCompute::LaunchTensor(Kernel signs, Kernel residual, Params* params
   return OkStatus();
 }
 
-Status DeviceCompute::FlushFill() {
-  if (lists_->fill.count == 0) return OkStatus();
-  ONEBIT_TRY(Launch(Kernel::kFillIf, &lists_->fill));
-  lists_->fill.count = 0;
-  return OkStatus();
-}
-
-Status DeviceCompute::AddEnd(const Call& call, const CallVerdict& verdict, const CommWords& words) {
-  const auto fill = [&](void* data, size_t count, kernels::cuda::FillValue value) -> Status {
-    if (count == 0 || data == nullptr) return OkStatus();
-    kernels::cuda::FillParams& params = lists_->fill;
-    if (params.count == kMaxPieces) ONEBIT_TRY(FlushFill());
-    params.spans[params.count++] = {.data = data,
-                                    .count = count,
-                                    .condition = verdict.bits,
-                                    .decision = verdict.decision,
-                                    .value = value};
-    return OkStatus();
+void DeviceCompute::AddEnd(const Call& call, const CallVerdict& verdict, const CommWords& words) {
+  const auto fill = [&](void* data, size_t count, kernels::cuda::FillValue value) {
+    if (count == 0 || data == nullptr) return;
+    fills_.push_back({.data = data,
+                      .count = count,
+                      .condition = verdict.bits,
+                      .decision = verdict.decision,
+                      .value = value});
   };
   const Plan& plan = *call.plan;
   if (plan.key.collective == Collective::kAllReduce) {  // all of it, however it is cut
-    ONEBIT_TRY(fill(call.output, plan.key.count, NanOf(plan.key.type)));
+    fill(call.output, plan.key.count, NanOf(plan.key.type));
   } else {
     for (const Step& step : plan.steps) {
       if (!WritesOutput(step)) continue;
-      ONEBIT_TRY(
-          fill(call.OutputAt(step.elements.begin), step.elements.count, NanOf(plan.key.type)));
+      fill(call.OutputAt(step.elements.begin), step.elements.count, NanOf(plan.key.type));
     }
   }
   for (const std::span<std::byte> residual : call.compressor->ResidualsToReset()) {
-    ONEBIT_TRY(fill(residual.data(), residual.size(), kernels::cuda::FillValue::kZeroBytes));
+    fill(residual.data(), residual.size(), kernels::cuda::FillValue::kZeroBytes);
   }
-  kernels::cuda::CommitParams& commit = lists_->commit;
-  if (commit.count == kMaxPieces) ONEBIT_TRY(EnqueueEnds());
-  commit.halted = words.halted;
-  commit.nonfinite_calls = words.nonfinite_calls;
-  commit.calls[commit.count++] = {.words = call.compressor->words(),
-                                  .sequence = words.sequence,
-                                  .has_two_generations = call.compressor->has_two_generations(),
-                                  .is_alone = plan.is_alone(),
-                                  .verdict = verdict.bits,
-                                  .decision = verdict.decision};
-  return OkStatus();
+  lists_->commit.halted = words.halted;
+  lists_->commit.nonfinite_calls = words.nonfinite_calls;
+  ends_.push_back({.words = call.compressor->words(),
+                   .sequence = words.sequence,
+                   .has_two_generations = call.compressor->has_two_generations(),
+                   .is_alone = plan.is_alone(),
+                   .verdict = verdict.bits,
+                   .decision = verdict.decision});
 }
 
 // Fills come first, because the end of a call clears its verdict.
 Status DeviceCompute::EnqueueEnds() {
-  ONEBIT_TRY(FlushFill());
-  if (lists_->commit.count == 0) return OkStatus();
-  ONEBIT_TRY(Launch(Kernel::kCommit, &lists_->commit));
-  lists_->commit.count = 0;
+  using kernels::cuda::EndedCall;
+  using kernels::cuda::FillSpan;
+  ONEBIT_TRY(long_lists_.Launch(
+      std::span<const FillSpan>(fills_), kMaxPieces,
+      [&](const FillSpan* spans) {
+        const kernels::cuda::FillParamsOf<kInMemory> params = {
+            .count = static_cast<uint32_t>(fills_.size()), .spans = spans};
+        return Launch(Kernel::kFillIfLong, &params);
+      },
+      [&](std::span<const FillSpan> part) {
+        lists_->fill.count = static_cast<uint32_t>(part.size());
+        std::ranges::copy(part, lists_->fill.spans);
+        return Launch(Kernel::kFillIf, &lists_->fill);
+      }));
+  kernels::cuda::CommitParams& commit = lists_->commit;
+  ONEBIT_TRY(long_lists_.Launch(
+      std::span<const EndedCall>(ends_), kMaxPieces,
+      [&](const EndedCall* calls) {
+        const kernels::cuda::CommitParamsOf<kInMemory> params = {
+            .halted = commit.halted,
+            .nonfinite_calls = commit.nonfinite_calls,
+            .count = static_cast<uint32_t>(ends_.size()),
+            .calls = calls};
+        return Launch(Kernel::kCommitLong, &params);
+      },
+      [&](std::span<const EndedCall> part) {
+        commit.count = static_cast<uint32_t>(part.size());
+        std::ranges::copy(part, commit.calls);
+        return Launch(Kernel::kCommit, &commit);
+      }));
+  fills_.clear();
+  ends_.clear();
   return OkStatus();
 }
 

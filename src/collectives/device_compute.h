@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/long_lists.h"
 #include "collectives/low_bit_kernels.h"
 #include "collectives/plan.h"
 #include "collectives/step_compute.h"
@@ -32,7 +33,7 @@ Status CheckDevicePlan(const Plan& plan);
 // Work on a stream whose device is current. What several calls have in common shares launches.
 class DeviceCompute {
  public:
-  explicit DeviceCompute(const Devices& devices);
+  DeviceCompute(const Devices& devices, LongLists& long_lists);
   ~DeviceCompute();
 
   // `tile_sums` has room for TileSumsFor the plans of all calls whose steps are enqueued together.
@@ -55,7 +56,7 @@ class DeviceCompute {
   };
   // Ends compressed calls: commits each, or fills its output with NaN. EnqueueEnds follows the
   // last.
-  Status AddEnd(const Call& call, const CallVerdict& verdict, const CommWords& words);
+  void AddEnd(const Call& call, const CallVerdict& verdict, const CommWords& words);
   Status EnqueueEnds();
 
   // Enqueues the checksums of this rank's estimates of all chunks (HeldChecksum), which must be
@@ -85,11 +86,11 @@ class DeviceCompute {
   Status Flush();
   // Does so for the steps of a turn, before those that need their results.
   Status FlushTurn();
-  Status FlushFill();
   template <typename Params>
   Status LaunchTensor(kernels::cuda::Kernel signs, kernels::cuda::Kernel residual, Params* params);
 
   const Devices& devices_;
+  LongLists& long_lists_;
   onebitStream_t stream_ = nullptr;
   kernels::cuda::TileSum* tile_sums_ = nullptr;
   const std::unique_ptr<Lists> lists_;  // parameters of launches, kept because they are large
@@ -97,6 +98,9 @@ class DeviceCompute {
   LowBitKernels low_bit_;
   std::vector<AddedStep> steps_;
   std::vector<CallTurn> turns_;  // by call
+  // Of the calls that have ended.
+  std::vector<kernels::cuda::FillSpan> fills_;
+  std::vector<kernels::cuda::EndedCall> ends_;
 };
 
 }  // namespace onebit

@@ -223,6 +223,7 @@ Status HostProxy::ReserveFor(Job* job) {
   size_t sums = 0;
   size_t held = 0;
   size_t slots = 0;
+  size_t compressed = 0;
   for (Part& part : std::span(job->parts).first(job->part_count)) {
     const Plan& whole = part.whole();
     size_t staged = 0;
@@ -233,6 +234,7 @@ Status HostProxy::ReserveFor(Job* job) {
       if (request.compressor != nullptr) {
         ONEBIT_TRY(CheckDevicePlan(plan));
         part_sums += compute_->SumBytesFor(plan, plan.tensor_elements);
+        ++compressed;
         if (plan.key.has_drift_check) held = plan.ranks * sizeof(kernels::Checksum);
       } else if (comm_.ranks() > 1) {
         staged += slots_.BytesFor(request, part.is_piece ? part.piece.count : request.count);
@@ -244,6 +246,7 @@ Status HostProxy::ReserveFor(Job* job) {
   }
   ONEBIT_TRY(ReservePackets(packets));
   ONEBIT_TRY(compute_->ReserveSums(sums));
+  ONEBIT_TRY(compute_->lists().Reserve(StreamCompute::ListBytesFor(compressed, 0)));
   if (slots != 0) ONEBIT_TRY(slots_.Reserve(slots));
   if (held > held_.size()) {
     ONEBIT_ASSIGN_OR_RETURN(
@@ -502,8 +505,7 @@ Status HostProxy::EnqueueEnd() {
   for (const Part& part : std::span(job.parts).first(job.part_count)) {
     for (size_t i = 0; i < part.count; ++i) {
       if (part.calls[i].compressor == nullptr) continue;
-      ONEBIT_TRY(compute_->EndCall(part.calls[i], VerdictOf(job, part.first + i),
-                                   /*counts_sequence=*/false));
+      compute_->EndCall(part.calls[i], VerdictOf(job, part.first + i), /*counts_sequence=*/false);
     }
   }
   ONEBIT_TRY(compute_->steps().EnqueueEnds());

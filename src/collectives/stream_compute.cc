@@ -10,8 +10,6 @@
 
 namespace onebit {
 
-using kernels::cuda::Kernel;
-
 Result<std::unique_ptr<StreamCompute>> StreamCompute::Create(const Devices& devices, int device,
                                                              size_t ranks) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
@@ -37,10 +35,20 @@ Status StreamCompute::ReserveSums(size_t bytes) {
   });
 }
 
+// A call that keeps one generation of its residuals may have to reset both of them, besides filling
+// its output.
+size_t StreamCompute::ListBytesFor(size_t calls, size_t messages) {
+  constexpr size_t kMostSpans = 3;
+  if (kMostSpans * calls <= kernels::cuda::kMaxPieces) return 0;  // parameters suffice
+  return calls * (kMostSpans * sizeof(kernels::cuda::FillSpan) + sizeof(kernels::cuda::EndedCall)) +
+         messages * sizeof(kernels::cuda::CallMessages);
+}
+
 Status StreamCompute::Begin(onebitStream_t stream) {
   stream_ = stream;
   steps_.Begin(stream, reinterpret_cast<kernels::cuda::TileSum*>(tile_sums_.data()));
   ONEBIT_ASSIGN_OR_RETURN(is_capturing_, devices_.IsCapturing(stream));
+  lists_.Begin(stream, is_capturing_);
   return is_capturing_ || !has_last_ ? OkStatus() : devices_.Wait(stream, last_.get());
 }
 
@@ -48,11 +56,11 @@ Status StreamCompute::BeginCall(const CallVerdict& verdict) {
   return devices_.Copy(verdict.bits, &words()->halted, sizeof(uint32_t), stream_);
 }
 
-Status StreamCompute::EndCall(const Call& call, const CallVerdict& verdict, bool counts_sequence) {
-  return steps_.AddEnd(call, verdict,
-                       {.sequence = counts_sequence ? SequenceOf(call.plan->key) : nullptr,
-                        .halted = &words()->halted,
-                        .nonfinite_calls = &report()->nonfinite_calls});
+void StreamCompute::EndCall(const Call& call, const CallVerdict& verdict, bool counts_sequence) {
+  steps_.AddEnd(call, verdict,
+                {.sequence = counts_sequence ? SequenceOf(call.plan->key) : nullptr,
+                 .halted = &words()->halted,
+                 .nonfinite_calls = &report()->nonfinite_calls});
 }
 
 Status StreamCompute::End() {
@@ -123,13 +131,14 @@ bool StreamCompute::IsIdleWithin(std::chrono::milliseconds limit) const {
 }
 
 StreamCompute::Blocks StreamCompute::TakeMemory() {
-  return {std::move(words_), std::move(report_), std::move(tile_sums_)};
+  return {std::move(words_), std::move(report_), std::move(tile_sums_), lists_.TakeMemory()};
 }
 
 void StreamCompute::LeakMemory() {
   static_cast<void>(words_.Release());
   static_cast<void>(report_.Release());
   tile_sums_.Release();
+  lists_.LeakMemory();
 }
 
 }  // namespace onebit

@@ -13,6 +13,7 @@
 #include <span>
 
 #include "collectives/device_compute.h"
+#include "collectives/long_lists.h"
 #include "collectives/plan.h"
 #include "collectives/stream_watch.h"
 #include "comm/comm.h"
@@ -34,6 +35,10 @@ class StreamCompute {
   size_t SumBytesFor(const Plan& plan, size_t tensor_elements) const;
   size_t sum_bytes() const { return tile_sums_.size(); }
   Status ReserveSums(size_t bytes);
+  // Bytes that batches of so many compressed calls need for lists of launches, with so many
+  // CallMessages of all calls together.
+  static size_t ListBytesFor(size_t calls, size_t messages);
+  LongLists& lists() { return lists_; }
 
   // Begins a batch of calls on `stream`, behind the previous batch: all share their working memory.
   // During a capture the caller must order them.
@@ -44,7 +49,7 @@ class StreamCompute {
   // rebind rolls forward to it.
   Status BeginCall(const CallVerdict& verdict);
   // Ends a compressed call: commits it, or fills its output with NaN.
-  Status EndCall(const Call& call, const CallVerdict& verdict, bool counts_sequence);
+  void EndCall(const Call& call, const CallVerdict& verdict, bool counts_sequence);
   // Ends the batch, behind the ends of its calls.
   Status End();
   // Prevents work enqueued later on `stream` from committing residuals. Safe to call even if Begin
@@ -85,6 +90,7 @@ class StreamCompute {
   struct Blocks {
     Memory words, report;
     GrowableBuffer tile_sums;
+    LongLists::Blocks lists;
   };
   Blocks TakeMemory();
   // Leaks all memory at the end, because work that never ends may be using it.
@@ -105,7 +111,7 @@ class StreamCompute {
   };
 
   StreamCompute(const Devices& devices, int device)
-      : devices_(devices), device_(device), steps_(devices) {}
+      : devices_(devices), device_(device), lists_(devices, device), steps_(devices, lists_) {}
   Words* words() const { return reinterpret_cast<Words*>(words_.data()); }
   KernelReport* report() const { return reinterpret_cast<KernelReport*>(report_.data()); }
 
@@ -114,6 +120,7 @@ class StreamCompute {
   Memory words_;              // device: Words
   Memory report_;             // pinned: KernelReport
   GrowableBuffer tile_sums_;  // device
+  LongLists lists_;
   DeviceCompute steps_;
   DeviceEvent last_;  // recorded after the latest work
   std::atomic<bool> has_last_{false};

@@ -21,6 +21,7 @@ namespace {
 
 using kernels::cuda::CallMessages;
 using kernels::cuda::Kernel;
+using kernels::cuda::kInMemory;
 using kernels::cuda::kMaxCallMessages;
 using kernels::cuda::kMostRuns;
 using kernels::cuda::MessageFailure;
@@ -89,6 +90,13 @@ size_t StreamExecutor::SpaceFor(const Plan& plan) {
          plan.steps.size() * kHeaderBytes + Aligned(plan.packet_space_bytes);
 }
 
+// Each exchange seals messages of a call and checks others. A call with many segments may have more
+// CallMessages than this, and then has so many elements that launches take no time beside them.
+size_t StreamExecutor::MessagesOf(const Plan& plan) {
+  if (plan.key.collective == Collective::kAllToAllv) return plan.steps.size();
+  return 2 * size_t{plan.exchanges};
+}
+
 StreamExecutor::Space StreamExecutor::BindCall(Call* call, std::byte* memory) const {
   const Plan& plan = *call->plan;
   Space space;
@@ -108,20 +116,28 @@ Status StreamExecutor::Reserve(std::span<const Plan* const> plans,
                                std::optional<onebitStream_t> stream) {
   size_t bytes = 0;
   size_t tile_sums = 0;
+  size_t compressed = 0;
+  size_t messages = 0;
   for (const Plan* plan : plans) {
     ONEBIT_TRY(CheckDevicePlan(*plan));
     bytes += SpaceFor(*plan);
     tile_sums += compute_->SumBytesFor(*plan, plan->tensor_elements);
+    if (plan->key.codec == CodecKind::kDense) continue;
+    ++compressed;
+    messages += MessagesOf(*plan);
   }
+  const size_t lists = StreamCompute::ListBytesFor(compressed, messages);
   if (orders_.size() < plans.size()) orders_.resize(plans.size());
   for (size_t i = 0; i < plans.size(); ++i) orders_[i].Reserve(*plans[i]);
   spaces_.reserve(plans.size());
-  if (bytes <= space_.size() && tile_sums <= compute_->sum_bytes()) return OkStatus();
+  const bool has_space = bytes <= space_.size() && tile_sums <= compute_->sum_bytes();
+  if (has_space && lists <= compute_->lists().capacity()) return OkStatus();
   bool is_capturing = false;
   if (stream.has_value()) {
     ONEBIT_ASSIGN_OR_RETURN(is_capturing, devices().IsCapturing(*stream));
   }
   if (is_capturing) {
+    if (has_space) return OkStatus();  // graphs have no lists in memory
     return Error(Code::kInvalidUsage,
                  "rank {}: this call needs more memory than those before it, and none can be "
                  "allocated while its stream is captured: make such a call once before the capture",
@@ -130,7 +146,8 @@ Status StreamExecutor::Reserve(std::span<const Plan* const> plans,
   ONEBIT_TRY(space_.Reserve(bytes, [this](size_t grown) {
     return Memory::Create({MemoryKind::kDevice, device()}, &devices(), grown, "packet space");
   }));
-  return compute_->ReserveSums(tile_sums);
+  ONEBIT_TRY(compute_->ReserveSums(tile_sums));
+  return compute_->lists().Reserve(lists);
 }
 
 Status StreamExecutor::Begin(std::span<Call> calls, onebitStream_t stream) {
@@ -207,9 +224,9 @@ std::byte* StreamExecutor::HeaderOf(size_t index, uint32_t step) const {
 // Headers of a call differ only in fields that kernels fill in, except for their counts in an
 // all-to-all-v. `message_of` describes the message of a step; null header: it is left out. Messages
 // share a run as far as they can, so that a group with many ranks takes few launches.
-template <typename Params, typename MessageOf>
-Status StreamExecutor::AddMessages(size_t index, std::span<const uint32_t> steps, Kernel kernel,
-                                   Params* params, const MessageOf& message_of) {
+template <typename MessageOf>
+void StreamExecutor::AddMessages(size_t index, std::span<const uint32_t> steps,
+                                 const MessageOf& message_of) {
   const Plan& plan = *calls_[index].plan;
   const bool has_own_counts = plan.key.collective == Collective::kAllToAllv;
   CallMessages* messages = nullptr;
@@ -218,28 +235,35 @@ Status StreamExecutor::AddMessages(size_t index, std::span<const uint32_t> steps
     if (message.header == nullptr) continue;
     const bool has_room = messages != nullptr && !has_own_counts;
     if (has_room && Append(message, messages)) continue;
-    if (params->list.count == kMaxCallMessages) ONEBIT_TRY(LaunchMessages(kernel, params));
-    messages = &params->list.calls[params->list.count++];
-    *messages = {.filled = TemplateOf(index, plan.steps[step]),
-                 .verdict = spaces_[index].verdict,
-                 .has_verdict = !IsCompressed(calls_[index]) || HasVerdict(plan.key.codec),
-                 .runs = {}};
+    messages_.push_back({.filled = TemplateOf(index, plan.steps[step]),
+                         .verdict = spaces_[index].verdict,
+                         .has_verdict = !IsCompressed(calls_[index]) || HasVerdict(plan.key.codec),
+                         .runs = {}});
+    messages = &messages_.back();
     Append(message, messages);
   }
-  return OkStatus();
 }
 
-template <typename Params>
-Status StreamExecutor::LaunchMessages(Kernel kernel, Params* params) {
-  if (params->list.count == 0) return OkStatus();
-  ONEBIT_TRY(devices().Launch(kernel, params, compute_->stream()));
-  params->list.count = 0;
-  return OkStatus();
+template <typename Params, typename LongParams>
+Status StreamExecutor::LaunchMessages(Kernel kernel, Params* params, Kernel long_kernel,
+                                      LongParams long_params) {
+  const std::span<const CallMessages> list(messages_);
+  return compute_->lists().Launch(
+      list, kMaxCallMessages,
+      [&](const CallMessages* calls) {
+        long_params.list = {static_cast<uint32_t>(list.size()), calls};
+        return devices().Launch(long_kernel, &long_params, compute_->stream());
+      },
+      [&](std::span<const CallMessages> part) {
+        params->list.count = static_cast<uint32_t>(part.size());
+        std::ranges::copy(part, params->list.calls);
+        return devices().Launch(kernel, params, compute_->stream());
+      });
 }
 
 // A packet that goes to all peers has one header.
 Status StreamExecutor::PrepareMessages(uint32_t exchange) {
-  seal_.list.count = 0;
+  messages_.clear();
   for (size_t i = 0; i < calls_.size(); ++i) {
     if (!IsCompressed(calls_[i])) continue;
     const std::byte* before = nullptr;
@@ -252,10 +276,10 @@ Status StreamExecutor::PrepareMessages(uint32_t exchange) {
               .sums = spaces_[i].sent + send.packet,
               .peer = send.peer};
     };
-    ONEBIT_TRY(
-        AddMessages(i, orders_[i].sends(exchange - Before(i)), Kernel::kSeal, &seal_, message_of));
+    AddMessages(i, orders_[i].sends(exchange - Before(i)), message_of);
   }
-  return LaunchMessages(Kernel::kSeal, &seal_);
+  return LaunchMessages(Kernel::kSeal, &seal_, Kernel::kSealLong,
+                        kernels::cuda::SealParamsOf<kInMemory>{});
 }
 
 Status StreamExecutor::PostMessages(uint32_t exchange) {
@@ -309,8 +333,7 @@ Status StreamExecutor::PostNative(const Call& call, std::span<const uint32_t> st
 }
 
 Status StreamExecutor::Check(uint32_t exchange) {
-  check_.failure = compute_->failure();
-  check_.list.count = 0;
+  messages_.clear();
   for (size_t i = 0; i < calls_.size(); ++i) {
     if (!IsCompressed(calls_[i])) continue;
     const auto message_of = [&](uint32_t step) -> MessageRun {
@@ -320,16 +343,18 @@ Status StreamExecutor::Check(uint32_t exchange) {
               .sums = spaces_[i].next_received++,
               .peer = receive.peer};
     };
-    ONEBIT_TRY(AddMessages(i, orders_[i].receives(exchange - Before(i)), Kernel::kCheck, &check_,
-                           message_of));
+    AddMessages(i, orders_[i].receives(exchange - Before(i)), message_of);
   }
-  return LaunchMessages(Kernel::kCheck, &check_);
+  check_.failure = compute_->failure();
+  return LaunchMessages(
+      Kernel::kCheck, &check_, Kernel::kCheckLong,
+      kernels::cuda::CheckParamsOf<kInMemory>{.failure = check_.failure, .list = {}});
 }
 
 Status StreamExecutor::End() {
   for (size_t i = 0; i < calls_.size(); ++i) {
     if (!IsCompressed(calls_[i])) continue;
-    ONEBIT_TRY(compute_->EndCall(calls_[i], {spaces_[i].verdict}, /*counts_sequence=*/true));
+    compute_->EndCall(calls_[i], {spaces_[i].verdict}, /*counts_sequence=*/true);
   }
   calls_ = {};
   ONEBIT_TRY(compute_->End());

@@ -89,6 +89,8 @@ class StreamExecutor {
       : comm_(comm), compute_(std::move(compute)), under_way_(compute_->ended_calls()) {}
 
   static size_t SpaceFor(const Plan& plan);
+  // Number of CallMessages of a plan.
+  static size_t MessagesOf(const Plan& plan);
   uint32_t ExchangesOf(size_t call) const;
   bool IsPair(size_t call) const { return calls_[call].plan->key.is_pairs(); }
   // The exchanges of the batch before the first one of the call. Pairs follow all other calls, as
@@ -99,12 +101,13 @@ class StreamExecutor {
   kernels::cuda::HeaderTemplate TemplateOf(size_t call, const Step& message) const;
   // Address of a message's header, which its payload follows, if any.
   std::byte* HeaderOf(size_t call, uint32_t step) const;
-  // Adds the messages of a call to a launch of `kernel`, which LaunchMessages completes.
-  template <typename Params, typename MessageOf>
-  Status AddMessages(size_t call, std::span<const uint32_t> steps, kernels::cuda::Kernel kernel,
-                     Params* params, const MessageOf& message_of);
-  template <typename Params>
-  Status LaunchMessages(kernels::cuda::Kernel kernel, Params* params);
+  // Adds messages of a call to those that LaunchMessages launches a kernel for.
+  template <typename MessageOf>
+  void AddMessages(size_t call, std::span<const uint32_t> steps, const MessageOf& message_of);
+  // `long_kernel` takes `long_params`, which lack the list as well.
+  template <typename Params, typename LongParams>
+  Status LaunchMessages(kernels::cuda::Kernel kernel, Params* params,
+                        kernels::cuda::Kernel long_kernel, LongParams long_params);
   Status PostNative(const Call& call, std::span<const uint32_t> steps);
 
   Comm& comm_;
@@ -117,8 +120,9 @@ class StreamExecutor {
   std::span<Call> calls_;
   uint32_t exchanges_ = 0;
   uint32_t exchanges_before_pairs_ = 0;
-  std::vector<Space> spaces_;        // by call
-  std::vector<StreamOrder> orders_;  // by call
+  std::vector<Space> spaces_;                          // by call
+  std::vector<StreamOrder> orders_;                    // by call
+  std::vector<kernels::cuda::CallMessages> messages_;  // of the next launch
   // Parameters of launches, kept because they are large.
   kernels::cuda::SealParams seal_;
   kernels::cuda::CheckParams check_;

@@ -12,6 +12,7 @@
 #include "onebit/parts.h"
 #include "tests/cuda/cuda_test_memory.h"
 #include "tests/cuda/device_ranks.h"
+#include "tests/cuda/stream_gate.h"
 
 namespace onebit::testing {
 namespace {
@@ -165,13 +166,27 @@ std::vector<std::byte> RandomInput(std::mt19937& random, onebitDataType_t type, 
 
 class DeviceGroupsTest : public ::testing::TestWithParam<std::tuple<Over, unsigned>> {};
 
-// Makes calls of these kinds in a group and alone, four times each.
-void ExpectAsAlone(Over over, unsigned seed, const std::vector<CallKind>& kinds) {
+constexpr size_t kMostAhead = 4;
+struct Groups {
+  size_t ahead = 1;          // groups that are enqueued before the first one begins
+  bool is_captured = false;  // after a first group; the others are replays
+};
+
+// Makes calls of these kinds in a group and alone, four times each, or as many times as many groups
+// are ahead.
+void ExpectAsAlone(Over over, unsigned seed, const std::vector<CallKind>& kinds,
+                   const Groups& groups = {}) {
   constexpr int kRanks = 3;
   RunDeviceRanks(over, kRanks, [&](onebitComm_t comm, int rank) {
-    const CudaStream stream;
+    const CudaStream streams[kMostAhead];  // a stream holds some hundred operations
+    const CudaStream& stream = streams[0];
     Calls alone(comm, kRanks, kinds), grouped(comm, kRanks, kinds);
     std::mt19937 random(seed + 1000 * static_cast<unsigned>(rank));
+    const auto make_group = [&](const CudaStream& on) {
+      ASSERT_EQ(onebitGroupStart(), onebitSuccess);
+      for (size_t i = 0; i < kinds.size(); ++i) grouped.Make(i, on);
+      ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << onebitGetLastError(nullptr);
+    };
     for (unsigned turn = 0; turn < 4; ++turn) {
       for (size_t i = 0; i < kinds.size(); ++i) {
         const bool has_nan = turn == 1 && rank == 1 && i % 7 == seed % 7;
@@ -180,11 +195,23 @@ void ExpectAsAlone(Over over, unsigned seed, const std::vector<CallKind>& kinds)
         alone.input(i).Write(input);
         grouped.input(i).Write(input);
       }
-      for (size_t i = 0; i < kinds.size(); ++i) alone.Make(i, stream);
-      ASSERT_EQ(onebitGroupStart(), onebitSuccess);
-      for (size_t i = 0; i < kinds.size(); ++i) grouped.Make(i, stream);
-      ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << onebitGetLastError(nullptr);
-      stream.Synchronize();
+      for (size_t group = 0; group < groups.ahead; ++group) {
+        for (size_t i = 0; i < kinds.size(); ++i) alone.Make(i, stream);
+      }
+      if (groups.is_captured && turn > 0) {
+        CudaGraph::Begin(stream);
+        make_group(stream);
+        const CudaGraph graph(stream);
+        graph.Launch(stream);
+        stream.Synchronize();
+      } else if (groups.ahead == 1) {
+        make_group(stream);
+      } else {
+        stream.Synchronize();
+        const StreamGate gate(stream);
+        for (size_t group = 0; group < groups.ahead; ++group) make_group(streams[group]);
+      }
+      streams[groups.ahead - 1].Synchronize();
       for (size_t i = 0; i < kinds.size(); ++i) {
         ASSERT_EQ(grouped.Output(i), alone.Output(i)) << "turn " << turn << ", call " << i;
       }
@@ -207,6 +234,30 @@ TEST_P(DeviceGroupsTest, ScalesOfTensorsAreNotCutByTheEndOfALaunch) {
   const auto [over, seed] = GetParam();
   const CallKind kind = {.block = ONEBIT_BLOCK_TENSOR, .count = 1000 + 8 * seed};
   ExpectAsAlone(over, seed, std::vector<CallKind>(100, kind));
+}
+
+std::vector<CallKind> ManyShortCalls(unsigned seed) {
+  std::vector<CallKind> kinds = RandomKinds(200, seed);
+  for (CallKind& kind : kinds) kind.count = 1 + kind.count % 100;
+  return kinds;
+}
+
+// The lists of messages and of ends do not fit into the parameters of a launch.
+TEST_P(DeviceGroupsTest, LongListsComeOutAsAlone) {
+  const auto [over, seed] = GetParam();
+  ExpectAsAlone(over, seed, ManyShortCalls(seed));
+}
+
+// A graph has several launches for them.
+TEST(LongGroupsTest, InGraphsComeOutAsAlone) {
+  ExpectAsAlone(Over::kNccl, 1, ManyShortCalls(1), {.is_captured = true});
+}
+
+// And so have groups for whose lists there is no memory, because that of the groups before them is
+// in use. Each call here has three fills.
+TEST(LongGroupsTest, AheadOfTheDeviceComeOutAsAlone) {
+  const CallKind kind = {.transactional = 0, .count = 40};
+  ExpectAsAlone(Over::kNccl, 1, std::vector<CallKind>(90, kind), {.ahead = 4});
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, DeviceGroupsTest,

@@ -26,10 +26,34 @@ inline uint32_t NextChoice() {
 // cuda_launch_device.cc: on a device, on copies of the memory that the kernel may read and write.
 void RunKernel(Kernel kernel, const void* params);
 
-// A kernel for lists runs as the one for short lists if it can, whose parameters are a part of its
-// own: they are in memory of their own, so that a tool sees it if the kernel reads more.
+// Runs the kernel for the same list in memory, if there is one.
+inline void RunLong(const SealParams& p) {
+  const SealParamsOf<kInMemory> with_list = {.list = {p.list.count, p.list.calls}};
+  RunKernel(Kernel::kSealLong, &with_list);
+}
+inline void RunLong(const CheckParams& p) {
+  const CheckParamsOf<kInMemory> with_list = {.failure = p.failure,
+                                              .list = {p.list.count, p.list.calls}};
+  RunKernel(Kernel::kCheckLong, &with_list);
+}
+inline void RunLong(const FillParams& p) {
+  const FillParamsOf<kInMemory> with_list = {.count = p.count, .spans = p.spans};
+  RunKernel(Kernel::kFillIfLong, &with_list);
+}
+inline void RunLong(const CommitParams& p) {
+  const CommitParamsOf<kInMemory> with_list = {
+      .halted = p.halted, .nonfinite_calls = p.nonfinite_calls, .count = p.count, .calls = p.calls};
+  RunKernel(Kernel::kCommitLong, &with_list);
+}
+
+// A kernel for lists sometimes runs as the one for lists in memory, or as the one for short lists,
+// if there are such. The parameters of the latter are a part of its own: they are in memory of
+// their own, so that a tool sees it if the kernel reads more.
 template <class Params>
 void Launch(Kernel kernel, const Params& params) {
+  if constexpr (requires { RunLong(params); }) {
+    if (NextChoice() % 3 == 0) return RunLong(params);
+  }
   const auto bytes_of = [](Kernel of) { return kKernels[static_cast<size_t>(of)].param_bytes; };
   if (bytes_of(kernel) != sizeof(Params)) throw std::logic_error("not its type");
   const Kernel shortest = ShortestFor(kernel, &params);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <span>
 #include <stdexcept>
+#include <vector>
 
 #include "kernels/cuda/tiles.h"
 #include "tests/kernels/cuda_launch.h"
@@ -188,51 +189,63 @@ void Place(Stage* stage, HeaderTemplate* header) {
 }
 
 // The strides of runs are positive here.
-template <unsigned kCalls>
-void Place(Stage* stage, MessageListOf<kCalls>* list) {
-  for (CallMessages& call : std::span(list->calls).first(list->count)) {
-    Place(stage, &call.filled);
-    stage->InOut(&call.verdict, sizeof(*call.verdict));
-    for (MessageRun& run : std::span(call.runs).first(call.run_count)) {
-      const auto distance = static_cast<uint64_t>(run.stride) * (run.count - 1);
-      stage->InOut(&run.header, distance + kHeaderBytes + run.bytes);
-      stage->InOut(&run.sums, run.count * sizeof(PayloadSum));
-    }
+void Place(Stage* stage, CallMessages* call) {
+  Place(stage, &call->filled);
+  stage->InOut(&call->verdict, sizeof(*call->verdict));
+  for (MessageRun& run : std::span(call->runs).first(call->run_count)) {
+    const auto distance = static_cast<uint64_t>(run.stride) * (run.count - 1);
+    stage->InOut(&run.header, distance + kHeaderBytes + run.bytes);
+    stage->InOut(&run.sums, run.count * sizeof(PayloadSum));
   }
+}
+
+void Place(Stage* stage, FillSpan* span) {
+  stage->InOut(&span->data, span->count * BytesOfFill(span->value));
+  stage->In(&span->condition, sizeof(*span->condition));
+  stage->In(&span->decision, sizeof(*span->decision));
+}
+
+void Place(Stage* stage, EndedCall* call) {
+  stage->InOut(&call->words, sizeof(*call->words));
+  stage->InOut(&call->sequence, sizeof(*call->sequence));
+  stage->InOut(&call->verdict, sizeof(*call->verdict));
+  stage->In(&call->decision, sizeof(*call->decision));
+}
+
+// Places what the entries of a list point to and, if the list is in memory, the list itself.
+template <class Entry, size_t kLength>
+void PlaceList(Stage* stage, Entry (*list)[kLength], uint32_t count) {
+  for (Entry& entry : std::span(*list).first(count)) Place(stage, &entry);
+}
+template <class Entry>
+void PlaceList(Stage* stage, const Entry** list, uint32_t count) {
+  std::vector<Entry> entries(*list, *list + count);
+  for (Entry& entry : entries) Place(stage, &entry);
+  *list = entries.data();
+  stage->In(list, entries.size() * sizeof(Entry));  // copies them
 }
 
 template <unsigned kCalls>
 void Place(Stage* stage, Kernel, SealParamsOf<kCalls>* p) {
-  Place(stage, &p->list);
+  PlaceList(stage, &p->list.calls, p->list.count);
 }
 
 template <unsigned kCalls>
 void Place(Stage* stage, Kernel, CheckParamsOf<kCalls>* p) {
   stage->InOut(&p->failure, sizeof(*p->failure));
-  Place(stage, &p->list);
+  PlaceList(stage, &p->list.calls, p->list.count);
 }
 
 template <unsigned kSpans>
 void Place(Stage* stage, Kernel, FillParamsOf<kSpans>* p) {
-  for (uint32_t i = 0; i < p->count; ++i) {
-    FillSpan& span = p->spans[i];
-    stage->InOut(&span.data, span.count * BytesOfFill(span.value));
-    stage->In(&span.condition, sizeof(*span.condition));
-    stage->In(&span.decision, sizeof(*span.decision));
-  }
+  PlaceList(stage, &p->spans, p->count);
 }
 
 template <unsigned kCalls>
 void Place(Stage* stage, Kernel, CommitParamsOf<kCalls>* p) {
   stage->InOut(&p->halted, sizeof(*p->halted));
   stage->InOut(&p->nonfinite_calls, sizeof(*p->nonfinite_calls));
-  for (uint32_t i = 0; i < p->count; ++i) {
-    EndedCall& call = p->calls[i];
-    stage->InOut(&call.words, sizeof(*call.words));
-    stage->InOut(&call.sequence, sizeof(*call.sequence));
-    stage->InOut(&call.verdict, sizeof(*call.verdict));
-    stage->In(&call.decision, sizeof(*call.decision));
-  }
+  PlaceList(stage, &p->calls, p->count);
 }
 
 void Place(Stage* stage, Kernel kernel, SumParams* p) {
