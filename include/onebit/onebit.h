@@ -42,7 +42,7 @@
  *   sync.h      steps that send nothing
  *   optim.h     1-bit Adam, 1-bit LAMB, 0/1 Adam
  *   schedule.h  what each step of an optimizer sends
- *   setting.h   settings and transports there are
+ *   setting.h   settings and transports there are; initial structures for bindings
  *   mpi.h, nccl.h, onebit.hpp, transport.h: joining from MPI and NCCL, C++ handles, plugins
  *
  * Facts that hold everywhere

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Settings: lists the environment variables and the transports that the library knows. Included by
- * onebit.h.
+ * Settings: lists the environment variables and the transports that the library knows, and gives
+ * bindings of other languages the initial values of structures. Included by onebit.h.
  *
  *   onebitSetting_t setting;
  *   for (int i = 0; onebitGetSetting(i, &setting) == onebitSuccess; ++i)
@@ -51,6 +51,37 @@ ONEBIT_API onebitResult_t onebitGetSetting(int index, onebitSetting_t* setting);
  * Thread safety: any thread. The folders are read once, at first use.
  */
 ONEBIT_API onebitResult_t onebitGetTransport(int index, const char** name);
+
+/** Structures that begin with their size. */
+typedef enum {
+  onebitStructConfig = 0,           /* onebitConfig_t */
+  onebitStructCommStats = 1,        /* onebitCommStats_t */
+  onebitStructCompressorConfig = 2, /* onebitCompressorConfig_t */
+  onebitStructCompressorStats = 3,  /* onebitCompressorStats_t */
+  onebitStructSyncSchedule = 4,     /* onebitSyncSchedule_t */
+  onebitStructPolicyConfig = 5,     /* onebitPolicyConfig_t */
+  onebitStructStepPlan = 6,         /* onebitStepPlan_t */
+  onebitStructSegment = 7,          /* onebitSegment_t */
+  onebitStructOptimizerConfig = 8,  /* onebitOptimizerConfig_t */
+  onebitStructStepResult = 9,       /* onebitStepResult_t */
+  onebitStructOptimizerStats = 10,  /* onebitOptimizerStats_t */
+  onebitStructTrustRatio = 11       /* onebitTrustRatio_t */
+} onebitStruct_t;
+
+/**
+ * Fills a structure as its initialiser macro does, and a stats structure with its size and zeros.
+ * For languages that cannot use macros; it also tells them whether they lay the structure out as
+ * the library does.
+ *
+ * @param kind      The structure's type.
+ * @param structure Receives `size` bytes; of any alignment.
+ * @param size      Bytes that the caller's structure has.
+ * @return onebitInvalidArgument  also: the library knows no structure of this kind and size; the
+ *                                text has the size that it knows.
+ *
+ * Thread safety: any thread.
+ */
+ONEBIT_API onebitResult_t onebitStructInit(onebitStruct_t kind, void* structure, size_t size);
 
 #ifdef __cplusplus
 } /* extern "C" */
