@@ -49,6 +49,7 @@ struct Settings {
   uint64_t debug;           // a LogLevel
   const char* debug_file;   // empty: stderr
   const char* plugin_path;  // folders with colons between them
+  const char* library;      // for the Python package, which reads it before there is a library
   const char* transport;
   const char* rendezvous;   // empty: what the launcher says
   const char* secret;       // empty: none
