@@ -16,7 +16,7 @@ from exports import DECLARATION
 from sources import project_files
 
 BUDGET = "tests/layout/budget.txt"
-PRODUCT = ("include", "kernels", "perf", "plugins", "src")
+PRODUCT = ("bindings", "include", "kernels", "perf", "plugins", "src")
 FOLDERS = (*PRODUCT, "tests")
 SOURCES = {".h", ".hpp", ".c", ".cc", ".cu", ".cuh", ".py"}
 SETTING = re.compile(r'(?:\.name = |BytesSetting\()"ONEBIT_\w+"')  # a row, or a function that makes one
@@ -106,7 +106,7 @@ def print_lines(root: pathlib.Path, paths: list[pathlib.PurePosixPath]) -> None:
     for folder in sorted(lines):
         print(f"{lines[folder]:7d} lines in {folder}")
     print(f"{sum(lines[folder] for folder in PRODUCT if folder != 'perf'):7d} lines of product "
-          "(include, kernels, plugins, src)")
+          "(bindings, include, kernels, plugins, src)")
 
 
 def main() -> int:
