@@ -1,0 +1,108 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Compressed collectives with error feedback, for arrays of NumPy, PyTorch, CuPy and others.
+
+Processes average a tensor, at about one bit per element. Start them by `onebit_run -n 4 python
+program.py`, torchrun, mpirun or srun:
+
+    import numpy
+    import onebit
+
+    gradient = numpy.random.randn(1000).astype(numpy.float32)
+    with onebit.init() as comm:
+        compressor = onebit.Compressor(comm, gradient.size)
+        comm.all_reduce(gradient, op="avg", compressor=compressor)
+
+The classes follow the C API, whose headers explain everything in detail: a Compressor defines how a
+tensor is compressed, and keeps what compression has lost so far in order to send it with later calls.
+Errors are exceptions below onebit.Error. Nothing but the library itself is needed: NumPy and others
+are used when the caller has them.
+"""
+
+from typing import Optional
+
+from ._communicator import Communicator, Config, unique_id
+from ._compressor import Compressor
+from ._errors import (
+    Aborted,
+    Corrupt,
+    Detached,
+    Error,
+    InternalError,
+    InvalidArgument,
+    InvalidUsage,
+    Mismatch,
+    NotAuthenticated,
+    OutOfMemory,
+    PeerLost,
+    RemoteError,
+    SystemError,
+    Timeout,
+    UnhandledCudaError,
+)
+from ._groups import group
+from ._library import lib, library_path
+from ._native import (
+    Codec,
+    Collective,
+    CommStats,
+    CompressorStats,
+    DataType,
+    Memory,
+    Mode,
+    RedOp,
+    Result,
+    ScaleRule,
+    SparseValues,
+    StateKind,
+)
+from ._streams import Stream
+
+__all__ = [
+    "Aborted",
+    "Codec",
+    "Collective",
+    "CommStats",
+    "Communicator",
+    "Compressor",
+    "CompressorStats",
+    "Config",
+    "Corrupt",
+    "DataType",
+    "Detached",
+    "Error",
+    "InternalError",
+    "InvalidArgument",
+    "InvalidUsage",
+    "Memory",
+    "Mismatch",
+    "Mode",
+    "NotAuthenticated",
+    "OutOfMemory",
+    "PeerLost",
+    "RedOp",
+    "RemoteError",
+    "Result",
+    "ScaleRule",
+    "SparseValues",
+    "StateKind",
+    "Stream",
+    "SystemError",
+    "Timeout",
+    "UnhandledCudaError",
+    "group",
+    "init",
+    "lib",
+    "library_path",
+    "unique_id",
+]
+
+
+def init(config: Optional[Config] = None) -> Communicator:
+    """Joins all processes of this job: Communicator.from_environment."""
+    return Communicator.from_environment(config)
+
+
+# Errors and documentation give classes the names by which users import them.
+for _public in (Communicator, Compressor, Config, Stream, Error, *Error.__subclasses__()):
+    _public.__module__ = __name__

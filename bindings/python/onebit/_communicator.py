@@ -1,0 +1,219 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Communicators: how ranks join, and how they end."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from typing import Any, List, Optional, Sequence
+
+from . import _native
+from ._collectives import Collectives
+from ._errors import Error, InvalidArgument, error_of
+from ._library import lib
+from ._structures import configured, new
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Parameters of a communicator of processes; None takes the default. As in NCCL the environment
+    wins: a parameter is ignored where the variable named beside it is set.
+
+    Attributes:
+        transport: "socket" (default), "ucx", "mpi" or "nccl" (ONEBIT_TRANSPORT). Equal on all ranks.
+        connect_timeout_ms: all ranks must have joined by then; 60000 (ONEBIT_CONNECT_TIMEOUT_MS).
+        heartbeat_ms: time between signs of life; 1000 (ONEBIT_HEARTBEAT_MS). Equal on all ranks.
+        loss_timeout_ms: a rank silent for so long counts as lost; 15000 (ONEBIT_LOSS_TIMEOUT_MS).
+            Equal on all ranks.
+        collective_timeout_ms: a collective without progress for so long fails; 600000
+            (ONEBIT_COLLECTIVE_TIMEOUT_MS).
+    """
+
+    transport: Optional[str] = None
+    connect_timeout_ms: Optional[int] = None
+    heartbeat_ms: Optional[int] = None
+    loss_timeout_ms: Optional[int] = None
+    collective_timeout_ms: Optional[int] = None
+
+    @staticmethod
+    def native(config: Optional[Config]) -> Optional[_native.Config]:
+        return None if config is None else configured(_native.Config, dataclasses.asdict(config))
+
+
+class Communicator(Collectives):
+    """The ranks of a job. All make the same collectives in the same order.
+
+    Collectives take arrays of NumPy, PyTorch or CuPy, and all that has the buffer protocol, in host
+    memory or on a CUDA device. An array must be contiguous; its shape does not matter otherwise.
+    Counts below are elements, n is the number of ranks. Results are written to `out`, or in place if
+    there is none; calls return nothing, because with a stream there is no result yet.
+
+    Arguments of many collectives:
+        op: "sum", "avg", "max" or "min"; with a compressor "sum" or "avg".
+        compressor: a Compressor made for this communicator, collective, count and element type;
+            None sends full precision.
+        stream: None blocks until the result is there. A Stream makes the call while the caller
+            computes. Arrays on a CUDA device: a stream of CUDA, given as its address or an object
+            of PyTorch or CuPy; None is the legacy default stream. The call is then enqueued, and
+            the caller keeps the arrays until it has run.
+
+    Every collective raises
+        TypeError: an array is none, or has elements of a type that onebit does not know.
+        InvalidArgument: an array is not contiguous, read-only, or of the wrong size; or the
+            compressor is for something else. Nothing was sent.
+        InvalidUsage: the call is wrong in this state. Nothing was sent.
+        PeerLost, RemoteError, Timeout, Mismatch, Aborted and others: the communicator is out of
+            use, on every rank: shrink or close it.
+
+    In a block `with` the end is collective: it waits until all ranks are done (`finalize`) and
+    closes. After an exception it only closes. One thread at a time may use a communicator, but for
+    `abort`. A call that waits for other ranks does not see signals: Ctrl-C acts when it has ended.
+
+    Attributes:
+        rank: this rank, 0 to size - 1.
+        size: the number of ranks.
+    """
+
+    _destroy = "onebitCommDestroy"
+
+    def __init__(self, handle: _native.Comm):
+        """Takes over a handle of C; the class methods make communicators."""
+        super().__init__(handle)
+        self._is_finalized = False
+
+    @classmethod
+    def from_environment(cls, config: Optional[Config] = None) -> Communicator:
+        """Joins all processes of this job, as the environment of the launcher says: onebit_run,
+        torchrun, mpirun or srun. Collective.
+
+        Raises:
+            InvalidUsage: variables are missing or contradict each other; the text names them.
+            Timeout: not all ranks came; the text says who is missing.
+        """
+        handle = _native.Comm()
+        lib.onebitCommInitEnv(handle, Config.native(config))
+        return cls(handle)
+
+    @classmethod
+    def from_unique_id(
+        cls, unique_id: bytes, size: int, rank: int, config: Optional[Config] = None
+    ) -> Communicator:
+        """Joins a communicator of `size` processes as `rank`, with the same bytes of onebit.unique_id
+        on all. Collective."""
+        if len(unique_id) != ctypes.sizeof(_native.UniqueId):
+            raise InvalidArgument(
+                f"unique_id has {len(unique_id)} bytes, but those of onebit.unique_id have "
+                f"{ctypes.sizeof(_native.UniqueId)}"
+            )
+        handle = _native.Comm()
+        lib.onebitCommInitRankConfig(
+            handle, size, _native.UniqueId.from_buffer_copy(unique_id), rank, Config.native(config)
+        )
+        return cls(handle)
+
+    @classmethod
+    def init_all(cls, size: int, devices: Optional[Sequence[int]] = None) -> List[Communicator]:
+        """The ranks of one communicator inside this process, each to be driven by a thread of its own.
+
+        Args:
+            size: ranks, 1 to 1024.
+            devices: for each rank the number of its CUDA device.
+        """
+        if devices is not None and len(devices) != size:
+            raise InvalidArgument(f"init_all: there are {len(devices)} devices for {size} ranks")
+        handles = (_native.Comm * max(size, 1))()
+        lib.onebitCommInitAll(
+            handles, size, None if devices is None else (ctypes.c_int * size)(*devices)
+        )
+        return [cls(_native.Comm(handle.value)) for handle in handles]
+
+    def split(
+        self, color: Optional[int], key: int = 0, config: Optional[Config] = None
+    ) -> Optional[Communicator]:
+        """Makes a communicator of the ranks that give the same color, ordered by key and rank; None
+        for a rank whose color is None. Collective; this communicator stays as it is."""
+        handle = _native.Comm()
+        color = _native.ONEBIT_SPLIT_NOCOLOR if color is None else color
+        lib.onebitCommSplit(self.handle, color, key, handle, Config.native(config))
+        return type(self)(handle) if handle else None
+
+    def shrink(
+        self, exclude: Sequence[int] = (), *, abort: bool = False, config: Optional[Config] = None
+    ) -> Communicator:
+        """Makes a communicator of the ranks that remain, also after this one has failed. Collective over
+        them. Close this one afterwards.
+
+            except onebit.PeerLost:
+                smaller = comm.shrink(abort=True)
+                source = compressor.rebind(smaller)
+                smaller.broadcast(parameters, source)
+
+        Args:
+            exclude: ranks that do not take part, equal on all that do. Empty: the rank whose loss put
+                this communicator out of use.
+            abort: end a call of another thread first.
+        """
+        handle = _native.Comm()
+        lib.onebitCommShrink(
+            self.handle,
+            (ctypes.c_int * len(exclude))(*exclude),
+            len(exclude),
+            handle,
+            Config.native(config),
+            _native.ONEBIT_SHRINK_ABORT if abort else _native.ONEBIT_SHRINK_DEFAULT,
+        )
+        return type(self)(handle)
+
+    def finalize(self) -> None:
+        """Waits until all ranks are done with the communicator, which can then only be closed.
+        Collective, and optional: see onebitCommFinalize."""
+        lib.onebitCommFinalize(self.handle)
+        self._is_finalized = True
+
+    def abort(self) -> None:
+        """Ends calls that are blocked in the communicator, on any rank. From any thread."""
+        lib.onebitCommAbort(self.handle)
+
+    @property
+    def failure(self) -> Optional[Error]:
+        """The error that put the communicator out of use; None if it is in order."""
+        result = ctypes.c_int()
+        lib.onebitCommGetAsyncError(self.handle, result)
+        if result.value == _native.Result.SUCCESS:
+            return None
+        return error_of(result.value, lib.onebitGetLastError(self.handle).decode(errors="replace"))
+
+    def stats(self) -> _native.CommStats:
+        """Counters since the creation, with the members of onebitCommStats_t: `bytes_sent`,
+        `logical_bytes`, `codec_ns`, and so on."""
+        stats = new(_native.CommStats)
+        lib.onebitCommGetStats(self.handle, stats)
+        return stats
+
+    def __exit__(self, exception_type: Any, *_: Any) -> None:
+        try:
+            if (
+                exception_type is None
+                and not self.is_closed
+                and not self._is_finalized
+                and self.failure is None
+            ):
+                self.finalize()
+        finally:
+            self.close()
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.is_closed else ""
+        return f"<onebit.Communicator rank {self.rank} of {self.size}{state}>"
+
+
+def unique_id() -> bytes:
+    """An id for one communicator of processes: make it on one rank, hand it to the others over a
+    channel that nobody else can read, and call Communicator.from_unique_id on all.
+
+    This process opens a port and must stay until all are done.
+    """
+    made = _native.UniqueId()
+    lib.onebitGetUniqueId(made)
+    return bytes(made)

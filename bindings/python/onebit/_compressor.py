@@ -1,0 +1,239 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Compressors: how a tensor is compressed, and what compression has lost so far."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Optional, Tuple, Union
+
+from . import _native
+from ._buffers import Array, buffer_of, data_type
+from ._errors import InvalidArgument
+from ._groups import keep
+from ._handles import Handle
+from ._layout import arrange, parts_of
+from ._library import lib
+from ._native import (
+    Codec,
+    Collective,
+    DataType,
+    Memory,
+    Mode,
+    RedOp,
+    ScaleRule,
+    SparseValues,
+    StateKind,
+)
+from ._streams import StreamLike, stream_handle
+from ._structures import configured, new
+
+if TYPE_CHECKING:
+    from ._communicator import Communicator
+
+
+class Compressor(Handle):
+    """Compresses the calls of one tensor, and keeps its residual: what earlier calls have lost and
+    later ones send.
+
+        compressor = onebit.Compressor(comm, gradient.size, codec="fp4")
+        comm.all_reduce(gradient, op="avg", compressor=compressor)
+
+    Creating one is local. All ranks create theirs in the same order, or give a `tensor_id`.
+
+    Attributes:
+        communicator: where its calls are made.
+        count: elements, as the calls count them.
+        dtype: element type of the calls.
+        collective: which one it serves.
+    """
+
+    _destroy = "onebitCompressorDestroy"
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        count: int,
+        dtype: Any = DataType.FLOAT32,
+        *,
+        codec: Union[Codec, str, None] = None,
+        mode: Union[Mode, str, None] = None,
+        collective: Union[Collective, str] = Collective.ALL_REDUCE,
+        block: Union[int, str, None] = None,
+        scale_rule: Union[ScaleRule, str, None] = None,
+        residual_type: Any = None,
+        transactional: Optional[bool] = None,
+        mask: Optional[Array] = None,
+        tensor_id: Optional[int] = None,
+        memory: Union[Memory, str, None] = None,
+        device: Optional[int] = None,
+        seed: Optional[int] = None,
+        k: Optional[int] = None,
+        values: Union[SparseValues, str, None] = None,
+        hops: Optional[int] = None,
+        ef_decay: Optional[float] = None,
+        chunk_alignment: Optional[int] = None,
+        server_residual: Optional[bool] = None,
+    ) -> None:
+        """Options are those of onebitCompressorConfig_t, where each is explained; None takes its
+        default. All that change messages must be equal on all ranks.
+
+        Args:
+            communicator: the Communicator whose ranks all take part in every call.
+            count: elements of the whole tensor; of each rank's part for a reduce-scatter, all-gather
+                or all-to-all; 0 for an all-to-all-v.
+            dtype: float32, float16 or bfloat16, as a name or a type of NumPy or PyTorch.
+            codec: "sign" (1 bit, the default), "fp4", "int8", "uint8mm", "int2", "int8_stochastic",
+                "topk" or "randk".
+            mode: "ef" (error feedback, the default) or "plain".
+            collective: "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "all_to_allv" or
+                "send_recv".
+            block: elements per scale, or "tensor": one for the whole tensor and rank.
+            scale_rule: "l2" (default) or "l1"; codec "sign" only.
+            residual_type: float32 (default) or bfloat16.
+            transactional: False halves the memory; an error or NaN then loses the residual.
+            mask: bytes with a bit per element, as numpy.packbits(taking_part, bitorder="little") makes
+                them. A clear bit takes the element out.
+            tensor_id: names the tensor in messages.
+            memory: "host" (default) or "device": where residuals and arrays are.
+            device: number of a CUDA device, for memory "device".
+            seed: of the codecs that draw at random.
+            k, values, hops, ef_decay: of the codecs "topk" and "randk".
+            chunk_alignment, server_residual: for comparisons.
+
+        Raises:
+            InvalidArgument: an option is out of range; the text says what is allowed.
+        """
+        self.communicator = communicator
+        self.count = count
+        self.dtype = data_type(dtype)
+        self.collective = Collective.of(collective)
+        masked = self._mask(mask)
+        options = {name: value for name, value in locals().items() if name in _OPTIONS}
+        options["block"] = _native.ONEBIT_BLOCK_TENSOR if block == "tensor" else block
+        config = configured(_native.CompressorConfig, options)
+        config.mask = masked[0]
+        handle = _native.Compressor()
+        lib.onebitCompressorCreate(handle, communicator.handle, count, self.dtype, config)
+        super().__init__(handle, communicator)
+
+    def stats(self) -> _native.CompressorStats:
+        """Counters and facts, with the members of onebitCompressorStats_t: `wire_bytes` that this rank
+        sends per call, `epoch`, `residual_bytes`, and so on."""
+        stats = new(_native.CompressorStats)
+        lib.onebitCompressorGetStats(self.handle, stats)
+        return stats
+
+    def reset(self) -> None:
+        """Sets the residual to zero and forgets the op. On all ranks between the same two calls."""
+        lib.onebitCompressorReset(self.handle)
+
+    def set_mask(self, mask: Optional[Array]) -> None:
+        """Replaces the mask, or removes it (None). On all ranks between the same two calls."""
+        pointer, _owner = self._mask(mask)
+        lib.onebitCompressorSetMask(self.handle, pointer)
+
+    def set_weight(self, weight: float) -> None:
+        """Sets what this rank counts for in the next calls: results are weighted means, 0 is absent.
+        For an all-reduce or reduce-scatter with op "avg". All ranks set one between the same calls.
+        """
+        lib.onebitCompressorSetWeight(self.handle, weight)
+
+    def prime(
+        self,
+        array: Array,
+        *,
+        out: Optional[Array] = None,
+        op: Union[RedOp, str] = RedOp.SUM,
+        stream: StreamLike = None,
+    ) -> None:
+        """Makes a call in full precision, which also pays all that earlier calls owe.
+
+        Arguments are those of the collective that the compressor serves, which all ranks call. It
+        blocks, also with a stream of CUDA, which only orders it.
+        """
+        call = arrange(self.collective, self.communicator, array, out, "prime")
+        lib.onebitCompressorPrime(
+            self.handle, call.send, call.receive, RedOp.of(op), stream_handle(stream)
+        )
+        keep(stream, self, call)
+
+    def export_state(self, kind: Union[StateKind, str] = StateKind.RANK) -> bytes:
+        """The residual, for a checkpoint.
+
+        "rank" is local, and continues bit for bit on the same rank of as many ranks. "global" is
+        collective, gives the same bytes on all ranks, and fits any number of them.
+        """
+        return exported(lib.onebitCompressorExport, self.handle, kind)
+
+    def import_state(self, state: Any) -> None:
+        """Takes over a state of `export_state`, as bytes. On all ranks between the same two calls.
+
+        Raises:
+            Corrupt: the state is damaged.
+            Mismatch: it belongs to another compressor; the text names every difference.
+        """
+        imported(lib.onebitCompressorImport, self.handle, state)
+
+    def rebind(self, communicator: Communicator) -> int:
+        """Moves to a communicator made from ranks of its own (Communicator.shrink, split), with its
+        residual. Collective over that communicator.
+
+        Returns:
+            A rank that has the results of the last call, for a broadcast of them; -1: none has.
+        """
+        source = ctypes.c_int()
+        lib.onebitCompressorRebind(self.handle, communicator.handle, source)
+        self.communicator = communicator
+        return source.value
+
+    def _mask(self, mask: Optional[Array]) -> Tuple[Any, Any]:
+        """A pointer to the bits of a mask, and what keeps them alive."""
+        if mask is None:
+            return None, None
+        bits = self.count * max(parts_of(self.collective, self.communicator.size))
+        buffer = buffer_of(mask, "mask")
+        if buffer.dtype != DataType.UINT8:
+            raise InvalidArgument(
+                f"mask has elements of {buffer.dtype}, but must have a bit per element, in bytes: "
+                "numpy.packbits(taking_part, bitorder='little')"
+            )
+        buffer.sized((bits + 7) // 8, f"a bit for each of {bits} elements")
+        return ctypes.cast(buffer.address, ctypes.POINTER(ctypes.c_uint8)), buffer
+
+
+_OPTIONS = frozenset(
+    (
+        "codec",
+        "mode",
+        "collective",
+        "scale_rule",
+        "residual_type",
+        "transactional",
+        "tensor_id",
+        "memory",
+        "device",
+        "seed",
+        "k",
+        "values",
+        "hops",
+        "ef_decay",
+        "chunk_alignment",
+        "server_residual",
+    )
+)
+
+
+def exported(function: Any, handle: Any, kind: Union[StateKind, str]) -> bytes:
+    """The state that an Export function of C gives."""
+    length = ctypes.c_size_t()
+    function(handle, StateKind.of(kind), None, length)
+    state = ctypes.create_string_buffer(length.value)
+    function(handle, StateKind.of(kind), state, length)
+    return state.raw[: length.value]
+
+
+def imported(function: Any, handle: Any, state: Any) -> None:
+    """Gives a state to an Import function of C."""
+    buffer = buffer_of(state, "state")
+    function(handle, buffer.address, memoryview(buffer.owner).nbytes)
