@@ -43,6 +43,7 @@ from ._errors import (
 from ._groups import group
 from ._library import lib, library_path
 from ._native import (
+    Algorithm,
     Codec,
     Collective,
     CommStats,
@@ -50,16 +51,22 @@ from ._native import (
     DataType,
     Memory,
     Mode,
+    OptimizerStats,
     RedOp,
     Result,
     ScaleRule,
     SparseValues,
+    Stage,
     StateKind,
+    StepResult,
+    TrustRatio,
 )
+from ._optimizer import Optimizer, Segment
 from ._streams import Stream
 
 __all__ = [
     "Aborted",
+    "Algorithm",
     "Codec",
     "Collective",
     "CommStats",
@@ -78,17 +85,23 @@ __all__ = [
     "Mismatch",
     "Mode",
     "NotAuthenticated",
+    "Optimizer",
+    "OptimizerStats",
     "OutOfMemory",
     "PeerLost",
     "RedOp",
     "RemoteError",
     "Result",
     "ScaleRule",
+    "Segment",
     "SparseValues",
+    "Stage",
     "StateKind",
+    "StepResult",
     "Stream",
     "SystemError",
     "Timeout",
+    "TrustRatio",
     "UnhandledCudaError",
     "group",
     "init",
@@ -104,5 +117,14 @@ def init(config: Optional[Config] = None) -> Communicator:
 
 
 # Errors and documentation give classes the names by which users import them.
-for _public in (Communicator, Compressor, Config, Stream, Error, *Error.__subclasses__()):
+for _public in (
+    Communicator,
+    Compressor,
+    Config,
+    Optimizer,
+    Segment,
+    Stream,
+    Error,
+    *Error.__subclasses__(),
+):
     _public.__module__ = __name__

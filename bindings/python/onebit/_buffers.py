@@ -171,7 +171,11 @@ def _from_torch(tensor: Any, where: str) -> Buffer:
         _refuse_type(where, tensor.dtype)
     if not tensor.is_contiguous():
         _refuse_layout(where, tensor.shape)
-    return Buffer(where, tensor.data_ptr(), tensor.numel(), dtype, True, tensor)
+    try:
+        address = tensor.data_ptr()
+    except RuntimeError as error:  # a sparse tensor, or one of torch.compile
+        raise TypeError(f"{where} is a tensor without memory of its own: {error}") from error
+    return Buffer(where, address, tensor.numel(), dtype, True, tensor)
 
 
 def _from_interface(name: str) -> Callable[[Any, str], Buffer]:

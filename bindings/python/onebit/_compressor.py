@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _native
 from ._buffers import Array, buffer_of, data_type
@@ -26,7 +26,7 @@ from ._native import (
     StateKind,
 )
 from ._streams import StreamLike, stream_handle
-from ._structures import configured, new
+from ._structures import configured, new, option_names
 
 if TYPE_CHECKING:
     from ._communicator import Communicator
@@ -108,14 +108,13 @@ class Compressor(Handle):
         self.count = count
         self.dtype = data_type(dtype)
         self.collective = Collective.of(collective)
-        masked = self._mask(mask)
-        options = {name: value for name, value in locals().items() if name in _OPTIONS}
-        options["block"] = _native.ONEBIT_BLOCK_TENSOR if block == "tensor" else block
+        mask = self._mask(mask)
+        names = option_names(_native.CompressorConfig)
+        options = {name: value for name, value in locals().items() if name in names}
         config = configured(_native.CompressorConfig, options)
-        config.mask = masked[0]
         handle = _native.Compressor()
         lib.onebitCompressorCreate(handle, communicator.handle, count, self.dtype, config)
-        super().__init__(handle, communicator)
+        super().__init__(handle)
 
     def stats(self) -> _native.CompressorStats:
         """Counters and facts, with the members of onebitCompressorStats_t: `wire_bytes` that this rank
@@ -130,8 +129,7 @@ class Compressor(Handle):
 
     def set_mask(self, mask: Optional[Array]) -> None:
         """Replaces the mask, or removes it (None). On all ranks between the same two calls."""
-        pointer, _owner = self._mask(mask)
-        lib.onebitCompressorSetMask(self.handle, pointer)
+        lib.onebitCompressorSetMask(self.handle, self._mask(mask))
 
     def set_weight(self, weight: float) -> None:
         """Sets what this rank counts for in the next calls: results are weighted means, 0 is absent.
@@ -187,41 +185,9 @@ class Compressor(Handle):
         self.communicator = communicator
         return source.value
 
-    def _mask(self, mask: Optional[Array]) -> Tuple[Any, Any]:
-        """A pointer to the bits of a mask, and what keeps them alive."""
-        if mask is None:
-            return None, None
-        bits = self.count * max(parts_of(self.collective, self.communicator.size))
-        buffer = buffer_of(mask, "mask")
-        if buffer.dtype != DataType.UINT8:
-            raise InvalidArgument(
-                f"mask has elements of {buffer.dtype}, but must have a bit per element, in bytes: "
-                "numpy.packbits(taking_part, bitorder='little')"
-            )
-        buffer.sized((bits + 7) // 8, f"a bit for each of {bits} elements")
-        return ctypes.cast(buffer.address, ctypes.POINTER(ctypes.c_uint8)), buffer
-
-
-_OPTIONS = frozenset(
-    (
-        "codec",
-        "mode",
-        "collective",
-        "scale_rule",
-        "residual_type",
-        "transactional",
-        "tensor_id",
-        "memory",
-        "device",
-        "seed",
-        "k",
-        "values",
-        "hops",
-        "ef_decay",
-        "chunk_alignment",
-        "server_residual",
-    )
-)
+    def _mask(self, mask: Optional[Array]) -> Any:
+        parts = max(parts_of(self.collective, self.communicator.size))
+        return mask_of(mask, self.count * parts)
 
 
 def exported(function: Any, handle: Any, kind: Union[StateKind, str]) -> bytes:
@@ -237,3 +203,17 @@ def imported(function: Any, handle: Any, state: Any) -> None:
     """Gives a state to an Import function of C."""
     buffer = buffer_of(state, "state")
     function(handle, buffer.address, memoryview(buffer.owner).nbytes)
+
+
+def mask_of(mask: Optional[Array], elements: int) -> Any:
+    """A pointer of C to the bits of a mask, valid as long as `mask` is alive; None for none."""
+    if mask is None:
+        return None
+    buffer = buffer_of(mask, "mask")
+    if buffer.dtype != DataType.UINT8:
+        raise InvalidArgument(
+            f"mask has elements of {buffer.dtype}, but must have a bit per element, in bytes: "
+            "numpy.packbits(taking_part, bitorder='little')"
+        )
+    buffer.sized((elements + 7) // 8, f"a bit for each of {elements} elements")
+    return ctypes.cast(buffer.address, ctypes.POINTER(ctypes.c_uint8))

@@ -37,16 +37,19 @@ def _open() -> ctypes.CDLL:
     )
 
 
-def _version_text(code: int) -> str:
+def version_text(code: int) -> str:
     return f"{code // 10000}.{code // 100 % 100}.{code % 100}"
 
 
 def _load() -> ctypes.CDLL:
     library = _open()
+    success = Result.SUCCESS  # a local variable, because every call reads it
 
     def check(result: int, _function: Any, _arguments: Any) -> Result:
-        if result in (Result.SUCCESS, Result.IN_PROGRESS):
-            return Result(result)
+        if result == success:
+            return success
+        if result == Result.IN_PROGRESS:
+            return Result.IN_PROGRESS
         raise _errors.error_of(result, library.onebitGetLastError(None).decode(errors="replace"))
 
     for name, (result, parameters) in _native.FUNCTIONS.items():
@@ -55,7 +58,7 @@ def _load() -> ctypes.CDLL:
         except AttributeError:
             raise ImportError(
                 f"{library._name} has no {name}: it is older than this package, which is for "
-                f"version {_version_text(_native.ONEBIT_VERSION_CODE)}"
+                f"version {version_text(_native.ONEBIT_VERSION_CODE)}"
             ) from None
         function.argtypes = parameters
         function.restype = result
@@ -68,8 +71,8 @@ def _load() -> ctypes.CDLL:
     # Before 1.0 a minor version may change anything.
     if version.value // 100 != _native.ONEBIT_VERSION_CODE // 100:
         raise ImportError(
-            f"{library._name} is version {_version_text(version.value)}, this package is for "
-            f"{_version_text(_native.ONEBIT_VERSION_CODE)}"
+            f"{library._name} is version {version_text(version.value)}, this package is for "
+            f"{version_text(_native.ONEBIT_VERSION_CODE)}"
         )
     return library
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from typing import Any, Dict, Mapping, Type, TypeVar
+from typing import Any, Dict, Mapping, Type, TypeVar, Union
 
 from . import _native
 from ._buffers import data_type
@@ -18,7 +18,19 @@ AnyStructure = TypeVar("AnyStructure", bound=Structure)
 # The head of each configuration, which onebitStructInit fills.
 _HEAD = ("size", "magic", "version")
 
-# How members that C declares as integers are read.
+
+def freeze_step(value: Union[int, str]) -> int:
+    """A number of steps, "automatic" or "never", as C has it."""
+    named = {
+        "automatic": _native.ONEBIT_FREEZE_AUTOMATIC,
+        "never": _native.ONEBIT_FREEZE_NEVER,
+    }
+    if isinstance(value, str) and value not in named:
+        raise ValueError(f"{value!r} is neither a number of steps nor one of: {', '.join(named)}")
+    return named[value] if isinstance(value, str) else value
+
+
+# Functions that turn an option into the value of its member in C.
 _READERS: Dict[str, Any] = {
     "mode": _native.Mode.of,
     "collective": _native.Collective.of,
@@ -31,6 +43,8 @@ _READERS: Dict[str, Any] = {
     "variant": _native.Variant.of,
     "parameterCopyType": data_type,
     "transport": str.encode,
+    "block": lambda value: _native.ONEBIT_BLOCK_TENSOR if value == "tensor" else value,
+    "freezeStep": freeze_step,
 }
 
 
@@ -41,11 +55,16 @@ def new(structure: Type[AnyStructure]) -> AnyStructure:
     return made
 
 
+def option_names(structure: Type[Structure]) -> Dict[str, str]:
+    """The members of a configuration that a caller may set, by their names in Python."""
+    return {python_name(name): name for name, *_ in structure._fields_ if name not in _HEAD}
+
+
 def configured(structure: Type[AnyStructure], options: Mapping[str, Any]) -> AnyStructure:
     """A configuration with these options, named as in Python: tensor_id is tensorId. None leaves a
     default. What an option points to must outlive the configuration."""
     made = new(structure)
-    known = {python_name(name): name for name, *_ in structure._fields_ if name not in _HEAD}
+    known = option_names(structure)
     for option, value in options.items():
         if option not in known:
             raise TypeError(f"there is no option {option!r}; there are: {', '.join(known)}")

@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers on ranks that are threads: equal parameters, dense steps of Adam, states, refusals."""
+
+import math
+import unittest
+
+import numpy
+
+import onebit
+from rank_threads_case import run_ranks
+
+RANKS = 3
+COUNT = 1000
+
+
+def gradients(parameters: numpy.ndarray, rank: int, step: int) -> numpy.ndarray:
+    """Gradients of a quadratic with its minimum at 1, with noise."""
+    noise = numpy.random.default_rng([rank, step]).standard_normal(COUNT).astype("f4")
+    return (parameters - 1 + 0.1 * noise).astype("f4")
+
+
+def adam(steps: int, rate: float) -> numpy.ndarray:
+    """Parameters after steps of Adam on mean gradients, without bias correction."""
+    x, m, v = numpy.zeros(COUNT), numpy.zeros(COUNT), numpy.zeros(COUNT)
+    for step in range(steps):
+        mean = (
+            sum(gradients(x.astype("f4"), rank, step).astype("f8") for rank in range(RANKS)) / RANKS
+        )
+        m, v = 0.9 * m + 0.1 * mean, 0.999 * v + 0.001 * mean**2
+        x -= rate * m / (numpy.sqrt(v) + 1e-8)
+    return x
+
+
+class OptimizersTest(unittest.TestCase):
+    def train(self, comm, steps, *, learn=0.01, **options):
+        parameters = numpy.zeros(COUNT, "f4")
+        optimizer = onebit.Optimizer(comm, parameters, **options)
+        for step in range(steps):
+            result = optimizer.step(gradients(parameters, comm.rank, step), learn)
+            self.assertEqual((result.step, result.skipped), (step + 1, 0))
+        return parameters, optimizer
+
+    def test_dense_steps_are_those_of_adam(self):
+        def check(comm):
+            parameters, optimizer = self.train(comm, 10, freeze_step="never")
+            numpy.testing.assert_allclose(parameters, adam(10, 0.01), atol=1e-5)
+            momentum = numpy.empty(COUNT, "f4")
+            optimizer.moments(momentum, None)
+            self.assertTrue(momentum.any())
+
+        run_ranks(RANKS, check)
+
+    def test_ranks_stay_equal_and_send_less(self):
+        def check(comm):
+            found = []
+            for options in (
+                {"freeze_step": 5},
+                {"algorithm": "one_bit_lamb", "freeze_step": 5},
+                {"algorithm": "zero_one_adam", "var_freeze_step": 5, "local_step_clipper": 1},
+            ):
+                parameters, optimizer = self.train(comm, 12, **options)
+                stats = optimizer.stats()
+                self.assertEqual(stats.step, 12)
+                self.assertGreater(stats.compressed_steps, 5)
+                found.append(parameters.tobytes())
+                optimizer.close()
+            return found
+
+        first, *others = run_ranks(RANKS, check)
+        for other in others:
+            self.assertEqual(first, other)
+
+    def test_states_continue_bit_for_bit(self):
+        def check(comm):
+            parameters, optimizer = self.train(comm, 8, freeze_step=4)
+            state, common = optimizer.export_state(), optimizer.export_state("global")
+            others = numpy.zeros(COUNT, "f4")
+            other = onebit.Optimizer(comm, others, freeze_step=4)
+            other.import_state(state)
+            self.assertEqual(parameters.tobytes(), others.tobytes())
+            for one, values in ((optimizer, parameters), (other, others)):
+                one.step(gradients(values, comm.rank, 8), 0.01)
+            self.assertEqual(parameters.tobytes(), others.tobytes())
+            return common
+
+        self.assertEqual(len(set(run_ranks(RANKS, check))), 1)
+
+    def test_segments_masks_and_a_copy(self):
+        keep = numpy.arange(600) % 2 == 0
+
+        def check(comm):
+            copy = numpy.zeros(COUNT, "f2")
+            segments = [
+                onebit.Segment(400, dense=True, lr_scale=0),
+                onebit.Segment(600, mask=numpy.packbits(keep, bitorder="little")),
+            ]
+            parameters, _ = self.train(
+                comm,
+                6,
+                freeze_step=3,
+                segments=segments,
+                parameter_copy=copy,
+                compressor={"block": "tensor"},
+            )
+            self.assertFalse(parameters[:400].any())
+            self.assertTrue(parameters[400:][keep].all())
+            self.assertFalse(parameters[400:][~keep].any())
+            numpy.testing.assert_array_equal(copy, parameters.astype("f2"))
+
+        run_ranks(RANKS, check)
+
+    def test_a_bad_gradient_skips_the_step_everywhere(self):
+        def check(comm):
+            parameters, optimizer = self.train(comm, 2)
+            before = parameters.copy()
+            bad = gradients(parameters, comm.rank, 2)
+            if comm.rank == 1:
+                bad[5] = math.nan
+            self.assertEqual(optimizer.step(bad, 0.01).skipped, 1)
+            numpy.testing.assert_array_equal(parameters, before)
+            result = optimizer.step(
+                gradients(parameters, comm.rank, 2), 0.01, max_grad_norm=math.inf
+            )
+            self.assertGreater(result.grad_norm, 0)
+
+        run_ranks(RANKS, check)
+
+    def test_what_is_refused(self):
+        def check(comm):
+            parameters = numpy.zeros(COUNT, "f4")
+            with self.assertRaisesRegex(
+                onebit.InvalidArgument, "float16, but must be float32.*parameter_copy"
+            ):
+                onebit.Optimizer(comm, parameters.astype("f2"))
+            with self.assertRaisesRegex(
+                TypeError, "no option 'betas'; there are: algorithm, variant"
+            ):
+                onebit.Optimizer(comm, parameters, betas=(0.9, 0.999))
+            with self.assertRaisesRegex(
+                ValueError, "'soon' is neither a number of steps nor one of: automatic, never"
+            ):
+                onebit.Optimizer(comm, parameters, freeze_step="soon")
+            with self.assertRaisesRegex(onebit.InvalidArgument, "beta1"):
+                onebit.Optimizer(comm, parameters, beta1=2.0)
+            with onebit.Optimizer(comm, parameters) as optimizer:
+                with self.assertRaisesRegex(
+                    onebit.InvalidArgument, "step: gradients has 3 elements, but needs 1000"
+                ):
+                    optimizer.step(numpy.zeros(3, "f4"), 0.1)
+                with onebit.Stream() as stream, self.assertRaisesRegex(
+                    onebit.InvalidArgument, "Stream.call"
+                ):
+                    optimizer.step(parameters.copy(), 0.1, stream=stream)
+                with self.assertRaisesRegex(onebit.InvalidUsage, "onebitAlgorithmOneBitLamb"):
+                    optimizer.trust_ratio()
+
+        run_ranks(1, check)
+
+
+if __name__ == "__main__":
+    unittest.main()
