@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of processes: results that are equal on all ranks and those of the specification, bytes by
-formula, a lost rank: jobs_test.py ONEBIT_RUN GOLDEN_FOLDER"""
+formula, a lost rank, the program of the README: jobs_test.py ONEBIT_RUN GOLDEN_FOLDER README"""
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -12,12 +13,16 @@ import unittest
 
 from job_rank import COUNT
 
-ONEBIT_RUN, GOLDEN = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1))
+ONEBIT_RUN, GOLDEN, README = (
+    sys.argv.pop(1),
+    pathlib.Path(sys.argv.pop(1)),
+    pathlib.Path(sys.argv.pop(1)),
+)
 PROGRAM = pathlib.Path(__file__).with_name("job_rank.py")
 
 
 def run_job(ranks: int, *arguments: str, is_failing: bool = False) -> dict:
-    """What each rank has found, by its number."""
+    """Runs a job and returns the findings of each rank, by its number."""
     with tempfile.TemporaryDirectory() as folder:
         result = subprocess.run(
             [
@@ -97,6 +102,20 @@ class JobsTest(unittest.TestCase):
             self.assertEqual(each["ranks"], 2)
         self.assertEqual(found[0]["result"], found[2]["result"])
         self.assertEqual(found[0]["source"], found[2]["source"])
+
+    def test_the_program_of_the_readme(self):
+        text = README.read_text(encoding="utf-8")
+        program = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
+        output = subprocess.run(
+            [ONEBIT_RUN, "-n", "2", sys.executable, "-B", "-c", program],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        # Two exchanges with one other rank: headers, scales and codes of half a million elements.
+        sent = re.findall(r"rank ([01]) of 2 sent (\d+) bytes", output)
+        self.assertEqual(sorted(rank for rank, _ in sent), ["0", "1"])
+        self.assertLess(max(int(number) for _, number in sent), 1000000 * 4 / 7)
 
 
 if __name__ == "__main__":

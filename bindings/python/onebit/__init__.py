@@ -41,8 +41,9 @@ from ._errors import (
     UnhandledCudaError,
 )
 from ._groups import group
-from ._library import lib, library_path
+from ._library import lib, library_path, version_text
 from ._native import (
+    ONEBIT_VERSION_CODE,
     Algorithm,
     Codec,
     Collective,
@@ -109,6 +110,9 @@ __all__ = [
     "library_path",
     "unique_id",
 ]
+
+
+__version__ = version_text(ONEBIT_VERSION_CODE)
 
 
 def init(config: Optional[Config] = None) -> Communicator:

@@ -1,0 +1,182 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Says what is here and what is missing, and whether compression pays: python -m onebit.doctor
+
+The measurement takes a few seconds. Alone, the doctor starts two processes on this host, whose
+memory is faster than most networks. To measure a network, start it as a job on its hosts, by
+torchrun, mpirun or srun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import ctypes
+import importlib.util
+import os
+import platform
+import random
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+
+import onebit
+from onebit import _native
+from onebit._job import run_processes
+from onebit._library import lib
+
+ARRAY_PACKAGES = ("numpy", "torch", "cupy", "jax", "ml_dtypes", "mpi4py")
+LAUNCHER_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+WAYS = ("dense", "fp4", "sign")
+CALLS = 5  # the median counts
+
+
+@dataclass
+class Cost:
+    """Costs of one way's calls, for a rank."""
+
+    seconds: float
+    codec_seconds: float  # of them in compression, reduction and decoding
+    bytes_sent: int
+
+
+def transports() -> Iterator[str]:
+    name = ctypes.c_char_p()
+    for index in range(1000):
+        try:
+            lib.onebitGetTransport(index, name)
+        except onebit.InvalidArgument:  # past the last one
+            return
+        yield (name.value or b"").decode()
+
+
+def settings() -> Iterator[_native.Setting]:
+    for index in range(1000):
+        setting = _native.Setting()
+        try:
+            lib.onebitGetSetting(index, setting)
+        except onebit.InvalidArgument:
+            return
+        yield setting
+
+
+def log_of_settings() -> Tuple[List[_native.Setting], List[str]]:
+    """All settings, and what the library logs while it opens its plugins for theirs."""
+    lines: List[str] = []
+    callback = _native.LogCallback(lambda _level, text, _argument: lines.append(text.decode()))
+    lib.onebitSetLogCallback(callback, None)
+    try:
+        return list(settings()), lines
+    finally:
+        lib.onebitSetLogCallback(_native.LogCallback(), None)
+
+
+def can_open(library: str) -> str:
+    try:
+        ctypes.CDLL(library)
+        return "found"
+    except OSError as error:
+        return f"missing ({error})"
+
+
+def inventory() -> Iterator[str]:
+    """Lists what this host has and lacks."""
+    yield f"onebit      {onebit.__version__}, {onebit.library_path()}"
+    yield f"Python      {platform.python_version()}, {sys.executable}; {os.cpu_count()} processors"
+    found = [name for name in ARRAY_PACKAGES if importlib.util.find_spec(name) is not None]
+    yield f"packages    {', '.join(found) or 'none for arrays: those of module array will do'}"
+    all_settings, log = log_of_settings()
+    yield f"transports  {', '.join(transports())}"
+    yield f"CUDA driver {can_open('libcuda.so.1')}"
+    yield from (f"            {line}" for line in log)
+    for setting in all_settings:
+        if setting.source == b"environment":
+            yield f"setting     {setting.name.decode()}={setting.value.decode()}"
+
+
+def measure(comm: onebit.Communicator, count: int) -> Dict[str, Cost]:
+    """Measures calls on `count` floats: medians over calls, the slowest rank's time."""
+    draw = random.Random(comm.rank)
+    pattern = array.array("f", (draw.gauss(0, 1) for _ in range(min(count, 1 << 14))))
+    gradient = (pattern * (count // len(pattern) + 1))[:count]
+    costs = {}
+    for way in WAYS:
+        compressor = None if way == "dense" else onebit.Compressor(comm, count, codec=way)
+        rows = []
+        for _ in range(CALLS + 1):
+            comm.barrier()
+            before, begin = comm.stats(), time.perf_counter()
+            comm.all_reduce(gradient, op="avg", compressor=compressor)
+            seconds, after = time.perf_counter() - begin, comm.stats()
+            row = array.array("d", [seconds, (after.codec_ns - before.codec_ns) * 1e-9])
+            comm.all_reduce(row, op="max")
+            rows.append((*row, after.bytes_sent - before.bytes_sent))
+        seconds, codec_seconds, sent = (statistics.median(column) for column in zip(*rows[1:]))
+        costs[way] = Cost(seconds, codec_seconds, int(sent))
+        if compressor is not None:
+            compressor.close()
+    return costs
+
+
+def verdict(costs: Dict[str, Cost], count: int, ranks: int) -> Iterator[str]:
+    """The costs, and for which links compression pays."""
+    if ranks == 1:
+        yield "There is one rank, which sends nothing: start more of them."
+        return
+    dense = costs["dense"]
+    size = f"{count} floats ({4 * count / 2**20:.0f} MiB)"
+    yield f"{ranks} ranks average {size}, medians of {CALLS} calls:"
+    yield f"  {'':6} {'time':>10} {'sent per rank':>15} {'computing':>10} {'speed-up':>9}"
+    for way, cost in costs.items():
+        yield (
+            f"  {way:6} {cost.seconds * 1e3:>7.2f} ms {cost.bytes_sent / 2**20:>11.2f} MiB "
+            f"{cost.codec_seconds * 1e3:>7.2f} ms {dense.seconds / cost.seconds:>8.2f}x"
+        )
+    for way, cost in costs.items():
+        if way == "dense":
+            continue
+        # On a slow link a call takes bytes / rate beside its computing.
+        saved, computing = (
+            dense.bytes_sent - cost.bytes_sent,
+            cost.codec_seconds - dense.codec_seconds,
+        )
+        limit = (
+            f"below about {8e-9 * saved / computing:.1f} Gbit/s" if computing > 0 else "on any link"
+        )
+        here = "pays here" if cost.seconds < dense.seconds else "does not pay here"
+        yield f"{way} {here}. With computing as above it pays {limit} for each rank."
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    summary, details = __doc__.split("\n\n")
+    parser = argparse.ArgumentParser(
+        prog="python -m onebit.doctor", description=f"{summary}. {details}"
+    )
+    parser.add_argument("--mebibytes", type=int, default=16, help="size of the tensor (16)")
+    parser.add_argument("--no-measurement", action="store_true", help="only say what is here")
+    given = parser.parse_args(arguments)
+    if given.mebibytes < 1:
+        parser.error("the tensor must have at least 1 MiB")
+    count = given.mebibytes << 18
+    is_job = any(name in os.environ for name in LAUNCHER_VARIABLES)
+    rank = 0
+    if is_job and not given.no_measurement:
+        with onebit.init() as comm:
+            rank, ranks, costs = comm.rank, comm.size, measure(comm, count)
+    elif not given.no_measurement:
+        ranks, (costs, *_) = 2, run_processes(2, measure, count)
+    if rank != 0:
+        return
+    print("\n".join(inventory()))
+    if not given.no_measurement:
+        print("", *verdict(costs, count, ranks), sep="\n")
+        if not is_job:
+            print(
+                "This was the memory of this host. To measure a network, start a job on its hosts."
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The demo and the doctor run, and need no other package."""
+
+import os
+import subprocess
+import sys
+import unittest
+
+
+def output_of(*arguments: str, **environment: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-B", *arguments],
+        env={**os.environ, **environment},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+
+
+class ProgramsTest(unittest.TestCase):
+    def test_demo_shows_bytes_and_errors(self):
+        text = output_of("-m", "onebit.demo", "-n", "2", "--elements", "2048", "--calls", "3")
+        self.assertRegex(text, r"2 processes average 2048 floats, 3 times\.")
+        # Half of the floats in each of two messages; all codes, with their scales, in one.
+        self.assertRegex(text, rf"dense +{2 * (64 + 4 * 1024)} bytes +1.0x +0.00% +0.00%")
+        self.assertRegex(text, rf"fp4 +{64 + 2 * 16 + 1024} bytes +\d\.\dx")
+        self.assertRegex(text, r"sign +\d+ bytes +\d+\.\dx")
+
+    def test_doctor_says_what_is_here_and_measures(self):
+        text = output_of("-m", "onebit.doctor", "--mebibytes", "1", ONEBIT_GROUP_ELEMENTS="1000")
+        self.assertIn(os.environ["ONEBIT_LIBRARY"], text)
+        self.assertRegex(text, "transports +local, socket")
+        self.assertIn("setting     ONEBIT_GROUP_ELEMENTS=1000", text)
+        self.assertIn("2 ranks average 262144 floats (1 MiB)", text)
+        self.assertRegex(text, r"fp4 (pays|does not pay) here\. With computing as above it pays")
+
+    def test_doctor_measures_the_job_that_it_is_in(self):
+        text = output_of("-m", "onebit.doctor", RANK="0", WORLD_SIZE="1")
+        self.assertIn("There is one rank", text)
+
+    def test_neither_imports_other_packages(self):
+        code = "import sys, onebit.demo, onebit.doctor; print('numpy' in sys.modules)"
+        self.assertEqual(output_of("-c", code), "False\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
