@@ -64,6 +64,7 @@ from ._native import (
 )
 from ._optimizer import Optimizer, Segment
 from ._streams import Stream
+from ._sync import Sync
 
 __all__ = [
     "Aborted",
@@ -100,6 +101,7 @@ __all__ = [
     "StateKind",
     "StepResult",
     "Stream",
+    "Sync",
     "SystemError",
     "Timeout",
     "TrustRatio",
@@ -128,6 +130,7 @@ for _public in (
     Optimizer,
     Segment,
     Stream,
+    Sync,
     Error,
     *Error.__subclasses__(),
 ):

@@ -16,7 +16,7 @@ from ._errors import InvalidArgument
 from ._handles import Handle
 from ._library import lib
 from ._native import DataType, StateKind
-from ._streams import Stream, StreamLike, stream_handle
+from ._streams import StreamLike, host_stream_refused, stream_handle
 from ._structures import configured, freeze_step, new
 
 
@@ -132,7 +132,7 @@ class Optimizer(Handle):
             The members of onebitStepResult_t: `skipped` (1 if some rank's gradient was not finite),
             `stage`, `step`, `grad_norm`, `bytes_sent`.
         """
-        _refuse_host_stream(stream, "Optimizer.step")
+        host_stream_refused(stream, "Optimizer.step")
         given = self._sized(gradients, "step: gradients")
         result = new(_native.StepResult)
         lib.onebitOptimizerStep(
@@ -219,8 +219,3 @@ def _segment_table(segments: Sequence[Segment]) -> Any:
         table[index].mask = mask_of(segment.mask, segment.count)
         offset += segment.count
     return table
-
-
-def _refuse_host_stream(stream: StreamLike, what: str) -> None:
-    if isinstance(stream, Stream):
-        raise InvalidArgument(f"{what} blocks: call it from a function of Stream.call instead")

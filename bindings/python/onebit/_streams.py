@@ -9,7 +9,7 @@ import ctypes
 from typing import Any, Callable, Deque, List, Optional
 
 from . import _native
-from ._errors import Error
+from ._errors import Error, InvalidArgument
 from ._handles import Handle
 from ._library import lib
 from ._native import Result
@@ -123,3 +123,9 @@ def stream_handle(stream: StreamLike) -> Optional[ctypes.c_void_p]:
         f"stream is of type {type(stream).__qualname__}: give an onebit.Stream for arrays in host "
         "memory, or a stream of CUDA for those on a device"
     )
+
+
+def host_stream_refused(stream: StreamLike, what: str) -> None:
+    """Raises for a Stream, where a call gives its result when it returns."""
+    if isinstance(stream, Stream):
+        raise InvalidArgument(f"{what} blocks: call it from a function of Stream.call instead")
