@@ -52,6 +52,25 @@ typedef struct {
 ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
 
 /**
+ * Takes back the last call: the residuals and the epoch are what they were before it, byte for
+ * byte. For trainers that throw away a step whose other tensors had a NaN or infinity, as a
+ * gradient scaler does: without it the residuals would lack what was sent in vain.
+ *
+ * It does nothing after a call that changed no residual, because it met a NaN or infinity or has no
+ * error feedback, and without a call since the residuals were created, reset, imported, rebound or
+ * reverted.
+ *
+ * Local: call it on all ranks between the same two calls. With one exchange the next call reports
+ * onebitMismatch if some ranks did not.
+ *
+ * @return onebitInvalidUsage  also: the compressor has error feedback but is not transactional, so
+ *                             that it holds one generation of residuals; or it serves a sync.
+ *
+ * Thread safety: one thread at a time per compressor.
+ */
+ONEBIT_API onebitResult_t onebitCompressorRevert(onebitCompressor_t compressor);
+
+/**
  * Replaces the mask. The next call drops the residuals of elements that leave.
  *
  * Local: call it on all ranks between the same two calls, with equal masks.

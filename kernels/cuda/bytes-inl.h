@@ -203,11 +203,12 @@ ONEBIT_KERNEL void Commit(const CommitParamsOf<kCalls>& p, const EndedCall& call
   const uint32_t verdict = (call.verdict == nullptr ? 0 : *call.verdict) | decision;
   CompressorWords* const words = call.words;
   if (words != nullptr && verdict == 0 && !call.is_alone) {
-    if (call.has_two_generations) words->current ^= 1;
+    if (call.has_two_generations) words->current = (~words->current & 1u) | kHasPrevious;
     ++words->epoch;
     ++words->age;
   }
   if (words != nullptr && verdict != 0) {
+    words->current &= 1u;
     if (verdict == kNonfinite) ++words->nonfinite_calls;
     if (!call.has_two_generations) {
       words->age = 0;

@@ -33,9 +33,13 @@ enum Verdict : uint32_t {
 // pinned memory, which the host alone writes and kernels only read. Each side has a word of its own
 // because a bus may lack atomic operations. The verdict is the bits of both.
 
+// In CompressorWords::current: the last call committed, so the other generation still holds the
+// residuals from before it.
+constexpr uint32_t kHasPrevious = 2;
+
 // A compressor's record of its calls. In device memory.
 struct CompressorWords {
-  uint32_t current = 0;  // the generation that the next call reads
+  uint32_t current = 0;  // bit 0: the generation that the next call reads; and kHasPrevious
   uint32_t has_failed =
       0;  // 1: the last call that was not halted has failed, its residuals are there
   uint64_t epoch = 0;

@@ -114,6 +114,22 @@ Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
   return OkStatus();
 }
 
+Status CheckCanRevert(const onebitCompressor_s& compressor) {
+  const onebit::Compressor::Config& config = compressor.planned.compressor.config();
+  if (compressor.has_sync) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} serves a sync, which takes back steps by itself",
+                 config.tensor_id);
+  }
+  if (onebit::HasFeedback(config.kind) && !config.is_transactional) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} is not transactional, so it has no residuals of before "
+                 "its last call",
+                 config.tensor_id);
+  }
+  return OkStatus();
+}
+
 Status SetWeight(onebitCompressor_t compressor, float weight) {
   const onebit::Compressor& state = compressor->planned.compressor;
   const onebit::Compressor::Config& config = state.config();
@@ -197,6 +213,21 @@ onebitResult_t onebitCompressorReset(onebitCompressor_t compressor) {
     onebit::Compressor& state = compressor->planned.compressor;
     ONEBIT_TRY(state.Refresh());
     state.Reset();
+    compressor->planned.prepared.reset();
+    return state.Publish();
+  });
+}
+
+onebitResult_t onebitCompressorRevert(onebitCompressor_t compressor) {
+  return Guard([&]() -> Status {
+    if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+    onebit::Compressor& state = compressor->planned.compressor;
+    ONEBIT_TRY(CheckCanRevert(*compressor));
+    ONEBIT_TRY(onebit::AwaitStreams(*compressor));
+    ONEBIT_TRY(state.Refresh());
+    state.Revert();
     compressor->planned.prepared.reset();
     return state.Publish();
   });

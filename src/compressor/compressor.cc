@@ -116,6 +116,7 @@ Status Compressor::Refresh() {
   ONEBIT_TRY(
       CopyNow(*config_.devices, words_.location().device, &words, words_.data(), sizeof(words)));
   generation_ = static_cast<int>(words.current & 1u);
+  has_previous_ = (words.current & kernels::cuda::kHasPrevious) != 0;
   if (words.has_failed != 0) has_failed_call_ = true;
   if (words.epoch != epoch_) lacks_results_ = false;
   epoch_ = words.epoch;
@@ -128,13 +129,15 @@ Status Compressor::Refresh() {
 
 Status Compressor::Publish() {
   if (words_.size() == 0) return OkStatus();
-  const kernels::cuda::CompressorWords words = {.current = static_cast<uint32_t>(generation_),
-                                                .has_failed = has_failed_call_ ? 1u : 0u,
-                                                .epoch = epoch_,
-                                                .age = age_,
-                                                .nonfinite_calls = nonfinite_calls_,
-                                                .residual_resets = residual_resets_,
-                                                .nonfinite_blocks = nonfinite_blocks_};
+  const uint32_t has_previous = has_previous_ ? kernels::cuda::kHasPrevious : 0;
+  const kernels::cuda::CompressorWords words = {
+      .current = static_cast<uint32_t>(generation_) | has_previous,
+      .has_failed = has_failed_call_ ? 1u : 0u,
+      .epoch = epoch_,
+      .age = age_,
+      .nonfinite_calls = nonfinite_calls_,
+      .residual_resets = residual_resets_,
+      .nonfinite_blocks = nonfinite_blocks_};
   return CopyNow(*config_.devices, words_.location().device, words_.data(), &words, sizeof(words));
 }
 
@@ -174,6 +177,7 @@ std::vector<uint8_t> Compressor::AlignChunks(std::vector<uint8_t> packed) const 
 
 void Compressor::Commit() {
   generation_ = next();
+  has_previous_ = has_two_generations();
   has_failed_call_ = false;
   lacks_results_ = false;
   ++age_;
@@ -186,8 +190,19 @@ void Compressor::DiscardNonfinite() {
   has_failed_call_ = false;  // no rank commits such a call
 }
 
+void Compressor::Revert() {
+  if (!has_previous_) return;
+  generation_ = next();
+  has_previous_ = false;
+  lacks_results_ = false;
+  --age_;
+  --calls_;
+  --epoch_;
+}
+
 void Compressor::DiscardFailed() {
   has_failed_call_ = true;
+  has_previous_ = false;
   if (config_.is_transactional || !HasFeedback(config_.kind)) return;
   ClearResiduals();
   ++residual_resets_;
@@ -203,6 +218,7 @@ void Compressor::Reset() {
 }
 
 void Compressor::ClearResiduals() {
+  has_previous_ = false;
   for (Memory* residual : {&worker_[generation_], &server_[generation_]}) {
     // Only logged: a device that cannot fill memory fails every later call, too.
     if (Status status = residual->Clear(); !status.ok()) {

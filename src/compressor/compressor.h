@@ -137,6 +137,9 @@ class Compressor {
   void NoteFailed() { has_failed_call_ = true; }
   // Zeroes the residuals and allows any op.
   void Reset();
+  // Takes back the last call if it committed: residuals, epoch and age are those before it. Does
+  // nothing if the last call changed no residual, or if they were replaced since.
+  void Revert();
 
   // Rebinding. If a call failed here but another rank committed it, what it wrote here is valid: no
   // rank can commit before every rank has written its new generation.
@@ -158,6 +161,7 @@ class Compressor {
   void ReplaceServer(ServerResidual residual, uint64_t lost_elements);
   // Sets the values on which all ranks have agreed.
   void Resume(uint64_t epoch, uint64_t commits_since_zero, std::optional<ReduceOp> op) {
+    has_previous_ = false;
     epoch_ = epoch;
     age_ = calls_ = commits_since_zero;
     op_ = op;
@@ -190,6 +194,7 @@ class Compressor {
   bool is_empty_round() const { return config_.is_weighted && weight_sum_ == 0; }
   void CountEmptyRound() {
     ++empty_rounds_;
+    has_previous_ = false;
     lacks_results_ = false;
   }
   uint64_t empty_rounds() const { return empty_rounds_; }
@@ -255,7 +260,8 @@ class Compressor {
   Memory home_[5];  // their device memory while residuals and mask are on the host
   uint32_t mask_digest_ = 0;
   int generation_ = 0;
-  uint64_t age_ = 0;  // commits since the residuals were zero
+  bool has_previous_ = false;  // the other generation holds the residuals before the last commit
+  uint64_t age_ = 0;           // commits since the residuals were zero
   uint64_t calls_ = 0;
   std::optional<ReduceOp> op_;
   std::optional<PairEnd> pair_end_;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles in the wrong state or in two threads at once.
 #include <chrono>
+#include <cmath>
 #include <future>
 #include <string>
 #include <thread>
@@ -74,6 +75,36 @@ TEST_F(HandlesTest, ResetCountsAsALossOnlyIfThereWasSomething) {
   EXPECT_EQ(WorkerResidualOf(compressor(0)), std::vector<float>(kCount, 0.0f));
 }
 
+TEST_F(HandlesTest, RevertDoesNothingUnlessTheLastCallCommitted) {
+  ExpectAll(onebitSuccess, onebitAvg);
+  EXPECT_EQ(onebitCompressorReset(compressor(0)), onebitSuccess);
+  EXPECT_EQ(onebitCompressorReset(compressor(1)), onebitSuccess);
+  EXPECT_EQ(onebitCompressorRevert(compressor(0)), onebitSuccess);
+  EXPECT_EQ(WorkerResidualOf(compressor(0)), std::vector<float>(kCount, 0.0f));
+
+  ExpectAll(onebitSuccess, onebitAvg);
+  const Residuals before = ResidualsOf(compressor(0));
+  for (const Outcome& outcome : group_.Call([&](int rank) {
+         std::vector<float> values(kCount, NAN);
+         return onebitAllReduce(values.data(), values.data(), kCount, onebitFloat32, onebitAvg,
+                                compressor(rank), group_.comm(rank), nullptr);
+       })) {
+    EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
+  }
+  EXPECT_EQ(onebitCompressorRevert(compressor(0)), onebitSuccess);
+  EXPECT_TRUE(ResidualsOf(compressor(0)) == before);
+  EXPECT_EQ(StatsOf(compressor(0)).epoch, 2u);
+}
+
+TEST_F(HandlesTest, RevertNeedsTwoGenerations) {
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.transactional = 0;
+  const UniqueCompressor single = NewCompressor(group_.comm(0), kCount, onebitFloat32, config);
+  EXPECT_EQ(onebitCompressorRevert(single.get()), onebitInvalidUsage);
+  EXPECT_NE(std::string(onebitGetLastError(nullptr)).find("not transactional"), std::string::npos);
+  EXPECT_EQ(onebitCompressorRevert(nullptr), onebitInvalidArgument);
+}
+
 TEST_F(HandlesTest, CompressorIsDetachedWhenItsCommunicatorGoes) {
   ExpectAll(onebitSuccess, onebitAvg);
   const Residuals before = ResidualsOf(compressor(0));
@@ -140,6 +171,7 @@ TEST_F(SecondThreadTest, CompressorsOfTheCommunicatorCannotBeMade) {
 TEST_F(SecondThreadTest, CompressorInUseIsRefused) {
   ExpectRefused(Reduce(group_.comm(0), compressor(0)), "is using this compressor");
   ExpectRefused(onebitCompressorReset(compressor(0)), "is using this compressor");
+  ExpectRefused(onebitCompressorRevert(compressor(0)), "is using this compressor");
   ExpectRefused(onebitCompressorSetMask(compressor(0), nullptr), "is using this compressor");
   ExpectRefused(onebitCompressorDestroy(compressor(0)), "a call is using this compressor");
 }

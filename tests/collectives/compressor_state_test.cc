@@ -111,6 +111,35 @@ TEST_P(RankStateTest, UsedCompressorGoesBack) {
   EXPECT_EQ(job.Export(onebitStateRank), states);
 }
 
+TEST_P(RankStateTest, RevertTakesBackTheLastCall) {
+  if (!GetParam().is_transactional) GTEST_SKIP() << "needs two generations";
+  StateJob job(3, GetParam());
+  StateJob spared(3, GetParam());
+  const auto revert = [&] {
+    for (int rank = 0; rank < 3; ++rank) {
+      ASSERT_EQ(onebitCompressorRevert(job.compressor(rank)), onebitSuccess) << LastError();
+    }
+  };
+  revert();  // there is no call yet
+  for (const int calls : {1, 1, 2}) {
+    job.CallsSucceed(calls);
+    spared.CallsSucceed(calls);
+    const std::vector<Blob> states = job.Export(onebitStateRank);
+    job.CallsSucceed(1);
+    spared.SkipCall();
+    revert();
+    if (GetParam().mode == onebitModeEf) EXPECT_EQ(job.Export(onebitStateRank), states);
+    revert();  // there is no second generation to go back to
+    if (GetParam().mode == onebitModeEf) EXPECT_EQ(job.Export(onebitStateRank), states);
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(job.residuals(rank), spared.residuals(rank)) << "rank " << rank;
+    }
+  }
+  job.CallsSucceed(1);
+  spared.CallsSucceed(1);
+  if (GetParam().mode == onebitModeEf) EXPECT_EQ(job.output(), spared.output());
+}
+
 INSTANTIATE_TEST_SUITE_P(Subjects, RankStateTest, ::testing::ValuesIn(kSubjects), NameOfSubject);
 
 TEST(RankStateImportTest, OpComesAlong) {

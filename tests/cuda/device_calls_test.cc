@@ -335,6 +335,12 @@ TEST_P(DeviceCallsTest, StatesMoveBetweenHostAndDevice) {
     const std::vector<std::byte> global = export_state(onebitStateGlobal);
     call(first);
     const std::vector<std::byte> expected = output.Read();
+    ASSERT_EQ(onebitCompressorRevert(first.get()), onebitSuccess) << LastError();
+    EXPECT_EQ(export_state(onebitStateRank), own);
+    ASSERT_EQ(onebitCompressorRevert(first.get()), onebitSuccess) << LastError();
+    EXPECT_EQ(export_state(onebitStateRank), own);
+    call(first);
+    EXPECT_EQ(output.Read(), expected);
 
     const UniqueCompressor second = NewDeviceCompressor(comm);
     ASSERT_EQ(onebitCompressorImport(second.get(), own.data(), own.size()), onebitSuccess)
