@@ -8,48 +8,17 @@ import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 
 from job_rank import COUNT
+from rank_jobs import Jobs, ceil_to
 
 ONEBIT_RUN, GOLDEN, README = (
     sys.argv.pop(1),
     pathlib.Path(sys.argv.pop(1)),
     pathlib.Path(sys.argv.pop(1)),
 )
-PROGRAM = pathlib.Path(__file__).with_name("job_rank.py")
-
-
-def run_job(ranks: int, *arguments: str, is_failing: bool = False) -> dict:
-    """Runs a job and returns the findings of each rank, by its number."""
-    with tempfile.TemporaryDirectory() as folder:
-        result = subprocess.run(
-            [
-                ONEBIT_RUN,
-                "-n",
-                str(ranks),
-                "--grace",
-                "60",
-                sys.executable,
-                "-B",
-                str(PROGRAM),
-                folder,
-                *arguments,
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (result.returncode != 0) == is_failing, result.stderr
-        return {
-            int(path.stem): json.loads(path.read_text(encoding="utf-8"))
-            for path in pathlib.Path(folder).iterdir()
-        }
-
-
-def ceil_to(number: int, unit: int) -> int:
-    return -(-number // unit) * unit
+run_job = Jobs(ONEBIT_RUN, pathlib.Path(__file__).with_name("job_rank.py")).run
 
 
 def packet_bytes(name: str, count: int) -> int:

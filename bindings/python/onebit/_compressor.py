@@ -127,6 +127,12 @@ class Compressor(Handle):
         """Sets the residual to zero and forgets the op. On all ranks between the same two calls."""
         lib.onebitCompressorReset(self.handle)
 
+    def revert(self) -> None:
+        """Takes back the last call: the residual is what it was before it. For steps that a trainer
+        throws away. Does nothing if that call changed no residual. On all ranks between the same two
+        calls."""
+        lib.onebitCompressorRevert(self.handle)
+
     def set_mask(self, mask: Optional[Array]) -> None:
         """Replaces the mask, or removes it (None). On all ranks between the same two calls."""
         lib.onebitCompressorSetMask(self.handle, self._mask(mask))

@@ -1,0 +1,474 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The communication hook of DistributedDataParallel.
+
+Without "from __future__ import annotations", because DDP compares those of a hook with its own types.
+"""
+
+import concurrent.futures
+import dataclasses
+import functools
+import struct
+import sys
+import time
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Union
+
+import torch
+import torch.distributed as dist
+
+from .._communicator import Communicator, unique_id
+from .._compressor import Compressor
+from .._errors import Error, InvalidArgument, InvalidUsage, RemoteError
+from .._groups import group
+from .._native import Codec, Mode, StateKind
+
+_COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def is_matrix(parameter: torch.Tensor) -> bool:
+    """The default of State's `compress`: all but biases, norms and scalars."""
+    return parameter.dim() > 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a State has done so far, on this rank.
+
+    Attributes:
+        iterations: backward passes that were averaged.
+        dense_iterations: those of them before compression began.
+        skipped_iterations: those whose average was not finite, so that residuals were taken back.
+        bytes_sent: by this rank, headers included.
+        dense_bytes: what the same averages would have sent in full precision, without headers.
+        seconds: time in averages. They run beside the backward pass, so a step is longer only by
+            what is left of them at its end.
+        codec_seconds: the part of `seconds` that compression, reduction and decoding took.
+        break_even_bits_per_second: speed of a link below which compression pays: the bits that it
+            saved, divided by the seconds that it computed. None before anything was compressed.
+        residual_norms: for each compressed parameter the Euclidean norm of what this rank still
+            owes. With a codec that suits the training it stays at a few norms of the gradient.
+    """
+
+    iterations: int
+    dense_iterations: int
+    skipped_iterations: int
+    bytes_sent: int
+    dense_bytes: int
+    seconds: float
+    codec_seconds: float
+    break_even_bits_per_second: Optional[float]
+    residual_norms: Dict[str, float]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.iterations} iterations: {self.dense_iterations} dense, "
+            f"{self.skipped_iterations} not finite",
+            f"sent {self.bytes_sent / 1e6:.1f} MB, in full precision {self.dense_bytes / 1e6:.1f} MB",
+            f"{self.seconds:.2f} s in averages, {self.codec_seconds:.2f} s of them computing",
+        ]
+        if self.break_even_bits_per_second is not None:
+            speed = self.break_even_bits_per_second / 1e9
+            lines.append(f"compression pays on links below {speed:.1f} Gbit/s")
+        return "\n".join(lines)
+
+
+class State:
+    """What ddp_hook keeps between calls: a communicator, and a compressor for each parameter.
+
+    Residuals belong to parameters, not to buckets, so they survive when DDP builds its buckets anew
+    after the first iteration. The state joins a communicator of its own through `process_group`:
+    all ranks construct it at the same point of the program, with the same arguments.
+
+    A parameter takes 8 bytes per element and rank for residuals, and 8 / n more for those of sums.
+
+    Args:
+        model: the module, wrapped by DDP or not. Its named_parameters() name the residuals in
+            state_dict().
+        process_group: the group that DDP averages over; None: the default group. With data and
+            tensor parallelism it is the data-parallel group, as for DDP.
+        codec: "fp4" (default), "int8", "int2" or "sign". 1-bit signs suit optimizers whose variance
+            is frozen, not a plain Adam.
+        mode: "ef" (default): error feedback; "plain": what a call loses is lost.
+        block: elements that share a scale; None: the codec's default.
+        compress: tells which parameters are compressed; the others are averaged in full precision.
+            The same answers on all ranks. Default: parameters of two and more dimensions, because
+            biases and norms are few bytes, and their elements differ too much in size.
+        dense_iterations: iterations in full precision before the first compressed one.
+        grad_scaler: the GradScaler of the training loop, if it has one. Residuals are then kept in
+            the unit of unscaled gradients, so that they stay right when the scale changes.
+
+    Raises:
+        onebit.Error: the ranks could not join; the text says who was missing and where.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        *,
+        process_group: Optional[dist.ProcessGroup] = None,
+        codec: Union[str, Codec] = "fp4",
+        mode: Union[str, Mode] = "ef",
+        block: Optional[int] = None,
+        compress: Callable[[torch.Tensor], bool] = is_matrix,
+        dense_iterations: int = 2,
+        grad_scaler: Optional[Any] = None,
+    ) -> None:
+        is_wrapped = isinstance(model, torch.nn.parallel.DistributedDataParallel)
+        module = model.module if is_wrapped else model
+        self._names = {id(parameter): name for name, parameter in module.named_parameters()}
+        self._tensor_ids = {name: number for number, name in enumerate(self._names.values())}
+        self._codec = Codec.of(codec)
+        self._mode = Mode.of(mode)
+        self._block = block
+        self._compress = compress
+        self._dense_iterations = dense_iterations
+        self._grad_scaler = grad_scaler
+        self._iteration = 0  # of the hook's next call
+
+        self._communicator = _join(process_group)
+        # Makes all calls on host memory, in the order of the hook's, which is the same on all
+        # ranks. What follows belongs to this thread or, on a device, to that of the backward pass.
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "onebit")
+        self._stream: Optional[torch.cuda.Stream] = None
+        self._compressors: Dict[str, Compressor] = {}
+        self._saved_bytes_of: Dict[str, int] = {}  # by a call, compared with full precision
+        self._loaded: Dict[str, bytes] = {}  # residuals of parameters without a compressor yet
+        self._step = _Step()
+        self._iterations = self._dense = self._skipped = 0
+        self._dense_bytes = self._saved_bytes = 0
+        self._seconds = 0.0
+        self._failure: Optional[Error] = None
+        self._closer = weakref.finalize(self, _leave, self._communicator, self._thread)
+
+    def close(self) -> None:
+        """Waits until all ranks are done with the hook, and leaves the communicator. A program that
+        ends without an exception does it by itself. Collective."""
+        self._closer()
+
+    @property
+    def failure(self) -> Optional[Error]:
+        """The error that put the communicator out of use, which a backward pass has raised as a
+        RuntimeError; None if there is none."""
+        return self._failure
+
+    def average(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Queues the average of a bucket, which replaces its buffer."""
+        buffer = bucket.buffer()
+        parts: List["_Part"] = []
+        if self._iteration >= self._dense_iterations:
+            parts = [
+                _Part(self._name_if_compressed(parameter), _flat_view(buffer, gradient))
+                for parameter, gradient in zip(bucket.parameters(), bucket.gradients())
+            ]
+        self._iteration += int(bucket.is_last())
+        run = functools.partial(self._average, buffer, parts, bucket.is_last())
+        if not buffer.is_cuda:
+            return _in_thread(self._thread, run, buffer)
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(buffer.device)
+        return _on_stream(self._stream, run, buffer)
+
+    # ----------------------------------------------------------------------------------- checkpoints
+
+    def state_dict(self, kind: Union[str, StateKind] = "global") -> Dict[str, Any]:
+        """The residuals, and how many iterations there were.
+
+        Args:
+            kind: "global": collective, the same on all ranks, so that one copy is enough; fits any
+                number of ranks, and what is owed to later averages stays the same. "rank": local;
+                with the state of each rank a job of as many ranks continues bit for bit.
+        """
+        kind = StateKind.of(kind)
+
+        def export() -> Dict[str, torch.Tensor]:
+            self._take_back_skipped()
+            names = sorted(self._compressors, key=self._tensor_ids.__getitem__)
+            exported = {name: self._compressors[name].export_state(kind) for name in names}
+            return {name: _tensor_of(state) for name, state in {**self._loaded, **exported}.items()}
+
+        residuals = self._thread.submit(export).result()
+        return {"iteration": self._iteration, "kind": str(kind), "residuals": residuals}
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Takes over a state of `state_dict`: that of this rank, or the same global one on all.
+
+        Raises:
+            InvalidArgument: it has residuals of parameters that the model does not have.
+            onebit.Error: it is damaged or belongs to something else; raised here for parameters that
+                were compressed before, otherwise by the first iteration.
+        """
+        unknown = sorted(set(state["residuals"]) - set(self._tensor_ids))
+        if unknown:
+            raise InvalidArgument(
+                f"the state has residuals of {', '.join(unknown)}, which the model does not have"
+            )
+        blobs = {name: bytes(blob.cpu().numpy()) for name, blob in state["residuals"].items()}
+
+        def load() -> None:
+            self._step = _Step()
+            for name, compressor in self._compressors.items():
+                if name in blobs:
+                    compressor.import_state(blobs.pop(name))
+                else:
+                    compressor.reset()
+            self._loaded = blobs
+
+        self._thread.submit(load).result()
+        self._iteration = state["iteration"]
+
+    def report(self) -> Report:
+        """What this rank has sent and computed so far, and what it owes. Local."""
+        return self._thread.submit(self._report).result()
+
+    def _report(self) -> Report:
+        stats = self._communicator.stats()
+        codec_seconds = stats.codec_ns / 1e9
+        break_even = None
+        if self._saved_bytes > 0 and codec_seconds > 0:
+            break_even = 8 * self._saved_bytes / codec_seconds
+        return Report(
+            iterations=self._iterations,
+            dense_iterations=self._dense,
+            skipped_iterations=self._skipped,
+            bytes_sent=stats.bytes_sent,
+            dense_bytes=self._dense_bytes,
+            seconds=self._seconds,
+            codec_seconds=codec_seconds,
+            break_even_bits_per_second=break_even,
+            residual_norms={
+                name: _worker_residual_norm(compressor.export_state(StateKind.RANK))
+                for name, compressor in self._compressors.items()
+            },
+        )
+
+    # --------------------------------------------------------------------- averages, on their thread
+
+    def _name_if_compressed(self, parameter: torch.Tensor) -> Optional[str]:
+        name = self._names.get(id(parameter))
+        if name is None:
+            raise InvalidArgument(
+                f"DDP averages a parameter of shape {tuple(parameter.shape)} that the model given to "
+                "onebit.torch.State does not have: give it the model that DDP wraps"
+            )
+        is_possible = parameter.dtype in _COMPRESSIBLE and parameter.numel() > 0
+        return name if is_possible and self._compress(parameter) else None
+
+    @torch.no_grad()
+    def _average(self, buffer: torch.Tensor, parts: List["_Part"], is_last: bool) -> None:
+        """Averages a bucket; without parts all of it in full precision."""
+        begin = time.monotonic()
+        if self._step.has_ended:
+            self._take_back_skipped()
+        stream = torch.cuda.current_stream(buffer.device) if buffer.is_cuda else None
+        try:
+            if parts:
+                self._average_parts(parts, stream)
+            else:
+                self._communicator.all_reduce(buffer, op="avg", stream=stream)
+        except Error as error:
+            self._failure = self._failure or error
+            raise
+        self._step.has_ended = is_last
+        self._iterations += int(is_last)
+        self._dense += int(is_last and not parts)
+        self._dense_bytes += self._bytes_of_dense(buffer)
+        self._seconds += time.monotonic() - begin
+
+    def _average_parts(self, parts: List["_Part"], stream: Any) -> None:
+        scale = None
+        if self._grad_scaler is not None:
+            # Public, and without a wait for the device, unlike get_scale().
+            scale = self._grad_scaler.scale(torch.ones((), device=parts[0].values.device))
+            for part in parts:
+                part.unscale(scale)
+        with group():
+            for part in parts:
+                compressor = self._compressor(part) if part.name is not None else None
+                self._communicator.all_reduce(
+                    part.values, op="avg", compressor=compressor, stream=stream
+                )
+        self._step.are_finite.extend(part.is_finite() for part in parts)
+        if scale is not None:
+            for part in parts:
+                part.scale(scale)
+
+    def _compressor(self, part: "_Part") -> Compressor:
+        name, values = part.name, part.values
+        compressor = self._compressors.get(name)
+        if compressor is None:
+            compressor = Compressor(
+                self._communicator,
+                values.numel(),
+                values.dtype,
+                codec=self._codec,
+                mode=self._mode,
+                block=self._block,
+                tensor_id=self._tensor_ids[name],
+                memory="device" if values.is_cuda else "host",
+                device=values.get_device() if values.is_cuda else None,
+            )
+            if name in self._loaded:
+                compressor.import_state(self._loaded.pop(name))
+            self._compressors[name] = compressor
+            dense_bytes = self._bytes_of_dense(values)
+            self._saved_bytes_of[name] = dense_bytes - compressor.stats().wire_bytes
+        self._step.called.append(compressor)
+        self._saved_bytes += self._saved_bytes_of[name]
+        return compressor
+
+    def _take_back_skipped(self) -> None:
+        """Reverts the compressors of a step that was not finite, which the trainer throws away: a
+        gradient scaler does not know what was sent for it. The averages are the same bytes on all
+        ranks, and so is the decision."""
+        step, self._step = self._step, _Step()
+        if all(bool(is_finite) for is_finite in step.are_finite):
+            return
+        for compressor in step.called:
+            compressor.revert()
+        self._skipped += 1
+
+    def _bytes_of_dense(self, values: torch.Tensor) -> int:
+        size = self._communicator.size
+        return 2 * (size - 1) * values.numel() * values.element_size() // size
+
+
+def ddp_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Averages a bucket of gradients for DistributedDataParallel, beside the backward pass:
+
+        model.register_comm_hook(onebit.torch.State(model), onebit.torch.ddp_hook)
+
+    Every rank gets the same bytes. Works with no_sync(), gradient_as_bucket_view, unused parameters,
+    static_graph, mixed precision, and parameters of several types. Where a rank is lost the backward
+    pass raises a RuntimeError that names it.
+    """
+    return state.average(bucket)
+
+
+class _Part:
+    """The gradient of a parameter in a bucket. `name` is None if it is averaged in full precision."""
+
+    def __init__(self, name: Optional[str], gradient: torch.Tensor):
+        self.name = name
+        self.gradient = gradient
+        self.values = gradient  # what is averaged
+
+    def unscale(self, scale: torch.Tensor) -> None:
+        if self.name is None:
+            return
+        # Unscaled numbers can be too small for 16 bits.
+        self.values = self.gradient.to(torch.float32)
+        self.values.mul_(scale.reciprocal())
+
+    def scale(self, scale: torch.Tensor) -> None:
+        if self.name is not None:
+            self.gradient.copy_(self.values.mul_(scale))
+
+    def is_finite(self) -> torch.Tensor:
+        """Compression makes all elements NaN if one of them is not finite."""
+        values = self.values if self.name is None else self.values[:1]
+        return torch.isfinite(values).all()
+
+
+class _Step:
+    """The averages of an iteration: which compressors were called, and whether results are finite."""
+
+    def __init__(self) -> None:
+        self.called: List[Compressor] = []
+        self.are_finite: List[torch.Tensor] = []
+        self.has_ended = False
+
+
+def _in_thread(
+    thread: concurrent.futures.Executor, run: Callable[[], None], buffer: torch.Tensor
+) -> torch.futures.Future[torch.Tensor]:
+    """Runs an average on the thread; the future has its buffer, or its error."""
+    done: torch.futures.Future[Optional[BaseException]] = torch.futures.Future()
+
+    def caught() -> None:
+        try:
+            run()
+        except BaseException as error:  # pylint: disable=broad-exception-caught; raised below
+            done.set_result(error)
+        else:
+            done.set_result(None)
+
+    def result(done: torch.futures.Future[Optional[BaseException]]) -> torch.Tensor:
+        error = done.value()
+        if error is not None:
+            raise error
+        return buffer
+
+    # DDP takes a future that was given an exception for one with a wrong result: only what a
+    # callback raises is an error to it.
+    future = done.then(result)
+    thread.submit(caught)
+    return future
+
+
+def _on_stream(
+    stream: torch.cuda.Stream, run: Callable[[], None], buffer: torch.Tensor
+) -> torch.futures.Future[torch.Tensor]:
+    """Enqueues an average on a stream of its own, behind the work that fills the buffer. The host
+    waits for nothing."""
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device])
+    stream.wait_stream(torch.cuda.current_stream(buffer.device))
+    with torch.cuda.stream(stream):
+        run()
+        buffer.record_stream(stream)
+        future.set_result(buffer)  # its waiters wait for the stream
+    return future
+
+
+def _flat_view(buffer: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """The elements of a gradient in its bucket, in the order in which they lie there."""
+    begin = (gradient.data_ptr() - buffer.data_ptr()) // buffer.element_size()
+    return buffer[begin : begin + gradient.numel()]
+
+
+def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
+    """Joins a communicator of the ranks of a process group. Collective."""
+    if not dist.is_initialized():
+        raise InvalidUsage("torch.distributed is not initialized: call init_process_group first")
+    rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
+    if rank < 0:
+        raise InvalidUsage("this process is no rank of the process group")
+    # Whatever rank 0 has to say, the others wait for it.
+    box: List[Union[bytes, str, None]] = [None]
+    if rank == 0:
+        try:
+            box[0] = unique_id()
+        except Error as error:
+            box[0] = str(error)
+    source = 0 if process_group is None else dist.distributed_c10d.get_global_rank(process_group, 0)
+    dist.broadcast_object_list(box, src=source, group=process_group)
+    if not isinstance(box[0], bytes):
+        raise RemoteError(f"rank 0 of the process group cannot open a port: {box[0]}")
+    return Communicator.from_unique_id(box[0], size, rank)
+
+
+def _leave(communicator: Communicator, thread: concurrent.futures.Executor) -> None:
+    thread.shutdown()
+    # After an exception that ends the program other ranks may be in the middle of a step: they
+    # learn of it sooner if this one just goes.
+    has_failed = getattr(sys, "last_type", None) is not None or communicator.failure is not None
+    if not communicator.is_closed and not has_failed:
+        communicator.finalize()
+    communicator.close()
+
+
+def _tensor_of(state: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
+
+
+def _worker_residual_norm(state: bytes) -> float:
+    """The norm of the residual in a state of one rank (src/compressor/STATE.md)."""
+    header_bytes, sections = struct.unpack_from("<II", state, 24)
+    offset = header_bytes
+    for row in range(sections):
+        tag, _, length = struct.unpack_from("<IIQ", state, 40 + 24 * row)
+        if tag == 2:
+            residual = torch.frombuffer(bytearray(state[offset : offset + length]), dtype=torch.float32)
+            return float(residual.double().norm())
+        offset += (length + 7) // 8 * 8
+    return 0.0  # without error feedback

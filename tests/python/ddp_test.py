@@ -1,0 +1,95 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The hook of DistributedDataParallel, in jobs of real processes: ddp_test.py ONEBIT_RUN"""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+
+from rank_jobs import Jobs, ceil_to
+
+try:
+    import torch
+except ImportError:
+    print("PyTorch (python3-torch) not found")
+    sys.exit(77)
+
+ONEBIT_RUN = sys.argv.pop(1)
+JOBS = Jobs(ONEBIT_RUN, pathlib.Path(__file__).with_name("ddp_rank.py"))
+
+
+def run_job(ranks: int, *arguments: str, is_failing: bool = False, **environment: str) -> dict:
+    """Runs a job whose ranks share the cores with each other."""
+    environment["OMP_NUM_THREADS"] = "1"
+    return JOBS.run(ranks, *arguments, is_failing=is_failing, environment=environment)
+
+
+class DdpTest(unittest.TestCase):
+    def test_training_learns_as_without_it(self):
+        for codec, bits, block, scale_bytes in (("fp4", 4, 128, 2), ("sign", 1, 4096, 4)):
+            with self.subTest(codec=codec):
+                found = run_job(2, "learns", codec)
+                for each in found.values():
+                    self.assertLess(each["loss"], 1.02 * each["dense_loss"] if codec == "fp4" else 2.0)
+                    self.assertEqual([each["iterations"], each["dense_iterations"]], [40, 2])
+                    self.assertEqual(len(each["residuals"]), len(each["matrices"]))
+                    self.assertIn("compression pays on links below", each["text"])
+                    # With two ranks each sends about half of the codes twice.
+                    codes = sum(
+                        count * bits / 8 + ceil_to(count, block) / block * scale_bytes
+                        for count in each["matrices"]
+                    )
+                    dense = 4 * sum(each["others"])
+                    self.assertGreaterEqual(each["bytes"], codes + dense)
+                    self.assertLess(each["bytes"], 1.02 * (codes + dense) + 2500)  # headers
+
+    def test_all_modes_of_ddp(self):
+        found = run_job(2, "modes_of_ddp")
+        self.assertEqual(found[0].keys(), found[1].keys())
+        for each in found.values():
+            for name, loss in each.items():
+                self.assertLess(loss, 2.1, name)
+
+    def test_a_skipped_step_leaves_residuals(self):
+        for each in run_job(2, "skipped").values():
+            self.assertFalse(each["is_finite"])
+            self.assertTrue(each["is_same"])
+            self.assertEqual([each["skipped"], each["parameters"]], [1, 3])
+
+    def test_a_scale_does_not_matter(self):
+        for each in run_job(2, "scaled").values():
+            self.assertEqual(set(each["same"].values()), {True})
+
+    def test_checkpoints(self):
+        with tempfile.TemporaryDirectory() as folder:
+            straight = run_job(2, "save", folder)
+            resumed = run_job(2, "resume", folder)
+            more = run_job(3, "resume", folder)
+        self.assertEqual(resumed[0]["digest"], straight[0]["digest"])
+        for each in [*resumed.values(), *more.values()]:
+            self.assertLess(each["error"], 1e-6)
+
+    def test_several_process_groups(self):
+        found = run_job(4, "two_groups")
+        self.assertEqual(found[0], found[2])
+        self.assertEqual(found[1], found[3])
+        self.assertNotEqual(found[0], found[1])
+
+    def test_a_killed_rank_is_named(self):
+        found = run_job(
+            3,
+            "loss_of_a_rank",
+            is_failing=True,
+            ONEBIT_HEARTBEAT_MS="200",
+            ONEBIT_LOSS_TIMEOUT_MS="5000",
+        )
+        self.assertEqual(sorted(found), [0, 2])
+        for each in found.values():
+            self.assertIn("rank 1 is gone", each["text"])
+            self.assertEqual(each["failure"], "PeerLost")
+
+
+if __name__ == "__main__":
+    print(f"PyTorch {torch.__version__}")
+    unittest.main()
