@@ -89,6 +89,9 @@ typedef struct {
 #define ONEBIT_SEGMENT_INIT \
   { sizeof(onebitSegment_t), 0, 0, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, 0, NULL }
 
+/** In place of a segment's index: all segments, one after the other. */
+#define ONEBIT_ALL_SEGMENTS ((size_t)-1)
+
 /**
  * Parameters of an optimizer. Start from ONEBIT_OPTIMIZER_CONFIG_INIT and set what differs; members
  * left at ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL or ONEBIT_UNDEF_STEP take the default given here.
@@ -420,15 +423,43 @@ ONEBIT_API onebitResult_t onebitOptimizerGetTrustRatio(onebitOptimizer_t optimiz
 ONEBIT_API onebitResult_t onebitOptimizerSync(onebitOptimizer_t optimizer);
 
 /**
- * Copies the moments, in the order of the parameters. Local. They are the same on every rank,
- * except m of 0/1 Adam between two syncs.
+ * Reads a moment of one segment, under the name that the formulas of onebitOptimizerStep use.
+ * Local.
  *
- * @param m Receives `count` floats, the momentum without bias correction; NULL: not wanted.
- * @param v Receives `count` floats, the variance without bias correction; NULL: not wanted.
+ * Names: "m", the momentum, and "v", the variance, both without bias correction. 1-bit LAMB with a
+ * compressed stage also has "w", the variance of reconstructed gradients, used after the freeze;
+ * 0/1 Adam has "s", the sum of steps since the last sync, and "x_sync", the parameters of the last
+ * sync. They are the same on every rank, except m and s of 0/1 Adam between two syncs.
+ *
+ * @param segment Index in the segment table; 0 if there is no table; ONEBIT_ALL_SEGMENTS.
+ * @param name    One of the names above.
+ * @param values  Receives the segment's elements, as fp32; in host memory or where the parameters
+ *                are. May be NULL if there are none.
+ * @return onebitInvalidArgument  also: there is no such segment, or no such moment; the text lists
+ *                                those there are.
  *
  * Thread safety: one thread at a time per optimizer.
  */
-ONEBIT_API onebitResult_t onebitOptimizerGetState(onebitOptimizer_t optimizer, float* m, float* v);
+ONEBIT_API onebitResult_t onebitOptimizerGetMoment(onebitOptimizer_t optimizer, size_t segment,
+                                                   const char* name, float* values);
+
+/**
+ * Replaces a moment of one segment, e.g. from a checkpoint of another Adam. Local: call it on all
+ * ranks between the same two steps, with the same values. Step numbers, schedule and residuals stay
+ * as they are; onebitOptimizerImport replaces everything.
+ *
+ * After a new v the next step computes masks and floors anew where v is frozen.
+ *
+ * @param values The segment's elements; finite, and for "v" and "w" not negative. In host memory or
+ *               where the parameters are.
+ * @return onebitInvalidArgument  also: there is no such segment or moment, or a value is not
+ *                                possible; nothing changed.
+ * @return onebitInvalidUsage     also: a rebind was left half done.
+ *
+ * Thread safety: one thread at a time per optimizer.
+ */
+ONEBIT_API onebitResult_t onebitOptimizerSetMoment(onebitOptimizer_t optimizer, size_t segment,
+                                                   const char* name, const float* values);
 
 /**
  * Returns to dense steps, after which the variance is frozen anew: for training in two phases, e.g.

@@ -187,6 +187,10 @@ void LambRule::Rewarm() { std::fill(layers_.begin(), layers_.end(), TrustRatio()
 
 // ------------------------------------------------------------------------------------------ state
 
+std::span<float> LambRule::fresh_variance() const {
+  return {Floats(fresh_variance_), fresh_variance_.size() / sizeof(float)};
+}
+
 void LambRule::ListState(StateList* list) {
   list->AddReplicated(fresh_variance_);
   for (TrustRatio& layer : layers_) {

@@ -31,6 +31,7 @@ class LambRule final : public UpdateRule {
     return static_cast<float>(layers_[segment].momentum_scale);
   }
   std::optional<TrustRatio> trust_ratio(size_t segment) const override { return layers_[segment]; }
+  std::span<float> fresh_variance() const override;
   void ListState(StateList* list) override;
   bool IsStatePossible() const override;
   size_t bytes() const override;

@@ -91,6 +91,12 @@ Status Destroy(onebitOptimizer_t optimizer) {
   return OkStatus();
 }
 
+Status CheckSegment(const Optimizer& impl, size_t segment) {
+  const size_t segment_count = impl.table().segments().size();
+  if (segment < segment_count) return OkStatus();
+  return Error(Code::kInvalidArgument, "segment is {}, but there are {}", segment, segment_count);
+}
+
 Result<StepInput> ReadStep(const Optimizer& impl, void* gradients, onebitDataType_t datatype,
                            double learning_rate, double grad_scale, double max_grad_norm) {
   StepInput input{.gradients = gradients, .max_grad_norm = max_grad_norm};
@@ -197,10 +203,7 @@ Status GetTrustRatio(onebitOptimizer_t optimizer, size_t segment, onebitTrustRat
   ONEBIT_TRY(CheckSize(out, "ratio"));
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
-  const size_t segment_count = optimizer->impl->table().segments().size();
-  if (segment >= segment_count) {
-    return Error(Code::kInvalidArgument, "segment is {}, but there are {}", segment, segment_count);
-  }
+  ONEBIT_TRY(CheckSegment(*optimizer->impl, segment));
   const std::optional<TrustRatio> ratio = optimizer->impl->trust_ratio(segment);
   if (!ratio) {
     return Error(Code::kInvalidUsage,
@@ -263,13 +266,21 @@ Status Rewarm(onebitOptimizer_t optimizer, int64_t steps) {
   return optimizer->impl->Rewarm(steps);
 }
 
-Status GetState(onebitOptimizer_t optimizer, float* m, float* v) {
+// Finds a moment of a segment, or of all, and calls `body` with it and the optimizer.
+template <typename Body>
+Status WithMoment(onebitOptimizer_t optimizer, size_t segment, const char* name,
+                  const float* values, Body body) {
   ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckNotNull(name, "name"));
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
-  ONEBIT_TRY(optimizer->impl->arithmetic().BeginAlone());
-  const ArithmeticScope scope(optimizer->impl->arithmetic());
-  return optimizer->impl->ReadMoments(m, v);
+  Optimizer& impl = *optimizer->impl;
+  if (segment != ONEBIT_ALL_SEGMENTS) ONEBIT_TRY(CheckSegment(impl, segment));
+  ONEBIT_ASSIGN_OR_RETURN(const Moment moment, impl.FindMoment(name, segment));
+  if (!moment.elements.empty()) ONEBIT_TRY(CheckNotNull(values, "values"));
+  ONEBIT_TRY(impl.arithmetic().BeginAlone());
+  const ArithmeticScope scope(impl.arithmetic());
+  return body(impl, moment);
 }
 
 }  // namespace
@@ -321,8 +332,22 @@ onebitResult_t onebitOptimizerSync(onebitOptimizer_t optimizer) {
   return Guard([&] { return onebit::optim::Sync(optimizer); });
 }
 
-onebitResult_t onebitOptimizerGetState(onebitOptimizer_t optimizer, float* m, float* v) {
-  return Guard([&] { return onebit::optim::GetState(optimizer, m, v); });
+onebitResult_t onebitOptimizerGetMoment(onebitOptimizer_t optimizer, size_t segment,
+                                        const char* name, float* values) {
+  return Guard([&] {
+    return onebit::optim::WithMoment(
+        optimizer, segment, name, values,
+        [values](auto& impl, const auto& moment) { return impl.ReadMoment(moment, values); });
+  });
+}
+
+onebitResult_t onebitOptimizerSetMoment(onebitOptimizer_t optimizer, size_t segment,
+                                        const char* name, const float* values) {
+  return Guard([&] {
+    return onebit::optim::WithMoment(
+        optimizer, segment, name, values,
+        [values](auto& impl, const auto& moment) { return impl.WriteMoment(moment, values); });
+  });
 }
 
 onebitResult_t onebitOptimizerExport(onebitOptimizer_t optimizer, onebitStateKind_t kind,

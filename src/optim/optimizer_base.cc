@@ -343,12 +343,6 @@ Status Optimizer::WriteParameterCopy() const {
                             options_.parameter_copy);
 }
 
-Status Optimizer::ReadMoments(float* m, float* v) {
-  if (m != nullptr) arithmetic_->Copy(m, m_.data(), m_.size());
-  if (v != nullptr) arithmetic_->Copy(v, v_.data(), v_.size());
-  return arithmetic_->Await(nullptr);
-}
-
 uint64_t Optimizer::BytesSent() const {
   onebitCommStats_t stats{.size = sizeof(stats)};
   return onebitCommGetStats(comm_, &stats) == onebitSuccess ? stats.bytes_sent : 0;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "api/optimizer_calls.h"
@@ -40,6 +41,13 @@ struct StepOutcome {
   onebitStage_t stage = onebitStageDense;
   double grad_norm = -1;
   uint64_t bytes_sent = 0;
+};
+
+// Elements of an optimizer's state that callers know by name.
+struct Moment {
+  const char* name = "";
+  std::span<float> elements;
+  bool may_be_negative = true;
 };
 
 // A client of the public API and the kernels. A step has three parts, in this order, so that
@@ -102,8 +110,12 @@ class Optimizer {
   // Empty for algorithms without trust ratios.
   virtual std::optional<TrustRatio> trust_ratio(size_t /*segment*/) const { return std::nullopt; }
 
-  // Copies all elements of m and v to the outputs that are not null.
-  Status ReadMoments(float* m, float* v);
+  // The moment of a segment, or of ONEBIT_ALL_SEGMENTS. `segment` must exist. See named_moments.cc.
+  Result<Moment> FindMoment(std::string_view name, size_t segment);
+  // Copies the elements, from and to the host or the parameters' location. Writing fails without a
+  // change if a value is not possible.
+  Status ReadMoment(const Moment& moment, float* values);
+  Status WriteMoment(const Moment& moment, const float* values);
 
   Arithmetic& arithmetic() const { return *arithmetic_; }
   const SegmentTable& table() const { return table_; }
@@ -145,6 +157,8 @@ class Optimizer {
   virtual Status PrepareCompressor() { return OkStatus(); }
   virtual void ForgetDerivedState() {}
   virtual void ListState(StateList* list);
+  // Names all moments, with the elements of all segments.
+  virtual std::vector<Moment> Moments() const;
   // Checks that replaced values are possible for this optimizer.
   virtual Status CheckState() const;
   // The argument of the last onebitOptimizerRewarm, or else the configuration's value, for

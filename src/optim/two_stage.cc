@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/two_stage.h"
 
+#include <span>
 #include <utility>
 
 #include "optim/adam_rule.h"
@@ -290,6 +291,13 @@ void TwoStage::ListState(StateList* list) {
   list->AddValue(progress.power);
   list->AddValue(progress.delayed_power);
   rule_->ListState(list);
+}
+
+std::vector<Moment> TwoStage::Moments() const {
+  std::vector<Moment> moments = Optimizer::Moments();
+  const std::span<float> fresh = rule_->fresh_variance();
+  if (!fresh.empty()) moments.push_back({"w", fresh, false});
+  return moments;
 }
 
 Status TwoStage::CheckState() const {

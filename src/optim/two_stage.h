@@ -37,6 +37,7 @@ class TwoStage final : public Optimizer {
   Status PrepareCompressor() override;
   void ForgetDerivedState() override { frozen_.Forget(); }
   void ListState(StateList* list) override;
+  std::vector<Moment> Moments() const override;
   Status CheckState() const override;
   int64_t freeze_rule() const override { return freeze_rule_; }
   Status Adopt(const SavedOptimizer& saved) override;

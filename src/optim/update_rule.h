@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "base/status.h"
 #include "kernels/optimizer.h"
@@ -44,6 +45,9 @@ class UpdateRule {
 
   // Empty for rules without trust ratios.
   virtual std::optional<TrustRatio> trust_ratio(size_t /*segment*/) const { return std::nullopt; }
+
+  // The variance of reconstructed gradients; empty for rules without one.
+  virtual std::span<float> fresh_variance() const { return {}; }
 
   virtual void ListState(StateList* /*list*/) {}
   // Checks that replaced values, all of them finite, are possible for this rule.

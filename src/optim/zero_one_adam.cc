@@ -414,6 +414,13 @@ void ZeroOneAdam::ListState(StateList* list) {
   list->AddValue(state.peak_rate);
 }
 
+std::vector<Moment> ZeroOneAdam::Moments() const {
+  std::vector<Moment> moments = Optimizer::Moments();
+  moments.push_back({"s", {Floats(u_), count_}});
+  moments.push_back({"x_sync", {Floats(x_sync_), count_}});
+  return moments;
+}
+
 Status ZeroOneAdam::CheckState() const {
   ONEBIT_TRY(Optimizer::CheckState());
   if (schedule_.state().step > step()) {

@@ -43,6 +43,7 @@ class ZeroOneAdam final : public Optimizer {
   Status PrepareCompressor() override;
   void ForgetDerivedState() override { have_masks_of_v_ = false; }
   void ListState(StateList* list) override;
+  std::vector<Moment> Moments() const override;
   Status CheckState() const override;
   void AddStats(onebitOptimizerStats_t* stats) const override;
 

@@ -232,7 +232,7 @@ TEST_P(DeviceOptimizerCallsTest, LeaveTheCurrentDeviceAsItIs) {
     }
     const Blob state = optimizer.Export(onebitStateGlobal);
     Check(onebitOptimizerImport(optimizer.get(), state.data(), state.size()));
-    Check(onebitOptimizerGetState(optimizer.get(), m.data(), nullptr));
+    Check(onebitOptimizerGetMoment(optimizer.get(), ONEBIT_ALL_SEGMENTS, "m", m.data()));
     EXPECT_NE(onebitOptimizerStep(optimizer.get(), m.data(), onebitFloat32, 0.01, 1, 0, nullptr,
                                   optimizer.stream()),
               onebitSuccess);

@@ -133,12 +133,6 @@ Blob PlacedOptimizer::Export(onebitStateKind_t kind) const {
   return blob;
 }
 
-std::vector<std::vector<float>> PlacedOptimizer::Moments() const {
-  std::vector<std::vector<float>> moments(2, std::vector<float>(PlacedCase::kCount));
-  Check(onebitOptimizerGetState(get(), moments[0].data(), moments[1].data()));
-  return moments;
-}
-
 void PlacedOptimizer::Synchronize() const {
   if (stream_) stream_->Synchronize();
 }

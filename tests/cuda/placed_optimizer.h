@@ -68,13 +68,12 @@ class PlacedOptimizer {
   onebitResult_t TryStep(size_t call, onebitStepResult_t* result);
   // Throws unless the step succeeds.
   PlacedStep Step(size_t call);
-  std::vector<float> M() const { return Moments()[0]; }
-  std::vector<float> V() const { return Moments()[1]; }
+  std::vector<float> M() const { return MomentOf(get(), "m", PlacedCase::kCount); }
+  std::vector<float> V() const { return MomentOf(get(), "v", PlacedCase::kCount); }
   std::vector<double> Ratios() const;
   Blob Export(onebitStateKind_t kind = onebitStateRank) const;
 
  private:
-  std::vector<std::vector<float>> Moments() const;
   void Synchronize() const;
 
   const PlacedCase case_;

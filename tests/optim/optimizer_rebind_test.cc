@@ -96,9 +96,9 @@ struct State {
 };
 
 State StateOf(const Trainer& trainer) {
-  State state{trainer.x, trainer.x, trainer.x};
-  Check(onebitOptimizerGetState(trainer.optimizer.get(), state.m.data(), state.v.data()));
-  return state;
+  const size_t count = trainer.x.size();
+  return {trainer.x, MomentOf(trainer.optimizer.get(), "m", count),
+          MomentOf(trainer.optimizer.get(), "v", count)};
 }
 
 // The result of a training without a fault.

@@ -25,8 +25,8 @@ struct Moments {
 };
 
 Moments MomentsOf(OptimizerRank& optimizer) {
-  std::vector<float> m(optimizer.x().size()), v(optimizer.x().size());
-  Check(onebitOptimizerGetState(optimizer.get(), m.data(), v.data()));
+  const std::vector<float> m = MomentOf(optimizer.get(), "m", optimizer.x().size());
+  const std::vector<float> v = MomentOf(optimizer.get(), "v", optimizer.x().size());
   return {{m.begin(), m.end()}, {v.begin(), v.end()}};
 }
 

@@ -80,9 +80,7 @@ class IntervalJob {
     return states;
   }
   std::vector<float> MomentumOf(int rank) {
-    std::vector<float> m(ranks_[rank]->x().size());
-    Check(onebitOptimizerGetState(Get(rank), m.data(), nullptr));
-    return m;
+    return MomentOf(Get(rank), "m", ranks_[rank]->x().size());
   }
   const std::vector<float>& x(int rank) { return ranks_[rank]->x(); }
   onebitOptimizer_t Get(int rank) const { return ranks_[rank]->get(); }

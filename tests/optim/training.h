@@ -39,6 +39,13 @@ inline onebitOptimizerStats_t StatsOf(const OptimizerHandle& optimizer) {
   return stats;
 }
 
+// A moment of all segments, which have `count` elements together.
+inline std::vector<float> MomentOf(onebitOptimizer_t optimizer, const char* name, size_t count) {
+  std::vector<float> values(count);
+  Check(onebitOptimizerGetMoment(optimizer, ONEBIT_ALL_SEGMENTS, name, values.data()));
+  return values;
+}
+
 // Gradients in the form that the optimizer takes: in `type`, multiplied by `scale`.
 inline std::vector<std::byte> Encode(const std::vector<float>& values, onebitDataType_t type,
                                      float scale) {
@@ -116,9 +123,8 @@ inline std::vector<Record> Train(const Training& training) {
         record.ratios.back().push_back(ratio);
       }
     }
-    record.m.resize(x.size());
-    record.v.resize(x.size());
-    Check(onebitOptimizerGetState(optimizer.get(), record.m.data(), record.v.data()));
+    record.m = MomentOf(optimizer.get(), "m", x.size());
+    record.v = MomentOf(optimizer.get(), "v", x.size());
     record.stats = StatsOf(optimizer);
     onebitCommStats_t comm_stats{};
     comm_stats.size = sizeof(comm_stats);

@@ -125,9 +125,7 @@ class ZeroOneIntervalTest : public ::testing::Test {
     EXPECT_NE(x_[0], x_[1]);
   }
   std::vector<float> MomentumOf(int rank) {
-    std::vector<float> m(problem_.dimension);
-    Check(onebitOptimizerGetState(optimizers_[static_cast<size_t>(rank)].get(), m.data(), nullptr));
-    return m;
+    return MomentOf(optimizers_[static_cast<size_t>(rank)].get(), "m", problem_.dimension);
   }
   void ExpectAgreement() {
     for (int rank = 1; rank < kRanks; ++rank) {
