@@ -20,6 +20,10 @@
  *     if (result.skipped) ...                               // the same on every rank
  *   }
  *
+ * Parameters and gradients need not be in one buffer. A segment may bring the address of its own
+ * parameters, and onebitOptimizerAddGradient hands over the gradients one by one, in the order in
+ * which they come. Nothing is copied into a flat buffer, and results are the same, bit for bit.
+ *
  * 1-bit Adam (Tang et al. 2021, algorithm 1) has two stages. Up to step T_w it is Adam with dense
  * gradient averaging. Then the variance v is frozen, and the network carries the momentum m instead
  * of the gradient, at one bit per element with error feedback.
@@ -75,7 +79,7 @@ typedef enum {
 
 /** A run of parameters with settings of its own, e.g. a layer. Start from ONEBIT_SEGMENT_INIT. */
 typedef struct {
-  size_t size;         /* sizeof(onebitSegment_t) */
+  size_t size;         /* sizeof(onebitSegment_t), the same in all segments of a table */
   size_t offset;       /* first element; the end of the segment before it (0 for the first) */
   size_t count;        /* elements; may be 0 */
   double lrScale;      /* multiplies the learning rate, >= 0; default 1 */
@@ -84,10 +88,14 @@ typedef struct {
   const uint8_t* mask; /* NULL: all elements take part. Otherwise one bit per element of the
                           segment: bit i mod 8 of byte i / 8 is element i. A clear bit takes the
                           element out: its momentum is 0, and only weight decay moves it. Copied */
+  float* parameters;   /* `count` elements; NULL: those at `offset` of the buffer given to
+                          onebitOptimizerCreate, whose rules hold for both */
+  void* parameterCopy; /* `count` elements; NULL: those at `offset` of the configuration's
+                          parameterCopy, if it has one. parameterCopyType holds for both */
 } onebitSegment_t;
 
 #define ONEBIT_SEGMENT_INIT \
-  { sizeof(onebitSegment_t), 0, 0, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, 0, NULL }
+  { sizeof(onebitSegment_t), 0, 0, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, 0, NULL, NULL, NULL }
 
 /** In place of a segment's index: all segments, one after the other. */
 #define ONEBIT_ALL_SEGMENTS ((size_t)-1)
@@ -137,7 +145,8 @@ typedef struct {
      parameters, rounded to nearest even. In the memory that the parameters are in. Owned by the
      caller; must outlive the optimizer. Create does not write it. */
   void* parameterCopy;
-  int32_t parameterCopyType; /* onebitFloat16 or onebitBfloat16; required with parameterCopy */
+  int32_t parameterCopyType; /* onebitFloat16 or onebitBfloat16; required with parameterCopy, that
+                                of segments included */
 
   /* 1-bit LAMB only: trust ratios c = |x| / |u|. */
   double minCoeff;  /* least c of a dense step, >= 0; default 0.01 */
@@ -236,7 +245,8 @@ typedef struct {
  * scratch if there are dense segments or gradients that are not fp32. 1-bit LAMB adds 4 bytes for
  * the variance of reconstructed gradients. 0/1 Adam adds 8 for the sum of steps and the parameters
  * of the last sync, and until its variance is frozen (on a device: as long as it lives) 4, or 8
- * with 16-bit gradients. All compressed segments share one compressor.
+ * with 16-bit gradients. All compressed segments share one compressor. Gradients that are handed
+ * over one by one add 4 bytes of scratch, and 4 for those that were NULL once.
  *
  * @param optimizer  Receives the handle.
  * @param comm       All its ranks take part in every step. Must outlive the last step, or live
@@ -246,11 +256,12 @@ typedef struct {
  *                   must outlive the optimizer. Must hold the initial values already, the same
  *                   bytes on every rank (see onebitBroadcast), because 0/1 Adam remembers where it
  *                   began. In host memory or in that of the CUDA device of `comm`; there the work
- *                   that writes the initial values must be done. May be NULL if count is 0.
+ *                   that writes the initial values must be done. May be NULL if every segment that
+ *                   is not empty brings its own.
  * @param config     NULL: all defaults.
  * @return onebitInvalidArgument  also: a member of `config` is out of range (the text says what is
- *                                allowed), or parameterCopy or the compressor's memory is not where
- *                                the parameters are.
+ *                                allowed); or a segment's parameters, a parameterCopy or the
+ *                                compressor's memory is not where the first parameters are.
  * @return onebitInvalidUsage     also: `comm` works on another device than that of the parameters.
  *
  * Thread safety: one thread at a time per `comm`.
@@ -269,9 +280,39 @@ ONEBIT_API onebitResult_t onebitOptimizerCreate(onebitOptimizer_t* optimizer, on
 ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
 
 /**
+ * Hands over the gradient of one segment, to be used by the next step. Local: sends nothing, reads
+ * nothing.
+ *
+ * The gradients of a step may come in any order, which may differ between ranks, e.g. as a backward
+ * pass makes them. Every segment that is not empty needs one, and all ranks must choose the same
+ * data types. onebitOptimizerStep with gradients = NULL then makes the step. It takes them all,
+ * whatever it returns, unless its arguments were wrong.
+ *
+ * @param segment  Index in the segment table; 0 if there is no table. ONEBIT_ALL_SEGMENTS, with
+ *                 `gradient` NULL: forgets all that was handed over, e.g. after a backward pass
+ *                 that has failed.
+ * @param gradient The segment's elements as this rank has them, local and unaveraged, where the
+ *                 parameters are. Must live until the step, which uses it as scratch: undefined
+ *                 afterwards, even after a skipped step. On a device it may be written until then
+ *                 by earlier work on the step's stream. NULL: zeros, for parameters that took no
+ *                 part.
+ * @param datatype Type of this gradient: onebitFloat32, onebitFloat16 or onebitBfloat16. Segments
+ *                 may differ. Required with NULL, too, because the average is made in this type.
+ * @return onebitInvalidArgument  also: there is no such segment, or the gradient is not where the
+ *                                parameters are.
+ * @return onebitInvalidUsage     also: the segment has a gradient for the next step already.
+ *
+ * After an error nothing is handed over. Allocates nothing. Thread safety: one thread at a time per
+ * optimizer.
+ */
+ONEBIT_API onebitResult_t onebitOptimizerAddGradient(onebitOptimizer_t optimizer, size_t segment,
+                                                     void* gradient, onebitDataType_t datatype);
+
+/**
  * Averages gradients over all ranks and updates the parameters: one step of the configured
  * algorithm. Collective: every rank calls it at every step, with equal datatype, learning_rate,
- * grad_scale and max_grad_norm.
+ * grad_scale and max_grad_norm, and with gradients in one buffer on all ranks or handed over one by
+ * one on all.
  *
  * With g = gradients * grad_scale * clip and t the number of this step:
  *
@@ -327,9 +368,9 @@ ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
  *
  * @param gradients     `count` elements of this rank, local and unaveraged, in the memory that the
  *                      parameters are in. Used as scratch: undefined afterwards, even after a
- *                      skipped step. May be NULL if count is 0.
+ *                      skipped step. NULL: those that onebitOptimizerAddGradient has handed over.
  * @param datatype      Type of gradients: onebitFloat32, onebitFloat16 or onebitBfloat16. The dense
- *                      stage averages in this type.
+ *                      stage averages in this type. Ignored if gradients is NULL.
  * @param learning_rate >= 0, finite.
  * @param grad_scale    Multiplies gradients first, e.g. 1 / loss scale; > 0, finite.
  * @param max_grad_norm Clips to this norm; 0: no clipping; INFINITY: measures the norm only.
@@ -341,6 +382,8 @@ ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
  *                                where the parameters are.
  * @return onebitInvalidUsage     also: a group is open, `stream` is being captured, a rebind was
  *                                left half done, or a device failed in the middle of an update.
+ *                                gradients is NULL and a segment's gradient is missing, or it is
+ *                                not, and some were handed over.
  * @return onebitUnhandledCudaError  the device is broken. If it was in the middle of an update, x,
  *                                m and v are part old and part new: further steps are refused.
  * @return onebitOutOfMemory      no scratch at the first use of this gradient type, or no masks at

@@ -11,7 +11,7 @@
 
 namespace onebit::optim {
 
-// A null `config` means all defaults.
+// A null `config` means all defaults; null `parameters`, that every segment has its own.
 Result<std::unique_ptr<Optimizer>> CreateOptimizer(onebitComm_t comm, size_t count,
                                                    float* parameters,
                                                    const onebitOptimizerConfig_t* config);

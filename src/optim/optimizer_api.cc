@@ -73,7 +73,6 @@ Status Create(onebitOptimizer_t* optimizer, onebitComm_t comm, size_t count, flo
               const onebitOptimizerConfig_t* config) {
   ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
   ONEBIT_TRY(CheckNotNull(comm, "comm"));
-  if (count != 0) ONEBIT_TRY(CheckNotNull(parameters, "parameters"));
   ONEBIT_TRY(CheckAligned(parameters, sizeof(float), "parameters"));
   ONEBIT_ASSIGN_OR_RETURN(auto impl, CreateOptimizer(comm, count, parameters, config));
   *optimizer =
@@ -97,13 +96,52 @@ Status CheckSegment(const Optimizer& impl, size_t segment) {
   return Error(Code::kInvalidArgument, "segment is {}, but there are {}", segment, segment_count);
 }
 
-Result<StepInput> ReadStep(const Optimizer& impl, void* gradients, onebitDataType_t datatype,
-                           double learning_rate, double grad_scale, double max_grad_norm) {
-  StepInput input{.gradients = gradients, .max_grad_norm = max_grad_norm};
-  if (impl.count() != 0) ONEBIT_TRY(CheckNotNull(gradients, "gradients"));
-  ONEBIT_ASSIGN_OR_RETURN(input.type, ReadDataType("datatype", datatype));
-  ONEBIT_TRY(CheckAligned(gradients, kernels::BytesOf(input.type), "gradients"));
-  ONEBIT_TRY(CheckLocation("gradients", gradients, impl.arithmetic().location()));
+Result<kernels::DataType> CheckGradient(const Optimizer& impl, const char* name, void* gradient,
+                                        onebitDataType_t datatype) {
+  ONEBIT_ASSIGN_OR_RETURN(const kernels::DataType type, ReadDataType("datatype", datatype));
+  ONEBIT_TRY(CheckAligned(gradient, kernels::BytesOf(type), name));
+  ONEBIT_TRY(CheckLocation(name, gradient, impl.arithmetic().location()));
+  return type;
+}
+
+Status AddGradient(onebitOptimizer_t optimizer, size_t segment, void* gradient,
+                   onebitDataType_t datatype) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  Optimizer& impl = *optimizer->impl;
+  if (segment == ONEBIT_ALL_SEGMENTS && gradient == nullptr) {
+    impl.gradients().Forget();
+    return OkStatus();
+  }
+  ONEBIT_TRY(CheckSegment(impl, segment));
+  ONEBIT_ASSIGN_OR_RETURN(const kernels::DataType type,
+                          CheckGradient(impl, "gradient", gradient, datatype));
+  return impl.gradients().Add(segment, gradient, type);
+}
+
+// Completes the list of the step's gradients: from one buffer, or as they were handed over.
+Status FindGradients(Optimizer& impl, void* buffer, onebitDataType_t datatype) {
+  if (buffer == nullptr) return impl.gradients().CheckComplete();
+  ONEBIT_ASSIGN_OR_RETURN(const kernels::DataType type,
+                          CheckGradient(impl, "gradients", buffer, datatype));
+  return impl.gradients().SetBuffer(buffer, type);
+}
+
+// Forgets, at the end of a scope, the gradients of the step that was made in it.
+class GradientScope {
+ public:
+  explicit GradientScope(GradientList& gradients) : gradients_(gradients) {}
+  ~GradientScope() { gradients_.Forget(); }
+  GradientScope(const GradientScope&) = delete;
+  GradientScope& operator=(const GradientScope&) = delete;
+
+ private:
+  GradientList& gradients_;
+};
+
+// Checks the numbers of a step.
+Result<StepInput> ReadStep(double learning_rate, double grad_scale, double max_grad_norm) {
   const auto is_finite_f32 = [](double value) { return std::isfinite(static_cast<float>(value)); };
   if (!(learning_rate >= 0) || !is_finite_f32(learning_rate)) {
     return Error(Code::kInvalidArgument, "learning_rate is {}, but must be finite and >= 0",
@@ -117,9 +155,10 @@ Result<StepInput> ReadStep(const Optimizer& impl, void* gradients, onebitDataTyp
     return Error(Code::kInvalidArgument,
                  "max_grad_norm is {}, but must be positive, or 0 for no clipping", max_grad_norm);
   }
-  input.learning_rate = learning_rate;
-  input.grad_scale = grad_scale;
-  return input;
+  return StepInput{.gradients = {},
+                   .learning_rate = learning_rate,
+                   .grad_scale = grad_scale,
+                   .max_grad_norm = max_grad_norm};
 }
 
 // Rejects calls that need the results of their collectives at once.
@@ -157,9 +196,11 @@ Status Step(onebitOptimizer_t optimizer, void* gradients, onebitDataType_t datat
   ONEBIT_TRY(CheckStream(*optimizer, stream));
   optimizer->cuda_stream = stream;
   if (result != nullptr) ONEBIT_TRY(CheckSize(result, "result"));
-  ONEBIT_ASSIGN_OR_RETURN(const StepInput input, ReadStep(impl, gradients, datatype, learning_rate,
-                                                          grad_scale, max_grad_norm));
+  ONEBIT_ASSIGN_OR_RETURN(const StepInput input,
+                          ReadStep(learning_rate, grad_scale, max_grad_norm));
+  ONEBIT_TRY(FindGradients(impl, gradients, datatype));
 
+  const GradientScope taken(impl.gradients());
   ONEBIT_TRY(impl.arithmetic().Begin(stream));
   const ArithmeticScope scope(impl.arithmetic());
   StepOutcome outcome;
@@ -302,6 +343,11 @@ onebitResult_t onebitOptimizerCreate(onebitOptimizer_t* optimizer, onebitComm_t 
 
 onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer) {
   return Guard([&] { return onebit::optim::Destroy(optimizer); });
+}
+
+onebitResult_t onebitOptimizerAddGradient(onebitOptimizer_t optimizer, size_t segment,
+                                          void* gradient, onebitDataType_t datatype) {
+  return Guard([&] { return onebit::optim::AddGradient(optimizer, segment, gradient, datatype); });
 }
 
 onebitResult_t onebitOptimizerStep(onebitOptimizer_t optimizer, void* gradients,

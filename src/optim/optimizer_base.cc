@@ -30,7 +30,7 @@ Optimizer::Optimizer(Setup setup)
       arithmetic_(std::move(setup.arithmetic)),
       comm_(setup.comm),
       count_(setup.count),
-      parameters_(setup.parameters) {}
+      gradients_(table_) {}
 
 Optimizer::~Optimizer() { DestroyAfterCalls(compressor_); }
 
@@ -46,6 +46,8 @@ Status Optimizer::AllocateMoments() {
   ONEBIT_ASSIGN_OR_RETURN(m_, arithmetic_->Allocate(count_ * sizeof(float), "momentum"));
   ONEBIT_ASSIGN_OR_RETURN(v_, arithmetic_->Allocate(count_ * sizeof(float), "variance"));
   ONEBIT_ASSIGN_OR_RETURN(numbers_, arithmetic_->AllocateResults(sizeof(Numbers)));
+  ONEBIT_ASSIGN_OR_RETURN(segment_sums_,
+                          arithmetic_->AllocateResults(table_.segments().size() * sizeof(double)));
   ONEBIT_ASSIGN_OR_RETURN(mean_, arithmetic_->Allocate(sizeof(float), "a norm"));
   if (!arithmetic_->is_deferred()) return OkStatus();
   const std::span<const uint8_t> masks = table_.user_masks();
@@ -73,8 +75,10 @@ Status Optimizer::CreateCompressor(size_t element_count, const onebitCompressorC
 
 // ------------------------------------------------------------------------------------------ step
 
-Status Optimizer::Step(const StepInput& input, StepOutcome* outcome) {
+Status Optimizer::Step(StepInput input, StepOutcome* outcome) {
   ONEBIT_TRY(CheckWhole());
+  ONEBIT_TRY(gradients_.FillZeros(arithmetic_.get()));
+  input.gradients = gradients_.gradients();
   StepOutcome done{.stage = NextStage(input.learning_rate)};
   if (done.stage == onebitStageLocal) {
     ONEBIT_TRY(PrepareStep(input));
@@ -147,7 +151,7 @@ Status Optimizer::StepAlone(StepInput input, StepOutcome* outcome) {
     }
   }
   if (!IsUsable(scaled_sum)) {
-    input.gradients = nullptr;
+    input.gradients = {};
     scale = 0;
     ++local_overflows_;
   }
@@ -205,11 +209,44 @@ Status Optimizer::CheckComm() const {
                "onebitOptimizerRebind, be asked for its state, or be destroyed, too");
 }
 
+// Runs a kernel that sums up one segment for each of the chosen ones, and adds the results in the
+// order of segments: the sum of gradients does not depend on whether they are in one buffer.
+// `params_of` returns the kernel's parameters, without the address of its result.
+template <Kernel kKernel, typename ParamsOf>
+Result<double> Optimizer::SumOverSegments(Which which, onebitComm_t comm, ParamsOf params_of) {
+  auto* const sums = reinterpret_cast<double*>(segment_sums_.data());
+  const std::vector<Segment>& segments = table_.segments();
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (!Includes(which, segments[i])) continue;
+    kernels::cuda::SumParams params = params_of(i);
+    params.count = segments[i].count;
+    params.sum = &sums[i];
+    arithmetic_->Run<kKernel>(params);
+  }
+  ONEBIT_TRY(arithmetic_->Await(comm));
+  double sum = 0;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (Includes(which, segments[i])) sum += sums[i];
+  }
+  return sum;
+}
+
+Result<double> Optimizer::SumOfSquares(const Gradients& gradients, Which which, onebitComm_t comm) {
+  return SumOverSegments<Kernel::kSumOfSquares>(which, comm, [&](size_t i) {
+    const Gradient& gradient = gradients.by_segment[i];
+    return kernels::cuda::SumParams{.values = gradient.data, .type = gradient.type};
+  });
+}
+
+Result<double> Optimizer::VarianceSum(Which which) {
+  return SumOverSegments<Kernel::kSumOfMagnitudes>(which, nullptr, [&](size_t i) {
+    return kernels::cuda::SumParams{.values = v() + table_.segments()[i].offset};
+  });
+}
+
 Result<double> Optimizer::ScaledSumOfSquares(const StepInput& input) {
-  arithmetic_->Run<Kernel::kSumOfSquares>(
-      {.values = input.gradients, .type = input.type, .count = count_, .sum = &numbers().sum});
-  ONEBIT_TRY(arithmetic_->Await(nullptr));
-  return numbers().sum * input.grad_scale * input.grad_scale;
+  ONEBIT_ASSIGN_OR_RETURN(const double sum, SumOfSquares(input.gradients, Which::kAll, nullptr));
+  return sum * input.grad_scale * input.grad_scale;
 }
 
 // Returns sqrt(mean_r |g_r|^2) of scaled gradients, the same bytes on every rank; not finite if any
@@ -227,13 +264,39 @@ Result<double> Optimizer::AgreeOnNorm(const StepInput& input) {
   return std::sqrt(static_cast<double>(mean));
 }
 
-Result<bool> Optimizer::AverageDense(void* gradients, size_t count, DataType type, float scale) {
-  ONEBIT_TRY(FromApi(
-      OwnAllReduce(gradients, count, ApiType(type), onebitAvg, comm_, arithmetic_->stream())));
+// Segments whose gradients have memory of their own travel in one group: in the same messages, and
+// with the same bits as in one buffer, because averages are elementwise.
+Status Optimizer::EnqueueAverages(const Gradients& gradients, Which which) {
+  const auto average = [&](void* values, size_t count, DataType type) {
+    return OwnAllReduce(values, count, ApiType(type), onebitAvg, comm_, arithmetic_->stream());
+  };
+  if (which == Which::kAll && (gradients.buffer != nullptr || count_ == 0)) {
+    return FromApi(average(gradients.buffer, count_, gradients.buffer_type()));
+  }
+  ONEBIT_TRY(FromApi(onebitGroupStart()));
+  for (size_t i = 0; i < table_.segments().size(); ++i) {
+    const Segment& segment = table_.segments()[i];
+    if (segment.count == 0 || !Includes(which, segment)) continue;
+    const Gradient& gradient = gradients.by_segment[i];
+    // The group's end returns this error, too.
+    static_cast<void>(average(gradient.data, segment.count, gradient.type));
+  }
+  return FromApi(onebitGroupEnd());
+}
+
+Result<bool> Optimizer::AverageGradients(const Gradients& gradients, Which which, float scale) {
+  ONEBIT_TRY(EnqueueAverages(gradients, which));
+  ONEBIT_ASSIGN_OR_RETURN(const double sum, SumOfSquares(gradients, which, comm_));
+  return IsUsable(sum * scale * scale);
+}
+
+Result<bool> Optimizer::AverageFloats(float* values, size_t count) {
+  ONEBIT_TRY(
+      FromApi(OwnAllReduce(values, count, onebitFloat32, onebitAvg, comm_, arithmetic_->stream())));
   arithmetic_->Run<Kernel::kSumOfSquares>(
-      {.values = gradients, .type = type, .count = count, .sum = &numbers().sum});
+      {.values = values, .count = count, .sum = &numbers().sum});
   ONEBIT_TRY(arithmetic_->Await(comm_));
-  return IsUsable(numbers().sum * scale * scale);
+  return IsUsable(numbers().sum);
 }
 
 // A step follows the residuals: it counts if the call committed, even if the communicator failed
@@ -269,15 +332,6 @@ Status Optimizer::ResetCompressor() {
   return FromApi(onebitCompressorReset(compressor_));
 }
 
-void Optimizer::PackDenseGradients(const StepInput& input, std::byte* out) const {
-  for (const Segment& segment : table_.segments()) {
-    if (!segment.is_dense || segment.count == 0) continue;
-    arithmetic_->Copy(ElementAt(out, input.type, segment.packed_offset),
-                      ElementAt(input.gradients, input.type, segment.offset),
-                      segment.count * kernels::BytesOf(input.type));
-  }
-}
-
 // ---------------------------------------------------------------------------------------- update
 
 double Optimizer::Correction(double beta_power) const {
@@ -286,7 +340,7 @@ double Optimizer::Correction(double beta_power) const {
 
 kernels::AdamUpdate Optimizer::UpdateOf(const Segment& segment, double learning_rate) const {
   kernels::AdamUpdate update;
-  update.x = parameters_ + segment.offset;
+  update.x = segment.x;
   update.m = Floats(m_) + segment.offset;
   update.v = Floats(v_) + segment.offset;
   update.count = segment.count;
@@ -297,10 +351,8 @@ kernels::AdamUpdate Optimizer::UpdateOf(const Segment& segment, double learning_
   update.one_minus_beta2 = static_cast<float>(1 - options_.beta2);
   update.eps = static_cast<float>(options_.eps);
   update.weight_decay = static_cast<float>(segment.weight_decay);
+  update.copy = segment.copy;
   update.copy_type = options_.parameter_copy_type;
-  if (options_.parameter_copy != nullptr) {
-    update.copy = ElementAt(options_.parameter_copy, options_.parameter_copy_type, segment.offset);
-  }
   return update;
 }
 
@@ -338,9 +390,11 @@ void Optimizer::ListState(StateList* list) {
 
 // Code that replaces parameters does not replace their low-precision copy, which follows from them.
 Status Optimizer::WriteParameterCopy() const {
-  if (options_.parameter_copy == nullptr) return OkStatus();
-  return arithmetic_->Round(parameters_, count_, options_.parameter_copy_type,
-                            options_.parameter_copy);
+  for (const ParameterRun& run : table_.runs()) {
+    if (run.copy == nullptr) continue;
+    ONEBIT_TRY(arithmetic_->Round(run.x, run.count, options_.parameter_copy_type, run.copy));
+  }
+  return OkStatus();
 }
 
 uint64_t Optimizer::BytesSent() const {
@@ -357,7 +411,7 @@ void Optimizer::GetStats(onebitOptimizerStats_t* stats) const {
   stats->bytes_sent = bytes_sent_;
   stats->local_overflows = local_overflows_;
   stats->lost_elements = 0;
-  stats->state_bytes = m_.size() + v_.size();
+  stats->state_bytes = m_.size() + v_.size() + gradients_.bytes();
   onebitCompressorStats_t compressor_stats{.size = sizeof(compressor_stats)};
   if (compressor_ != nullptr &&
       onebitCompressorGetStats(compressor_, &compressor_stats) == onebitSuccess) {

@@ -18,6 +18,7 @@
 #include "kernels/types.h"
 #include "onebit/optim.h"
 #include "optim/arithmetic.h"
+#include "optim/gradient_list.h"
 #include "optim/options.h"
 #include "optim/saved_optimizer.h"
 #include "optim/segment_table.h"
@@ -28,8 +29,7 @@ namespace onebit::optim {
 
 // Checked arguments of one step.
 struct StepInput {
-  void* gradients = nullptr;  // null: zeros, in a step that sends nothing
-  kernels::DataType type = kernels::DataType::kF32;
+  Gradients gradients;  // without segments: zeros, in a step that sends nothing
   double learning_rate = 0;
   double grad_scale = 1;
   double max_grad_norm = 0;  // 0: no norm is measured
@@ -67,7 +67,6 @@ class Optimizer {
   struct Setup {
     onebitComm_t comm;
     size_t count;
-    float* parameters;
     const Options& options;
     SegmentTable table;
     std::unique_ptr<Arithmetic> arithmetic;
@@ -82,8 +81,10 @@ class Optimizer {
   // freed by then.
   void Drain();
 
-  // Outputs are written only on success.
-  Status Step(const StepInput& input, StepOutcome* outcome);
+  // Makes a step with the gradients of the list, which the caller has completed and forgets
+  // afterwards. Outputs are written only on success.
+  Status Step(StepInput input, StepOutcome* outcome);
+  GradientList& gradients() { return gradients_; }
 
   // Migrates to another communicator, whose ranks belong to the present one. Collective on the new
   // one. Returns the rank whose state all ranks have afterwards. See optimizer_rebind.cc.
@@ -173,13 +174,15 @@ class Optimizer {
   Status CheckComm() const;
   // Marks the state as neither old nor new, after a device error in between.
   Status Torn(Status status);
-  // Averages over ranks, in place. False if squares of scaled averages leave fp32.
-  Result<bool> AverageDense(void* gradients, size_t count, kernels::DataType type, float scale);
+  // Averages gradients over ranks, in place. False if squares of scaled averages leave fp32.
+  Result<bool> AverageGradients(const Gradients& gradients, Which which, float scale);
+  // The same for other values.
+  Result<bool> AverageFloats(float* values, size_t count);
   // Averages with compression. False if any rank had a value that is not finite.
   Result<bool> AverageCompressed(float* values, size_t count);
   Status ResetCompressor();
-  // Concatenates the gradients of dense segments.
-  void PackDenseGradients(const StepInput& input, std::byte* out) const;
+  // The sum of v over the chosen segments.
+  Result<double> VarianceSum(Which which);
   // The caller's mask of one segment, in memory that kernels can read.
   const uint8_t* user_mask(const Segment& segment) const {
     return user_masks_.size() == 0
@@ -191,7 +194,6 @@ class Optimizer {
   double Correction(double beta_power) const;
   // Writes the low-precision copy after parameters were replaced outside an update.
   Status WriteParameterCopy() const;
-  std::span<float> parameters() const { return {parameters_, count_}; }
   const float* m() const { return reinterpret_cast<const float*>(m_.data()); }
   const float* v() const { return reinterpret_cast<const float*>(v_.data()); }
 
@@ -200,7 +202,6 @@ class Optimizer {
   const std::unique_ptr<Arithmetic> arithmetic_;
   onebitComm_t comm_;
   const size_t count_;
-  float* const parameters_;
   int rank_ = 0;
   int ranks_ = 0;
 
@@ -217,6 +218,10 @@ class Optimizer {
   void CountStep(onebitStage_t stage);
   void CountCommit(onebitStage_t stage);
   Status CheckWhole() const;
+  Status EnqueueAverages(const Gradients& gradients, Which which);
+  Result<double> SumOfSquares(const Gradients& gradients, Which which, onebitComm_t comm);
+  template <Kernel kKernel, typename ParamsOf>
+  Result<double> SumOverSegments(Which which, onebitComm_t comm, ParamsOf params_of);
   Result<double> ScaledSumOfSquares(const StepInput& input);
   Result<double> AgreeOnNorm(const StepInput& input);
   Result<std::vector<StateSection>> StateSections(StateKind kind);
@@ -240,7 +245,9 @@ class Optimizer {
   };
   Numbers& numbers() const { return *reinterpret_cast<Numbers*>(numbers_.data()); }
   Memory numbers_;
-  Memory mean_;  // a float, for averages
+  Memory segment_sums_;  // results: a double per segment
+  Memory mean_;          // a float, for averages
+  GradientList gradients_;
   // The outcome of the last compressed call, unless the compressor has changed since.
   std::optional<CallOutcome> outcome_;
   // The epoch before a step that gave up while its call was pending: anything committed later

@@ -109,7 +109,8 @@ Result<bool> ReadBiasCorrection(const onebitOptimizerConfig_t& config) {
 }
 
 Status ReadCopy(const onebitOptimizerConfig_t& config, Options* options) {
-  if (config.parameterCopy == nullptr) return OkStatus();
+  const bool is_needed = config.parameterCopy != nullptr;
+  if (!is_needed && config.parameterCopyType == ONEBIT_UNDEF_INT) return OkStatus();
   if (config.parameterCopyType == ONEBIT_UNDEF_INT || config.parameterCopyType == onebitFloat32) {
     return Error(Code::kInvalidArgument,
                  "parameterCopyType {}, but must be onebitFloat16 or onebitBfloat16",

@@ -34,7 +34,7 @@ struct Options {
   double variance_floor = 0.01;
   bool has_bias_correction = false;
   LambOptions lamb;
-  void* parameter_copy = nullptr;
+  void* parameter_copy = nullptr;  // null: only segments may have one
   kernels::DataType parameter_copy_type = kernels::DataType::kF32;  // kF32: there is no copy
 };
 

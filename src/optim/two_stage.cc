@@ -66,16 +66,11 @@ Status TwoStage::Allocate(const onebitCompressorConfig_t* compressor_config) {
       options_.policy.freeze_step != ONEBIT_FREEZE_NEVER && table_.compressed_count() != 0;
   ONEBIT_TRY(rule_->Allocate(has_compressed_stage));
   ONEBIT_TRY(frozen_.Allocate());
-  ONEBIT_ASSIGN_OR_RETURN(sums_,
-                          arithmetic_->AllocateResults(table_.segments().size() * sizeof(double)));
   if (!has_compressed_stage) {
     ObserveComm();
     return OkStatus();
   }
   if (table_.dense_count() != 0) {
-    ONEBIT_ASSIGN_OR_RETURN(
-        dense_scratch_,
-        arithmetic_->Allocate(table_.dense_count() * sizeof(float), "dense gradients"));
     ONEBIT_ASSIGN_OR_RETURN(
         momentum_scratch_,
         arithmetic_->Allocate(table_.compressed_count() * sizeof(float), "local momentum"));
@@ -95,7 +90,7 @@ onebitStage_t TwoStage::NextStage(double /*learning_rate*/) const {
 
 Status TwoStage::PrepareStep(const StepInput& input) {
   if (compressor_ == nullptr) return OkStatus();
-  if (input.type != DataType::kF32 && momentum_scratch_.size() == 0) {
+  if (input.gradients.floats() == nullptr && momentum_scratch_.size() == 0) {
     ONEBIT_ASSIGN_OR_RETURN(
         momentum_scratch_,
         arithmetic_->Allocate(table_.compressed_count() * sizeof(float), "local momentum"));
@@ -109,13 +104,11 @@ Status TwoStage::PrepareCompressor() {
 }
 
 Result<bool> TwoStage::Average(const StepInput& input, float scale) {
-  if (!is_frozen()) return AverageDense(input.gradients, count_, input.type, scale);
+  if (!is_frozen()) return AverageGradients(input.gradients, Which::kAll, scale);
 
   if (table_.dense_count() != 0) {
-    PackDenseGradients(input, dense_scratch_.data());
-    ONEBIT_ASSIGN_OR_RETURN(
-        const bool is_usable,
-        AverageDense(dense_scratch_.data(), table_.dense_count(), input.type, scale));
+    ONEBIT_ASSIGN_OR_RETURN(const bool is_usable,
+                            AverageGradients(input.gradients, Which::kDense, scale));
     if (!is_usable) return false;
   }
   return AverageMomentum(input, scale);
@@ -124,8 +117,8 @@ Result<bool> TwoStage::Average(const StepInput& input, float scale) {
 // Local momentum of compressed segments, concatenated; overwrites the gradients themselves if it
 // fits.
 float* TwoStage::MomentumBuffer(const StepInput& input) const {
-  const bool is_in_place = input.type == DataType::kF32 && table_.dense_count() == 0;
-  return is_in_place ? static_cast<float*>(input.gradients) : Floats(momentum_scratch_);
+  float* const gradients = input.gradients.floats();
+  return gradients != nullptr && table_.dense_count() == 0 ? gradients : Floats(momentum_scratch_);
 }
 
 Result<bool> TwoStage::AverageMomentum(const StepInput& input, float scale) {
@@ -133,11 +126,12 @@ Result<bool> TwoStage::AverageMomentum(const StepInput& input, float scale) {
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const Segment& segment = table_.segments()[i];
     if (segment.is_dense) continue;
+    const Gradient& gradient = input.gradients.by_segment[i];
     const double k = rule_->MomentumScale(i);
     arithmetic_->Run<Kernel::kLocalMomentum>(
         {.m = m() + segment.offset,
-         .g = ElementAt(input.gradients, input.type, segment.offset),
-         .g_type = input.type,
+         .g = gradient.data,
+         .g_type = gradient.type,
          .g_scale = scale,
          .beta1 = static_cast<float>(options_.beta1 * k),
          .one_minus_beta1 = static_cast<float>((1 - options_.beta1) * k),
@@ -166,10 +160,8 @@ Status TwoStage::Update(const StepInput& input, float scale) {
       update.mask = frozen_.mask(segment);
       rule_->UpdateFrozen(i, update, fresh_correction);
     } else {
-      update.input = is_frozen()
-                         ? ElementAt(dense_scratch_.data(), input.type, segment.packed_offset)
-                         : ElementAt(input.gradients, input.type, segment.offset);
-      update.input_type = input.type;
+      update.input = input.gradients.by_segment[i].data;
+      update.input_type = input.gradients.by_segment[i].type;
       update.input_scale = scale;
       update.v_correction =
           static_cast<float>(segment.is_dense ? dense_correction : fresh_correction);
@@ -193,7 +185,7 @@ Status TwoStage::Commit(const StepInput& input, float scale) {
   const bool was_frozen = is_frozen();
   double variance_sum = 0;
   if (schedule_.needs_variance_sum()) {
-    ONEBIT_ASSIGN_OR_RETURN(variance_sum, VarianceSum());
+    ONEBIT_ASSIGN_OR_RETURN(variance_sum, VarianceSum(Which::kCompressed));
   }
   schedule_.Commit(variance_sum);
   if (was_frozen || !is_frozen()) return OkStatus();
@@ -204,23 +196,6 @@ Status TwoStage::Commit(const StepInput& input, float scale) {
                   NameOf(options_.policy.algorithm), schedule_.state().step);
   }
   return OkStatus();
-}
-
-// Computes |v|_1 of the segments that would be frozen.
-Result<double> TwoStage::VarianceSum() {
-  auto* const sums = reinterpret_cast<double*>(sums_.data());
-  const std::vector<Segment>& segments = table_.segments();
-  for (size_t i = 0; i < segments.size(); ++i) {
-    if (segments[i].is_dense) continue;
-    arithmetic_->Run<Kernel::kSumOfMagnitudes>(
-        {.values = v() + segments[i].offset, .count = segments[i].count, .sum = &sums[i]});
-  }
-  ONEBIT_TRY(arithmetic_->Await(nullptr));
-  double sum = 0;
-  for (size_t i = 0; i < segments.size(); ++i) {
-    if (!segments[i].is_dense) sum += sums[i];
-  }
-  return sum;
 }
 
 // ----------------------------------------------------------------------------------------- re-warm
@@ -280,7 +255,7 @@ Result<FreezeRule> TwoStage::MakeFreezeRule(int64_t steps) const {
 void TwoStage::ListState(StateList* list) {
   Optimizer::ListState(list);
   list->AddReplicated(m_);
-  list->AddReplicated(parameters());
+  for (const ParameterRun& run : table_.runs()) list->AddReplicated(std::span(run.x, run.count));
   list->AddReplicatedOnHost(schedule_.rule().history());
   list->AddValue(dense_beta2_power_);
   list->AddValue(frozen_beta2_power_);
@@ -326,8 +301,7 @@ Status TwoStage::Adopt(const SavedOptimizer& saved) {
 void TwoStage::AddStats(onebitOptimizerStats_t* stats) const {
   stats->frozen_at = schedule_.state().frozen_at;
   stats->stage = NextStage(0);
-  stats->state_bytes +=
-      momentum_scratch_.size() + dense_scratch_.size() + frozen_.bytes() + rule_->bytes();
+  stats->state_bytes += momentum_scratch_.size() + frozen_.bytes() + rule_->bytes();
 }
 
 }  // namespace onebit::optim

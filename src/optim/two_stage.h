@@ -47,15 +47,11 @@ class TwoStage final : public Optimizer {
   Result<FreezeRule> MakeFreezeRule(int64_t steps) const;
   Result<bool> AverageMomentum(const StepInput& input, float scale);
   Status Update(const StepInput& input, float scale);
-  Result<double> VarianceSum();
   float* MomentumBuffer(const StepInput& input) const;
 
   std::unique_ptr<UpdateRule> rule_;
   // fp32; used if compressed gradients cannot become momentum in place.
   Memory momentum_scratch_;
-  // Gradients of dense segments, concatenated, while the others are compressed.
-  Memory dense_scratch_;
-  Memory sums_;  // results, one per segment
 
   TwoStageSchedule schedule_;
   FrozenVariance frozen_;

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/zero_one_adam.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "optim/api_status.h"
@@ -26,18 +28,19 @@ Result<std::unique_ptr<Optimizer>> ZeroOneAdam::Create(
 ZeroOneAdam::ZeroOneAdam(Setup setup)
     : Optimizer(std::move(setup)),
       schedule_(options_.policy.zero_one),
-      variance_(table_, *arithmetic_) {}
+      variance_(table_, *arithmetic_),
+      copies_(table_.segments().size()) {}
 
 Status ZeroOneAdam::Allocate(const onebitCompressorConfig_t* compressor_config) {
   ONEBIT_TRY(AllocateMoments());
   ONEBIT_TRY(variance_.Allocate());
   ONEBIT_TRY(AllocateFloats(count_, "sum of local steps", &u_));
   ONEBIT_TRY(AllocateFloats(count_, "parameters of the last sync", &x_sync_));
-  ONEBIT_TRY(AllocateFloats(2 * table_.dense_count(), "dense segments", &dense_scratch_));
+  ONEBIT_TRY(AllocateFloats(table_.dense_count(), "sums of dense segments", &dense_sums_));
   if (table_.dense_count() != 0) {
     ONEBIT_TRY(AllocateFloats(table_.compressed_count(), "local sums", &contributions_));
   }
-  arithmetic_->Copy(x_sync_.data(), parameters_, x_sync_.size());
+  CopyParameters();
   ONEBIT_TRY(arithmetic_->Await(nullptr));
   ONEBIT_TRY(CreateCompressor(table_.compressed_count(), compressor_config));
   ObserveComm();
@@ -61,15 +64,18 @@ onebitStage_t ZeroOneAdam::NextStage(double learning_rate) const {
 Status ZeroOneAdam::PrepareStep(const StepInput& input) {
   plan_ = schedule_.Next(input.learning_rate);
   // Allocated here, because a step that all ranks skip needs it after their first message.
-  const bool may_go_back = is_interval_open() && input.type != DataType::kF32;
+  const bool may_go_back = is_interval_open() && input.gradients.floats() == nullptr;
   if (may_go_back && arithmetic_->is_deferred()) {
     ONEBIT_TRY(AllocateFloats(count_, "momenta", &next_v_));
   }
   if (plan_.kind == StepKind::kSwallowed) return OkStatus();
   if (plan_.refreshes_variance) ONEBIT_TRY(AllocateFloats(count_, "next variance", &next_v_));
-  if (input.type != DataType::kF32) {
+  if (input.gradients.floats() == nullptr) {
     ONEBIT_TRY(AllocateFloats(table_.compressed_count(), "local sums", &contributions_));
-    if (plan_.refreshes_variance) ONEBIT_TRY(AllocateFloats(count_, "gradients", &gradient_copy_));
+  }
+  const auto is_narrow = [](const Gradient& gradient) { return gradient.type != DataType::kF32; };
+  if (plan_.refreshes_variance && std::ranges::any_of(input.gradients.by_segment, is_narrow)) {
+    ONEBIT_TRY(AllocateFloats(count_, "gradients", &gradient_copy_));
   }
   if (plan_.resets_residuals) ONEBIT_TRY(ResetCompressor());
   return PrepareCompressor();
@@ -99,31 +105,56 @@ Result<bool> ZeroOneAdam::Average(const StepInput& input, float scale) {
 // Writes the new variance next to the old one, because the step may still fail. Masks are updated
 // at once: the next compressed data must not include elements that v marks as dead.
 Result<bool> ZeroOneAdam::RefreshVariance(const StepInput& input, float scale) {
-  void* gradients = input.gradients;
+  Gradients gradients = input.gradients;
   if (!plan_.feeds_momentum) {  // this rank's own gradients are still needed
-    gradients = input.type == DataType::kF32 ? next_v_.data() : gradient_copy_.data();
-    arithmetic_->Copy(gradients, input.gradients, count_ * kernels::BytesOf(input.type));
+    gradients = CopyOf(input.gradients);
   }
-  ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, AverageDense(gradients, count_, input.type, scale));
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, AverageGradients(gradients, Which::kAll, scale));
   if (!is_usable) return false;
-  arithmetic_->Run<Kernel::kRefreshVariance>(
-      {.v = v(),
-       .input = gradients,
-       .type = input.type,
-       .input_scale = scale,
-       .beta2 = static_cast<float>(options_.beta2),
-       .one_minus_beta2 = static_cast<float>(1 - options_.beta2),
-       .count = count_,
-       .out = Floats(next_v_)});
-  for (const Segment& segment : table_.segments()) ForgetMasked(segment, Floats(next_v_));
+  for (size_t i = 0; i < table_.segments().size(); ++i) {
+    WriteVariance(i, gradients.by_segment[i], scale, Floats(next_v_));
+  }
   have_masks_of_v_ = false;  // until this step has happened
   ONEBIT_TRY(UpdateMasks(Floats(next_v_)));
   return true;
 }
 
+// Copies gradients to where their average may be formed; those in one buffer stay together. fp32
+// ones fit where the variance will be.
+Gradients ZeroOneAdam::CopyOf(const Gradients& gradients) {
+  const auto home = [&](DataType type) {
+    return type == DataType::kF32 ? next_v_.data() : gradient_copy_.data();
+  };
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    const Segment& segment = table_.segments()[i];
+    const Gradient& gradient = gradients.by_segment[i];
+    copies_[i] = {ElementAt(home(gradient.type), gradient.type, segment.offset), gradient.type};
+    arithmetic_->Copy(copies_[i].data, gradient.data,
+                      segment.count * kernels::BytesOf(gradient.type));
+  }
+  return {copies_, gradients.buffer == nullptr ? nullptr : home(gradients.buffer_type())};
+}
+
+// Writes the variance of a segment after this step, from the average of its gradient.
+void ZeroOneAdam::WriteVariance(size_t index, const Gradient& average, float scale, float* v) {
+  const Segment& segment = table_.segments()[index];
+  arithmetic_->Run<Kernel::kRefreshVariance>(
+      {.v = this->v() + segment.offset,
+       .input = average.data,
+       .type = average.type,
+       .input_scale = scale,
+       .beta2 = static_cast<float>(options_.beta2),
+       .one_minus_beta2 = static_cast<float>(1 - options_.beta2),
+       .count = segment.count,
+       .out = v + segment.offset});
+  // Elements that the caller has masked have no variance, and do not contribute to the floor.
+  const uint8_t* mask = user_mask(segment);
+  if (mask != nullptr) arithmetic_->ClearOutside(mask, segment.count, v + segment.offset);
+}
+
 float* ZeroOneAdam::Contributions(const StepInput& input) const {
-  const bool is_in_place = input.type == DataType::kF32 && table_.dense_count() == 0;
-  return is_in_place ? static_cast<float*>(input.gradients) : Floats(contributions_);
+  float* const gradients = input.gradients.floats();
+  return gradients != nullptr && table_.dense_count() == 0 ? gradients : Floats(contributions_);
 }
 
 // DeepSpeed's one-bit average before its freeze.
@@ -131,16 +162,16 @@ Result<bool> ZeroOneAdam::AverageGradient(const StepInput& input, float scale) {
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const Segment& segment = table_.segments()[i];
     if (segment.is_dense) continue;
-    arithmetic_->Run<Kernel::kLocalMomentum>(
-        {.m = m() + segment.offset,
-         .g = ElementAt(input.gradients, input.type, segment.offset),
-         .g_type = input.type,
-         .g_scale = scale,
-         .beta1 = 0,
-         .one_minus_beta1 = 1,
-         .mask = variance_.mask(segment),
-         .count = segment.count,
-         .out = Contributions(input) + segment.packed_offset});
+    const Gradient& gradient = input.gradients.by_segment[i];
+    arithmetic_->Run<Kernel::kLocalMomentum>({.m = m() + segment.offset,
+                                              .g = gradient.data,
+                                              .g_type = gradient.type,
+                                              .g_scale = scale,
+                                              .beta1 = 0,
+                                              .one_minus_beta1 = 1,
+                                              .mask = variance_.mask(segment),
+                                              .count = segment.count,
+                                              .out = Contributions(input) + segment.packed_offset});
   }
   if (table_.dense_count() != 0) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, AverageDenseSegments(input, scale));
@@ -166,24 +197,20 @@ Result<bool> ZeroOneAdam::AverageSums(const StepInput& input, float scale) {
 // Averages, for dense segments, this step's gradient for their variance, and the sums. If ranks
 // agreed before this step, the sums follow from the gradient.
 Result<bool> ZeroOneAdam::AverageDenseSegments(const StepInput& input, float scale) {
-  const size_t count = table_.dense_count();
   const bool has_gradient = !plan_.refreshes_variance;  // else its average has gone into next_v_
-  PackDenseGradients(input, dense_scratch_.data());
   const auto sum_up = [&] {
     for (size_t i = 0; i < table_.segments().size(); ++i) {
       const Segment& segment = table_.segments()[i];
       if (!segment.is_dense) continue;
-      ZeroOneUpdate update = StepOf(i, input, scale);
-      update.input = ElementAt(dense_scratch_.data(), input.type, segment.packed_offset);
       arithmetic_->Run<Kernel::kZeroOneAccumulate>(
-          {.update = update, .out = DenseSums() + segment.packed_offset});
+          {.update = StepOf(i, input, scale), .out = DenseSums() + segment.packed_offset});
     }
   };
   const bool follows = has_gradient && !is_interval_open();
   if (!follows) sum_up();
   if (has_gradient) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_usable,
-                            AverageDense(dense_scratch_.data(), count, input.type, scale));
+                            AverageGradients(input.gradients, Which::kDense, scale));
     if (!is_usable) return false;
   }
   if (!plan_.syncs) return true;
@@ -191,7 +218,7 @@ Result<bool> ZeroOneAdam::AverageDenseSegments(const StepInput& input, float sca
     sum_up();
     return true;
   }
-  return AverageDense(DenseSums(), count, DataType::kF32, 1);
+  return AverageFloats(DenseSums(), table_.dense_count());
 }
 
 // -------------------------------------------------------------------------------------- update
@@ -220,9 +247,9 @@ ZeroOneUpdate ZeroOneAdam::StepOf(size_t index, const StepInput& input, float sc
   const bool decays_locally = options_.policy.variant == Variant::kDeepSpeed &&
                               (plan_.kind == StepKind::kSync || plan_.kind == StepKind::kLocal);
   (decays_locally ? update.local_decay : update.weight_decay) = adam.weight_decay;
-  if (input.gradients != nullptr) {
-    update.input = ElementAt(input.gradients, input.type, segment.offset);
-    update.input_type = input.type;
+  if (!input.gradients.by_segment.empty()) {
+    update.input = input.gradients.by_segment[index].data;
+    update.input_type = input.gradients.by_segment[index].type;
     update.input_scale = scale;
   }
   return update;
@@ -251,32 +278,16 @@ Status ZeroOneAdam::Commit(const StepInput& input, float scale) {
 }
 
 // Refreshes a dense segment from the average of this step's gradient; others use next_v_.
-void ZeroOneAdam::RefreshDenseSegment(const Segment& segment, const StepInput& input, float scale) {
-  if (!segment.is_dense || plan_.refreshes_variance) return;
-  float* v = Floats(v_) + segment.offset;
-  arithmetic_->Run<Kernel::kRefreshVariance>(
-      {.v = v,
-       .input = ElementAt(dense_scratch_.data(), input.type, segment.packed_offset),
-       .type = input.type,
-       .input_scale = scale,
-       .beta2 = static_cast<float>(options_.beta2),
-       .one_minus_beta2 = static_cast<float>(1 - options_.beta2),
-       .count = segment.count,
-       .out = v});
-  ForgetMasked(segment, Floats(v_));
-}
-
-// Elements that the caller has masked have no variance, and do not contribute to the floor.
-void ZeroOneAdam::ForgetMasked(const Segment& segment, float* v) const {
-  const uint8_t* mask = user_mask(segment);
-  if (mask != nullptr) arithmetic_->ClearOutside(mask, segment.count, v + segment.offset);
+void ZeroOneAdam::RefreshDenseSegment(size_t index, const StepInput& input, float scale) {
+  if (!table_.segments()[index].is_dense || plan_.refreshes_variance) return;
+  WriteVariance(index, input.gradients.by_segment[index], scale, Floats(v_));
 }
 
 // Computes m, x and x_sync from the means over the ranks.
 void ZeroOneAdam::TakeMeans(const StepInput& input, float scale) {
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const Segment& segment = table_.segments()[i];
-    if (input.gradients != nullptr) RefreshDenseSegment(segment, input, scale);
+    if (!input.gradients.by_segment.empty()) RefreshDenseSegment(i, input, scale);
     ZeroOneUpdate update = StepOf(i, input, scale);
     update.input = (segment.is_dense ? DenseSums() : Contributions(input)) + segment.packed_offset;
     arithmetic_->Run<Kernel::kZeroOneSync>(update);
@@ -289,8 +300,7 @@ void ZeroOneAdam::MoveAlone(const StepInput& input, float scale) {
     const Segment& segment = table_.segments()[i];
     ZeroOneUpdate update = StepOf(i, input, scale);
     if (plan_.compresses_gradient && segment.is_dense) {
-      RefreshDenseSegment(segment, input, scale);
-      update.input = ElementAt(dense_scratch_.data(), input.type, segment.packed_offset);
+      RefreshDenseSegment(i, input, scale);
     } else if (plan_.compresses_gradient) {
       update.input = Contributions(input) + segment.packed_offset;
       update.input_type = DataType::kF32;
@@ -304,14 +314,19 @@ void ZeroOneAdam::MoveAlone(const StepInput& input, float scale) {
 
 // Called when all ranks agree on x and m.
 void ZeroOneAdam::KeepAsSynced() {
-  arithmetic_->Copy(x_sync_.data(), parameters_, x_sync_.size());
+  CopyParameters();
   arithmetic_->Clear(u_.data(), u_.size());
+}
+
+void ZeroOneAdam::CopyParameters() {
+  for (const ParameterRun& run : table_.runs()) {
+    arithmetic_->Copy(Floats(x_sync_) + run.offset, run.x, run.count * sizeof(float));
+  }
 }
 
 Result<bool> ZeroOneAdam::Skip(const StepInput& input) {
   if (!is_interval_open()) return false;
-  const bool fits = input.type == DataType::kF32;
-  ONEBIT_TRY(RevertToLastSync(fits ? static_cast<float*>(input.gradients) : nullptr));
+  ONEBIT_TRY(RevertToLastSync(input.gradients.floats()));
   return true;
 }
 
@@ -327,13 +342,15 @@ Status ZeroOneAdam::RevertToLastSync(float* scratch) {
     scratch = Floats(room);
   }
   arithmetic_->Copy(scratch, m_.data(), m_.size());
-  ONEBIT_ASSIGN_OR_RETURN(const bool is_finite, AverageDense(scratch, count_, DataType::kF32, 1));
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_finite, AverageFloats(scratch, count_));
   if (is_finite) {
     arithmetic_->Copy(m_.data(), scratch, m_.size());
   } else {
     arithmetic_->Clear(m_.data(), m_.size());
   }
-  arithmetic_->Copy(parameters_, x_sync_.data(), x_sync_.size());
+  for (const ParameterRun& run : table_.runs()) {
+    arithmetic_->Copy(run.x, Floats(x_sync_) + run.offset, run.count * sizeof(float));
+  }
   arithmetic_->Clear(u_.data(), u_.size());
   Status status = WriteParameterCopy();
   if (status.ok()) status = arithmetic_->Await(nullptr);
@@ -346,8 +363,7 @@ Result<onebitStage_t> ZeroOneAdam::AgreeOnState() {
   if (!is_interval_open()) return onebitStageLocal;
   ONEBIT_TRY(AllocateFloats(table_.compressed_count(), "local sums", &contributions_));
   ONEBIT_TRY(PrepareCompressor());
-  // With this type Contributions() has separate memory instead of the gradients.
-  const StepInput none{.type = DataType::kF16};
+  const StepInput none;
   plan_ = {};
   bool is_usable = schedule_.has_weight(0);
   if (is_usable) {
@@ -357,8 +373,7 @@ Result<onebitStage_t> ZeroOneAdam::AgreeOnState() {
                         segment.count * sizeof(float));
     }
     if (table_.dense_count() != 0) {
-      ONEBIT_ASSIGN_OR_RETURN(is_usable,
-                              AverageDense(DenseSums(), table_.dense_count(), DataType::kF32, 1));
+      ONEBIT_ASSIGN_OR_RETURN(is_usable, AverageFloats(DenseSums(), table_.dense_count()));
     }
   }
   if (is_usable) {
@@ -406,7 +421,7 @@ void ZeroOneAdam::ListState(StateList* list) {
   list->AddReplicated(x_sync_);
   list->AddLocal(m_);
   list->AddLocal(u_);
-  list->AddLocal(parameters());
+  for (const ParameterRun& run : table_.runs()) list->AddLocal(std::span(run.x, run.count));
   ZeroOneState& state = schedule_.mutable_state();
   list->AddValue(state.step);
   list->AddValue(state.interval_start);
@@ -435,7 +450,7 @@ void ZeroOneAdam::AddStats(onebitOptimizerStats_t* stats) const {
       schedule_.has_last_refresh_behind() ? policy_began_at + schedule_.last_live_step() : 0;
   stats->stage = NextStage(last_rate_);
   stats->state_bytes += u_.size() + x_sync_.size() + next_v_.size() + contributions_.size() +
-                        gradient_copy_.size() + dense_scratch_.size() + variance_.bytes();
+                        gradient_copy_.size() + dense_sums_.size() + variance_.bytes();
 }
 
 }  // namespace onebit::optim

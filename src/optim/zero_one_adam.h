@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/status.h"
 #include "kernels/zero_one.h"
@@ -56,15 +57,17 @@ class ZeroOneAdam final : public Optimizer {
   Status AllocateFloats(size_t count, const char* purpose, Memory* memory) const;
   Status UpdateMasks(const float* v);
   kernels::ZeroOneUpdate StepOf(size_t segment, const StepInput& input, float scale) const;
-  void RefreshDenseSegment(const Segment& segment, const StepInput& input, float scale);
-  void ForgetMasked(const Segment& segment, float* v) const;
+  void RefreshDenseSegment(size_t segment, const StepInput& input, float scale);
+  void WriteVariance(size_t segment, const Gradient& average, float scale, float* v);
   void TakeMeans(const StepInput& input, float scale);
   void MoveAlone(const StepInput& input, float scale);
   void KeepAsSynced();
+  void CopyParameters();
   Status RevertToLastSync(float* scratch);
+  Gradients CopyOf(const Gradients& gradients);
   // Contributions of compressed segments, concatenated; they overwrite the gradients if they fit.
   float* Contributions(const StepInput& input) const;
-  float* DenseSums() const { return Floats(dense_scratch_) + table_.dense_count(); }
+  float* DenseSums() const { return Floats(dense_sums_); }
   bool is_interval_open() const;
 
   ZeroOneSchedule schedule_;
@@ -80,8 +83,8 @@ class ZeroOneAdam final : public Optimizer {
   Memory contributions_;
   // A copy of half-precision gradients while their average is formed. Same lifetime as next_v_.
   Memory gradient_copy_;
-  // Concatenated data of dense segments: gradients, then sums.
-  Memory dense_scratch_;
+  std::vector<Gradient> copies_;  // in next_v_ or gradient_copy_, one per segment
+  Memory dense_sums_;             // of dense segments, concatenated
 };
 
 }  // namespace onebit::optim

@@ -71,7 +71,9 @@ void ExpectEqual(const Trajectory& found, const Trajectory& expected) {
 
 void CompareWithHost(const PlacedCase& one, Over over, int ranks) {
   SCOPED_TRACE(Describe(one));
-  const std::vector<Trajectory> expected = RunOnHost(one, ranks);
+  PlacedCase in_one_buffer = one;
+  in_one_buffer.is_list = false;
+  const std::vector<Trajectory> expected = RunOnHost(in_one_buffer, ranks);
   std::vector<Trajectory> found(static_cast<size_t>(ranks));
   RunDeviceRanks(over, ranks, [&](onebitComm_t comm, int rank) {
     found[static_cast<size_t>(rank)] = Run(one, comm, rank, ranks, Memories::kDevice);
@@ -119,6 +121,17 @@ TEST_P(DeviceOptimizerTest, EqualsTheHostWhereGradientsAreNotFinite) {
   one.max_grad_norm = 3;
   one.gradient_type = onebitBfloat16;
   CompareWithHost(one, over(), 2);
+}
+
+// Compares a list on the device with one buffer on the host.
+TEST_P(DeviceOptimizerTest, EqualsTheHostAsAList) {
+  CompareWithHost({.subject = subject(), .is_list = true}, over(), 3);
+  CompareWithHost({.subject = subject(),
+                   .gradient_type = onebitBfloat16,
+                   .is_list = true,
+                   .max_grad_norm = 3,
+                   .nan_calls = {2, 6, 7, 12}},
+                  over(), 2);
 }
 
 TEST_P(DeviceOptimizerTest, EqualsTheHostOnOneRank) {

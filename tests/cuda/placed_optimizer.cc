@@ -43,8 +43,8 @@ void PlacedBuffer::Write(const std::vector<std::byte>& content) {
 
 std::string Describe(const PlacedCase& one) {
   return one.subject.name + ", type " + std::to_string(one.gradient_type) +
-         (one.has_segments ? ", segments" : "") + (one.max_grad_norm > 0 ? ", clipped" : "") +
-         (one.nan_calls.empty() ? "" : ", NaN");
+         (one.has_segments ? ", segments" : "") + (one.is_list ? ", list" : "") +
+         (one.max_grad_norm > 0 ? ", clipped" : "") + (one.nan_calls.empty() ? "" : ", NaN");
 }
 
 PlacedOptimizer::PlacedOptimizer(const PlacedCase& one, onebitComm_t comm, int rank, int ranks,
@@ -59,14 +59,18 @@ PlacedOptimizer::PlacedOptimizer(const PlacedCase& one, onebitComm_t comm, int r
   onebitOptimizerConfig_t config = one.subject.config;
   config.compressor = compressor;
   // These put elements of 2 and of 4 bytes at addresses aligned to no more than that.
-  const std::vector<size_t> counts = {1001, 77, 4500, 0, 333, 90};
+  counts_ = {1001, 77, 4500, 0, 333, 90};
   const std::vector<uint8_t> mask(563, 0xb7);
   std::vector<onebitSegment_t> segments;
   size_t offset = 0;
-  for (const size_t count : counts) {
+  for (const size_t count : counts_) {
     onebitSegment_t segment = ONEBIT_SEGMENT_INIT;
     segment.offset = offset;
     segment.count = count;
+    if (one.is_list) segment.parameters = static_cast<float*>(x_->data()) + offset;
+    if (one.is_list && one.has_copy) {
+      segment.parameterCopy = static_cast<uint16_t*>(copy_->data()) + offset;
+    }
     segments.push_back(segment);
     offset += count;
   }
@@ -80,14 +84,14 @@ PlacedOptimizer::PlacedOptimizer(const PlacedCase& one, onebitComm_t comm, int r
     config.segments = segments.data();
     config.segmentCount = segments.size();
   }
-  segment_count_ = one.has_segments ? segments.size() : 1;
+  if (!one.has_segments) counts_ = {PlacedCase::kCount};
   if (one.has_copy) {
-    config.parameterCopy = copy_->data();
+    if (!one.is_list) config.parameterCopy = copy_->data();
     config.parameterCopyType = onebitBfloat16;
   }
   onebitOptimizer_t optimizer = nullptr;
-  Check(onebitOptimizerCreate(&optimizer, comm, PlacedCase::kCount, static_cast<float*>(x_->data()),
-                              &config));
+  Check(onebitOptimizerCreate(&optimizer, comm, PlacedCase::kCount,
+                              one.is_list ? nullptr : static_cast<float*>(x_->data()), &config));
   optimizer_.reset(optimizer);
 }
 
@@ -99,7 +103,16 @@ onebitResult_t PlacedOptimizer::TryStep(size_t call, onebitStepResult_t* result)
     gradient[gradient.size() / 2] = NAN;
   }
   gradient_->Write(Encode(gradient, case_.gradient_type, 1));
-  return onebitOptimizerStep(get(), gradient_->data(), case_.gradient_type,
+  auto* gradients = static_cast<std::byte*>(gradient_->data());
+  if (case_.is_list) {
+    const size_t element_bytes = case_.gradient_type == onebitFloat32 ? 4 : 2;
+    for (size_t i = 0; i < counts_.size(); ++i) {
+      Check(onebitOptimizerAddGradient(get(), i, gradients, case_.gradient_type));
+      gradients += counts_[i] * element_bytes;
+    }
+    gradients = nullptr;
+  }
+  return onebitOptimizerStep(get(), gradients, case_.gradient_type,
                              0.05 / (1 + 0.2 * static_cast<double>(call)), 0.75,
                              case_.max_grad_norm, result, stream());
 }
@@ -116,7 +129,7 @@ PlacedStep PlacedOptimizer::Step(size_t call) {
 std::vector<double> PlacedOptimizer::Ratios() const {
   std::vector<double> ratios;
   if (case_.subject.config.algorithm != onebitAlgorithmOneBitLamb) return ratios;
-  for (size_t i = 0; i < segment_count_; ++i) {
+  for (size_t i = 0; i < counts_.size(); ++i) {
     onebitTrustRatio_t ratio = ONEBIT_TRUST_RATIO_INIT;
     Check(onebitOptimizerGetTrustRatio(get(), i, &ratio));
     ratios.insert(ratios.end(),

@@ -39,6 +39,7 @@ struct PlacedCase {
   onebitDataType_t gradient_type = onebitFloat32;
   bool has_segments = true;  // one dense, one with a mask, one without a trust ratio
   bool has_copy = true;
+  bool is_list = false;  // each segment brings its own addresses
   double max_grad_norm = 0;
   std::vector<size_t> nan_calls;  // calls in which the last rank's gradient has a NaN
 
@@ -82,7 +83,7 @@ class PlacedOptimizer {
   const Memories memories_;
   std::optional<CudaStream> stream_;
   std::unique_ptr<PlacedBuffer> x_, copy_, gradient_;
-  size_t segment_count_ = 0;
+  std::vector<size_t> counts_;  // of segments
   UniqueOptimizer optimizer_;
 };
 

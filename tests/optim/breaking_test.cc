@@ -41,16 +41,26 @@ std::unique_ptr<Optimizer> MakeBreaking(onebitComm_t comm, const onebitOptimizer
   auto made = std::make_unique<BreakingArithmetic>();
   *arithmetic = made.get();
   const Options options = ReadOptions(&config).value();  // the setup refers to it
-  Optimizer::Setup setup{comm,
-                         x.size(),
-                         x.data(),
-                         options,
-                         SegmentTable::Create(nullptr, 0, x.size(), 0).value(),
+  const SegmentTable::Source source{.element_count = x.size(), .parameters = x.data()};
+  Optimizer::Setup setup{comm, x.size(), options, SegmentTable::Create(source, options).value(),
                          std::move(made)};
   auto optimizer = config.algorithm == onebitAlgorithmZeroOneAdam
                        ? ZeroOneAdam::Create(std::move(setup), nullptr)
                        : TwoStage::Create(std::move(setup), nullptr);
   return std::move(optimizer).value();
+}
+
+// Makes a step with equal gradients in one buffer.
+Status StepOf(Optimizer* optimizer, double max_grad_norm = 0) {
+  std::vector<float> gradient(optimizer->count(), 0.5f);
+  EXPECT_TRUE(optimizer->gradients().SetBuffer(gradient.data(), kernels::DataType::kF32).ok());
+  StepInput input;
+  input.learning_rate = 0.01;
+  input.max_grad_norm = max_grad_norm;
+  StepOutcome outcome;
+  Status status = optimizer->Step(input, &outcome);
+  optimizer->gradients().Forget();
+  return status;
 }
 
 class BreakingTest : public ::testing::TestWithParam<onebitAlgorithm_t> {
@@ -64,11 +74,7 @@ class BreakingTest : public ::testing::TestWithParam<onebitAlgorithm_t> {
   }
   ~BreakingTest() override { optimizer_->Drain(); }
 
-  Status Step() {
-    std::vector<float> gradient(x_.size(), 0.5f);
-    StepOutcome outcome;
-    return optimizer_->Step({.gradients = gradient.data(), .learning_rate = 0.01}, &outcome);
-  }
+  Status Step() { return StepOf(optimizer_.get()); }
   // Makes steps of all kinds.
   void StepUntil(uint64_t step) {
     while (optimizer_->step() < step) ASSERT_TRUE(Step().ok());
@@ -139,12 +145,7 @@ TEST_P(BreakingTest, AStepThatBreaksBeforeItsUpdateChangesNothing) {
   StepUntil(7);
   const Blob before = Export();
   arithmetic_->BreakAwait();
-  std::vector<float> gradient(x_.size(), 0.5f);
-  StepOutcome outcome;
-  EXPECT_FALSE(optimizer_
-                   ->Step({.gradients = gradient.data(), .learning_rate = 0.01, .max_grad_norm = 1},
-                          &outcome)
-                   .ok());
+  EXPECT_FALSE(StepOf(optimizer_.get(), 1).ok());
   arithmetic_->Heal();
   EXPECT_EQ(Export(), before);
   EXPECT_TRUE(Step().ok());
@@ -158,11 +159,7 @@ class BreakingRebindTest : public ::testing::Test {
     group_.Run([&](int rank) {
       Rank& mine = ranks_[rank];
       mine.optimizer = MakeBreaking(group_.comm(rank), config, mine.x, &mine.arithmetic);
-      std::vector<float> gradient(mine.x.size(), 0.5f);
-      StepOutcome outcome;
-      EXPECT_TRUE(
-          mine.optimizer->Step({.gradients = gradient.data(), .learning_rate = 0.01}, &outcome)
-              .ok());
+      EXPECT_TRUE(StepOf(mine.optimizer.get()).ok());
     });
   }
   ~BreakingRebindTest() override {

@@ -21,8 +21,15 @@ struct Used {
   uint64_t locks = 0;
 };
 
+// A variant of the steps.
+struct Steps {
+  onebitDataType_t type = onebitFloat32;
+  bool has_nan = false;
+  size_t listed_segments = 0;  // whose gradients are handed over one by one; 0: in one buffer
+};
+
 // The maximum over ranks and steps, without the first two steps of each stage.
-Used MostUsed(onebitOptimizerConfig_t config, onebitDataType_t type, bool has_nan) {
+Used MostUsed(onebitOptimizerConfig_t config, const Steps& steps) {
   constexpr uint64_t kFreezeStep = 8;
   const bool is_zero_one = config.algorithm == onebitAlgorithmZeroOneAdam;
   (is_zero_one ? config.varFreezeStep : config.freezeStep) = kFreezeStep;
@@ -33,11 +40,18 @@ Used MostUsed(onebitOptimizerConfig_t config, onebitDataType_t type, bool has_na
     const OptimizerHandle optimizer = MakeOptimizer(comm, x, config);
     for (uint64_t step = 1; step <= 20; ++step) {
       std::vector<float> gradient = problem.Gradient(x, rank, step);
-      if (has_nan && step > kFreezeStep + 5) gradient[0] = NAN;
-      std::vector<std::byte> bytes = Encode(gradient, type, 1);
+      if (steps.has_nan && step > kFreezeStep + 5) gradient[0] = NAN;
+      std::vector<std::byte> bytes = Encode(gradient, steps.type, 1);
       const Used before = {AllocationsOfThisThread(), LocksOfThisThread()};
+      for (size_t i = 0; i < steps.listed_segments; ++i) {
+        const size_t offset = config.segments[i].offset * (bytes.size() / gradient.size());
+        const bool is_null = i == 0 && step % 2 == 0;
+        Check(onebitOptimizerAddGradient(optimizer.get(), i,
+                                         is_null ? nullptr : bytes.data() + offset, steps.type));
+      }
       const onebitResult_t result =
-          onebitOptimizerStep(optimizer.get(), bytes.data(), type, 0.01, 1, 10, nullptr, nullptr);
+          onebitOptimizerStep(optimizer.get(), steps.listed_segments == 0 ? bytes.data() : nullptr,
+                              steps.type, 0.01, 1, 10, nullptr, nullptr);
       const Used after = {AllocationsOfThisThread(), LocksOfThisThread()};
       Check(result);
       // Steps that refresh a variance recompute masks.
@@ -55,8 +69,8 @@ Used MostUsed(onebitOptimizerConfig_t config, onebitDataType_t type, bool has_na
 }
 
 void ExpectNothingUsed(const onebitOptimizerConfig_t& config, onebitDataType_t type,
-                       bool has_nan = false) {
-  const Used used = MostUsed(config, type, has_nan);
+                       bool has_nan = false, size_t listed_segments = 0) {
+  const Used used = MostUsed(config, {type, has_nan, listed_segments});
   EXPECT_EQ(used.allocations, 0u);
   EXPECT_EQ(used.locks, 0u);
 }
@@ -94,6 +108,25 @@ TEST(OneBitAdamSteadyStateTest, StepWithSegmentsAllocatesNothingAndTakesNoLock) 
   config.segmentCount = 2;
   ExpectNothingUsed(config, onebitFloat32);
   ExpectNothingUsed(config, onebitFloat16);
+}
+
+TEST(OptimizerSteadyStateTest, ListAllocatesNothingAndTakesNoLock) {
+  onebitSegment_t segments[3] = {ONEBIT_SEGMENT_INIT, ONEBIT_SEGMENT_INIT, ONEBIT_SEGMENT_INIT};
+  segments[0].count = 37;
+  segments[0].flags = onebitSegmentDense;
+  segments[1].offset = 37;
+  segments[1].count = 200;
+  segments[2].offset = 237;
+  segments[2].count = 63;
+  onebitOptimizerConfig_t config = DefaultOptimizer();
+  config.segments = segments;
+  config.segmentCount = 3;
+  for (const onebitAlgorithm_t algorithm :
+       {onebitAlgorithmOneBitAdam, onebitAlgorithmOneBitLamb, onebitAlgorithmZeroOneAdam}) {
+    config.algorithm = algorithm;
+    ExpectNothingUsed(config, onebitFloat32, false, 3);
+    ExpectNothingUsed(config, onebitBfloat16, false, 3);
+  }
 }
 
 }  // namespace
