@@ -77,6 +77,14 @@ typedef enum {
   onebitSegmentNoTrustRatio = 2
 } onebitSegmentFlags_t;
 
+/** The norm that max_grad_norm of onebitOptimizerStep limits. */
+typedef enum {
+  /* sqrt(mean over ranks of |g|^2): one factor for all ranks, in every step that sends something */
+  onebitClipMeanSquare = 0,
+  /* That of the averaged gradient in dense steps; in others each rank limits its own gradient */
+  onebitClipAverage = 1
+} onebitClipNorm_t;
+
 /** A run of parameters with settings of its own, e.g. a layer. Start from ONEBIT_SEGMENT_INIT. */
 typedef struct {
   size_t size;         /* sizeof(onebitSegment_t), the same in all segments of a table */
@@ -167,17 +175,19 @@ typedef struct {
   int64_t localStepStart;         /* default: varFreezeStep */
   int32_t rateTied;               /* 0 (default) or 1 */
   int32_t denseStepFeedsMomentum; /* 0 (default) or 1 */
+
+  int32_t clipNorm; /* onebitClipNorm_t; default onebitClipMeanSquare */
 } onebitOptimizerConfig_t;
 
-#define ONEBIT_OPTIMIZER_CONFIG_INIT                                                             \
-  {                                                                                              \
-    sizeof(onebitOptimizerConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT, \
-        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL,                \
-        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_STEP,              \
-        ONEBIT_UNDEF_STEP, NULL, NULL, 0, NULL, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL,             \
-        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL,              \
-        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP,              \
-        ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT                 \
+#define ONEBIT_OPTIMIZER_CONFIG_INIT                                                               \
+  {                                                                                                \
+    sizeof(onebitOptimizerConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT,   \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL,                  \
+        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_STEP,                \
+        ONEBIT_UNDEF_STEP, NULL, NULL, 0, NULL, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL,               \
+        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL,                \
+        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP,                \
+        ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT \
   }
 
 /* ------------------------------------------------------------------------------------- results */
@@ -191,8 +201,8 @@ typedef struct {
                        rank */
   int32_t stage;    /* onebitStage_t of this step */
   uint64_t step;    /* steps not skipped so far, this one included: t of the formulas */
-  double grad_norm; /* the norm that max_grad_norm limits, before clipping; the same on every rank
-                       unless the stage is onebitStageLocal; -1 if not measured */
+  double grad_norm; /* the norm that max_grad_norm limits, before clipping; -1 if not measured. The
+                       same on every rank, unless it is that of the rank's own gradient */
   uint64_t bytes_sent; /* by this rank in this step, headers included */
 } onebitStepResult_t;
 
@@ -338,12 +348,27 @@ ONEBIT_API onebitResult_t onebitOptimizerAddGradient(onebitOptimizer_t optimizer
  * At every sync dense segments of 0/1 Adam are averaged exactly, s and g, and refresh their v.
  * schedule.h says which steps are which.
  *
- * clip is min(1, max_grad_norm / norm), norm = sqrt(mean over ranks of |gradients * grad_scale|^2):
- * the same factor on every rank in both stages. This norm is larger than that of the mean gradient,
- * because it includes the noise of each rank. It costs a dense allreduce of one number, which is
- * not sent when max_grad_norm is 0. The floor f is varianceFloor times the root mean square of
- * sqrt(v) over the segment. After the freeze, and in 0/1 Adam always, elements whose v is 0 are
- * masked: they never saw a gradient, and one bit cannot say 0.
+ * clip is min(1, max_grad_norm / norm). The configuration's clipNorm says which norm.
+ *
+ * onebitClipMeanSquare: sqrt(mean over ranks of |gradients * grad_scale|^2), the same factor on
+ * every rank in both stages. This norm is larger than that of the mean gradient, because it
+ * includes the noise of each rank. It costs a dense allreduce of one number, which is not sent when
+ * max_grad_norm is 0.
+ *
+ * onebitClipAverage: |avg(gradients) * grad_scale| in steps that average all gradients densely, as
+ * clip_grad_norm_ of PyTorch does after DistributedDataParallel. Nothing more is sent. A compressed
+ * step never learns the average, so there each rank clips its own gradient by its own norm. By the
+ * triangle inequality the average then is within the limit, too, but single ranks have larger norms
+ * (up to the root of the number of ranks), so clipping gets harder at the freeze. Two averages are
+ * known in other steps and clipped by their own norms: that of the dense segments of a compressed
+ * step, and that which refreshes v of 0/1 Adam. grad_norm of the result is the norm of the average
+ * of all gradients if the step has one, otherwise that of the rank's own gradient.
+ *
+ * A local step always clips by the norm of the rank's own gradient.
+ *
+ * The floor f is varianceFloor times the root mean square of sqrt(v) over the segment. After the
+ * freeze, and in 0/1 Adam always, elements whose v is 0 are masked: they never saw a gradient, and
+ * one bit cannot say 0.
  *
  * Values that are not finite. A step happens either on every rank or on none. If a gradient of any
  * rank is NaN or infinite, or overflows on the way, the step is skipped: it returns onebitSuccess
@@ -351,9 +376,9 @@ ONEBIT_API onebitResult_t onebitOptimizerAddGradient(onebitOptimizer_t optimizer
  * (A compressor that is not transactional resets its residuals.) In the compressed stage the
  * gradients of masked elements are ignored, unless the norm is measured. A step that sends nothing
  * cannot be agreed on: all ranks make it, in whatever state the communicator is. A rank whose
- * gradient is not finite then uses zeros, and clipping goes by the norm of its own gradient. A sync
- * whose sum is not finite on some rank is skipped: all ranks return to x_sync with s = 0 and L = 0,
- * and m becomes the mean of theirs, averaged in full precision.
+ * gradient is not finite then uses zeros. A sync whose sum is not finite on some rank is skipped:
+ * all ranks return to x_sync with s = 0 and L = 0, and m becomes the mean of theirs, averaged in
+ * full precision.
  *
  * On a device all work is enqueued on `stream`; kernels that make the gradients need not be done.
  * The call waits on the host, by polling, until the ranks have agreed, once for each average that

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "base/status.h"
@@ -18,9 +19,10 @@ struct ConfigHead {
 };
 
 // Refuses a structure that was not started from its initialiser, or that comes from a header that
-// this library does not know. The error calls it `name` and its macro `initializer`. Each structure
-// has had one size so far; when one grows, this function must accept its former sizes.
+// this library does not know. The error calls it `name` and its macro `initializer`. A structure
+// that has grown is accepted in its `former_sizes`, too: the caller then leaves the members behind
+// it at their initial values.
 Status CheckConfigHead(std::string_view name, std::string_view initializer, const ConfigHead& given,
-                       const ConfigHead& known);
+                       const ConfigHead& known, std::span<const size_t> former_sizes = {});
 
 }  // namespace onebit

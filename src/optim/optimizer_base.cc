@@ -20,6 +20,19 @@ bool IsUsable(double sum_of_squares) {
   return sum_of_squares <= std::numeric_limits<float>::max();  // false for NaN
 }
 
+// The norm of gradients with this sum of squares; infinite if they are not usable.
+double NormOf(double sum_of_squares) {
+  return IsUsable(sum_of_squares) ? std::sqrt(sum_of_squares)
+                                  : std::numeric_limits<double>::infinity();
+}
+
+// The factor that gives gradients of this norm, which includes grad_scale, at most max_grad_norm.
+float ClippedScale(const StepInput& input, double norm) {
+  double scale = input.grad_scale;
+  if (norm > input.max_grad_norm) scale *= input.max_grad_norm / norm;
+  return static_cast<float>(scale);
+}
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------- life time
@@ -90,22 +103,18 @@ Status Optimizer::Step(StepInput input, StepOutcome* outcome) {
   ONEBIT_TRY(CheckComm());
   ONEBIT_TRY(PrepareStep(input));
   const uint64_t bytes_before = BytesSent();
-  double scale = input.grad_scale;
-  bool is_usable = true;
-  if (input.max_grad_norm > 0) {
-    const Result<double> norm = AgreeOnNorm(input);
-    if (!norm.ok()) return InStep(norm.status());
-    done.grad_norm = norm.value();
-    is_usable = std::isfinite(done.grad_norm);
-    if (done.grad_norm > input.max_grad_norm) scale *= input.max_grad_norm / done.grad_norm;
-  }
+  Result<StepScale> scale = ScaleOf(input, done.stage);
+  if (!scale.ok()) return InStep(scale.status());
+  // A norm that all ranks have agreed on may say already that some gradient is not finite.
+  bool is_usable = options_.clips_average || std::isfinite(scale.value().grad_norm);
   if (is_usable) {
-    const Result<bool> averaged = Average(input, static_cast<float>(scale));
+    const Result<bool> averaged = Average(input, &scale.value());
     if (!averaged.ok()) return InStep(averaged.status());
     is_usable = averaged.value();
   }
+  done.grad_norm = scale.value().grad_norm;
   if (is_usable) {
-    ONEBIT_TRY(CommitOrTear(input, static_cast<float>(scale)));
+    ONEBIT_TRY(CommitOrTear(input, scale.value()));
     CountStep(done.stage);
     WarnWithoutWarmup(input.learning_rate);
   } else {
@@ -121,7 +130,30 @@ Status Optimizer::Step(StepInput input, StepOutcome* outcome) {
   return OkStatus();
 }
 
-Status Optimizer::CommitOrTear(const StepInput& input, float scale) {
+// Measures the norm that limits a step, unless the step itself will.
+Result<StepScale> Optimizer::ScaleOf(const StepInput& input, onebitStage_t stage) {
+  StepScale scale;
+  scale.own = scale.average = static_cast<float>(input.grad_scale);
+  if (input.max_grad_norm == 0) return scale;
+  if (options_.clips_average) {
+    scale.average_limit = input.max_grad_norm;
+    if (averages_all_gradients()) return scale;
+    ONEBIT_ASSIGN_OR_RETURN(const double scaled_sum, ScaledSumOfSquares(input));
+    scale.grad_norm = NormOf(scaled_sum);
+    scale.own = ClippedScale(input, scale.grad_norm);
+    // What this rank sends now makes all ranks skip the step. If it sends only for averages, it
+    // contributes nothing to its own momentum, as in a local step.
+    if (!IsUsable(scaled_sum)) {
+      scale.own = stage == onebitStageDense ? 0 : std::numeric_limits<float>::quiet_NaN();
+    }
+    return scale;
+  }
+  ONEBIT_ASSIGN_OR_RETURN(scale.grad_norm, AgreeOnNorm(input));
+  scale.own = scale.average = ClippedScale(input, scale.grad_norm);
+  return scale;
+}
+
+Status Optimizer::CommitOrTear(const StepInput& input, const StepScale& scale) {
   Status status = Commit(input, scale);
   if (status.ok()) status = arithmetic_->Check();
   return status.ok() ? status : Torn(InStep(status));
@@ -143,19 +175,17 @@ Status Optimizer::InStep(const Status& status) const {
 // step; a rank whose gradients are not finite counts them as zeros.
 Status Optimizer::StepAlone(StepInput input, StepOutcome* outcome) {
   ONEBIT_ASSIGN_OR_RETURN(const double scaled_sum, ScaledSumOfSquares(input));
-  double scale = input.grad_scale;
+  StepScale scale{.own = static_cast<float>(input.grad_scale)};
   if (input.max_grad_norm > 0) {
-    outcome->grad_norm = std::sqrt(scaled_sum);
-    if (outcome->grad_norm > input.max_grad_norm) {
-      scale *= input.max_grad_norm / outcome->grad_norm;
-    }
+    outcome->grad_norm = NormOf(scaled_sum);
+    scale.own = ClippedScale(input, outcome->grad_norm);
   }
   if (!IsUsable(scaled_sum)) {
     input.gradients = {};
-    scale = 0;
+    scale.own = 0;
     ++local_overflows_;
   }
-  ONEBIT_TRY(CommitOrTear(input, static_cast<float>(scale)));
+  ONEBIT_TRY(CommitOrTear(input, scale));
   CountStep(onebitStageLocal);
   return OkStatus();
 }
@@ -284,10 +314,19 @@ Status Optimizer::EnqueueAverages(const Gradients& gradients, Which which) {
   return FromApi(onebitGroupEnd());
 }
 
-Result<bool> Optimizer::AverageGradients(const Gradients& gradients, Which which, float scale) {
+Result<bool> Optimizer::AverageGradients(const Gradients& gradients, Which which,
+                                         StepScale* scale) {
   ONEBIT_TRY(EnqueueAverages(gradients, which));
   ONEBIT_ASSIGN_OR_RETURN(const double sum, SumOfSquares(gradients, which, comm_));
-  return IsUsable(sum * scale * scale);
+  const double scaled_sum = sum * scale->average * scale->average;
+  if (scale->average_limit > 0) {
+    const double norm = NormOf(scaled_sum);
+    if (which == Which::kAll) scale->grad_norm = norm;
+    if (norm > scale->average_limit) {
+      scale->average *= static_cast<float>(scale->average_limit / norm);
+    }
+  }
+  return IsUsable(scaled_sum);
 }
 
 Result<bool> Optimizer::AverageFloats(float* values, size_t count) {

@@ -35,6 +35,15 @@ struct StepInput {
   double max_grad_norm = 0;  // 0: no norm is measured
 };
 
+// The factors of a step, and how they limit norms.
+struct StepScale {
+  float own = 1;      // multiplies gradients of this rank, before they are averaged
+  float average = 1;  // multiplies averages of gradients
+  // Greatest norm of averages, which then reduces `average`; 0: they have no limit of their own.
+  double average_limit = 0;
+  double grad_norm = -1;  // as in StepOutcome
+};
+
 // The outcome of a step.
 struct StepOutcome {
   bool is_skipped = false;
@@ -141,10 +150,12 @@ class Optimizer {
   virtual onebitStage_t NextStage(double learning_rate) const = 0;
   // Allocates everything a step needs, before anything is sent.
   virtual Status PrepareStep(const StepInput& input) = 0;
+  // True if the prepared step uses gradients only after it has averaged all of them.
+  virtual bool averages_all_gradients() const = 0;
   // Computes all averages of a step that sends something. False is the verdict "not finite".
-  virtual Result<bool> Average(const StepInput& input, float scale) = 0;
+  virtual Result<bool> Average(const StepInput& input, StepScale* scale) = 0;
   // Updates m, v, x and everything else but the counters below.
-  virtual Status Commit(const StepInput& input, float scale) = 0;
+  virtual Status Commit(const StepInput& input, const StepScale& scale) = 0;
   // Replaces Commit after the verdict "not finite". Returns true if anything changed. It may run
   // collectives; an error changes nothing.
   virtual Result<bool> Skip(const StepInput& /*input*/) { return false; }
@@ -174,8 +185,9 @@ class Optimizer {
   Status CheckComm() const;
   // Marks the state as neither old nor new, after a device error in between.
   Status Torn(Status status);
-  // Averages gradients over ranks, in place. False if squares of scaled averages leave fp32.
-  Result<bool> AverageGradients(const Gradients& gradients, Which which, float scale);
+  // Averages gradients over ranks, in place, and limits their norm. False if squares of scaled
+  // averages leave fp32.
+  Result<bool> AverageGradients(const Gradients& gradients, Which which, StepScale* scale);
   // The same for other values.
   Result<bool> AverageFloats(float* values, size_t count);
   // Averages with compression. False if any rank had a value that is not finite.
@@ -213,7 +225,9 @@ class Optimizer {
 
  private:
   Status StepAlone(StepInput input, StepOutcome* outcome);
-  Status CommitOrTear(const StepInput& input, float scale);
+  Result<StepScale> ScaleOf(const StepInput& input, onebitStage_t stage);
+  Result<StepScale> ScaleOfOwnNorm(const StepInput& input);
+  Status CommitOrTear(const StepInput& input, const StepScale& scale);
   Status InStep(const Status& status) const;
   void CountStep(onebitStage_t stage);
   void CountCommit(onebitStage_t stage);

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 #include <limits>
 
 #include "base/config_head.h"
@@ -19,10 +21,17 @@ Result<double> ReadDecay(std::string_view member, double value, double fallback)
   return decay;
 }
 
-Status CheckHead(const onebitOptimizerConfig_t& config) {
-  return CheckConfigHead("optimizer config", "ONEBIT_OPTIMIZER_CONFIG_INIT",
-                         {config.size, config.magic, config.version},
-                         {sizeof(config), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE});
+// The structure ended before `clipNorm` at first.
+constexpr std::array<size_t, 1> kFormerSizes = {offsetof(onebitOptimizerConfig_t, clipNorm)};
+
+// Returns the caller's structure with all members that this library knows.
+Result<onebitOptimizerConfig_t> ReadConfig(const onebitOptimizerConfig_t& given) {
+  ONEBIT_TRY(CheckConfigHead(
+      "optimizer config", "ONEBIT_OPTIMIZER_CONFIG_INIT", {given.size, given.magic, given.version},
+      {sizeof(given), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE}, kFormerSizes));
+  onebitOptimizerConfig_t config = ONEBIT_OPTIMIZER_CONFIG_INIT;
+  std::memcpy(&config, &given, given.size);
+  return config;
 }
 
 // Checked by the policies' own code, which uses the same names for the members.
@@ -108,6 +117,21 @@ Result<bool> ReadBiasCorrection(const onebitOptimizerConfig_t& config) {
   return true;
 }
 
+// Reads if max_grad_norm limits the norm of averages.
+Result<bool> ReadClipNorm(const onebitOptimizerConfig_t& config) {
+  switch (config.clipNorm) {
+    case ONEBIT_UNDEF_INT:
+    case onebitClipMeanSquare:
+      return false;
+    case onebitClipAverage:
+      return true;
+  }
+  return Error(Code::kInvalidArgument,
+               "clipNorm is {}, but must be onebitClipMeanSquare ({}) or onebitClipAverage ({})",
+               config.clipNorm, static_cast<int>(onebitClipMeanSquare),
+               static_cast<int>(onebitClipAverage));
+}
+
 Status ReadCopy(const onebitOptimizerConfig_t& config, Options* options) {
   const bool is_needed = config.parameterCopy != nullptr;
   if (!is_needed && config.parameterCopyType == ONEBIT_UNDEF_INT) return OkStatus();
@@ -142,29 +166,30 @@ Status CheckCompressor(const onebitCompressorConfig_t* compressor) {
 
 }  // namespace
 
-Result<Options> ReadOptions(const onebitOptimizerConfig_t* config) {
+Result<Options> ReadOptions(const onebitOptimizerConfig_t* given) {
   Options options;
-  if (config == nullptr) return options;
+  if (given == nullptr) return options;
 
-  ONEBIT_TRY(CheckHead(*config));
-  ONEBIT_ASSIGN_OR_RETURN(options.beta1, ReadDecay("beta1", config->beta1, options.beta1));
-  ONEBIT_ASSIGN_OR_RETURN(options.beta2, ReadDecay("beta2", config->beta2, options.beta2));
-  ONEBIT_ASSIGN_OR_RETURN(options.eps, ReadReal("eps", config->eps, options.eps));
+  ONEBIT_ASSIGN_OR_RETURN(const onebitOptimizerConfig_t config, ReadConfig(*given));
+  ONEBIT_ASSIGN_OR_RETURN(options.beta1, ReadDecay("beta1", config.beta1, options.beta1));
+  ONEBIT_ASSIGN_OR_RETURN(options.beta2, ReadDecay("beta2", config.beta2, options.beta2));
+  ONEBIT_ASSIGN_OR_RETURN(options.eps, ReadReal("eps", config.eps, options.eps));
   if (static_cast<float>(options.eps) == 0.0f) {
     return Error(Code::kInvalidArgument,
                  "eps is {}, but must be positive in fp32: it divides where no gradient was seen",
                  options.eps);
   }
   ONEBIT_ASSIGN_OR_RETURN(options.weight_decay,
-                          ReadReal("weightDecay", config->weightDecay, options.weight_decay));
-  if (config->variant == onebitVariantDeepSpeed) options.variance_floor = 0;
+                          ReadReal("weightDecay", config.weightDecay, options.weight_decay));
+  if (config.variant == onebitVariantDeepSpeed) options.variance_floor = 0;
   ONEBIT_ASSIGN_OR_RETURN(options.variance_floor,
-                          ReadReal("varianceFloor", config->varianceFloor, options.variance_floor));
-  ONEBIT_ASSIGN_OR_RETURN(options.has_bias_correction, ReadBiasCorrection(*config));
-  ONEBIT_ASSIGN_OR_RETURN(options.policy, ReadPolicy(*config));
-  ONEBIT_ASSIGN_OR_RETURN(options.lamb, ReadLamb(*config));
-  ONEBIT_TRY(ReadCopy(*config, &options));
-  ONEBIT_TRY(CheckCompressor(config->compressor));
+                          ReadReal("varianceFloor", config.varianceFloor, options.variance_floor));
+  ONEBIT_ASSIGN_OR_RETURN(options.has_bias_correction, ReadBiasCorrection(config));
+  ONEBIT_ASSIGN_OR_RETURN(options.clips_average, ReadClipNorm(config));
+  ONEBIT_ASSIGN_OR_RETURN(options.policy, ReadPolicy(config));
+  ONEBIT_ASSIGN_OR_RETURN(options.lamb, ReadLamb(config));
+  ONEBIT_TRY(ReadCopy(config, &options));
+  ONEBIT_TRY(CheckCompressor(config.compressor));
   return options;
 }
 

@@ -33,6 +33,7 @@ struct Options {
   double weight_decay = 0;
   double variance_floor = 0.01;
   bool has_bias_correction = false;
+  bool clips_average = false;
   LambOptions lamb;
   void* parameter_copy = nullptr;  // null: only segments may have one
   kernels::DataType parameter_copy_type = kernels::DataType::kF32;  // kF32: there is no copy

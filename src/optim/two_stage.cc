@@ -103,7 +103,7 @@ Status TwoStage::PrepareCompressor() {
   return frozen_.Freeze(v(), Correction(frozen_beta2_power_), options_.variance_floor, compressor_);
 }
 
-Result<bool> TwoStage::Average(const StepInput& input, float scale) {
+Result<bool> TwoStage::Average(const StepInput& input, StepScale* scale) {
   if (!is_frozen()) return AverageGradients(input.gradients, Which::kAll, scale);
 
   if (table_.dense_count() != 0) {
@@ -111,7 +111,7 @@ Result<bool> TwoStage::Average(const StepInput& input, float scale) {
                             AverageGradients(input.gradients, Which::kDense, scale));
     if (!is_usable) return false;
   }
-  return AverageMomentum(input, scale);
+  return AverageMomentum(input, scale->own);
 }
 
 // Local momentum of compressed segments, concatenated; overwrites the gradients themselves if it
@@ -144,7 +144,7 @@ Result<bool> TwoStage::AverageMomentum(const StepInput& input, float scale) {
 
 // ---------------------------------------------------------------------------------- update, commit
 
-Status TwoStage::Update(const StepInput& input, float scale) {
+Status TwoStage::Update(const StepInput& input, float average_scale) {
   const double fresh_correction = Correction(beta2_power_ * options_.beta2);
   const double dense_correction = Correction(dense_beta2_power_ * options_.beta2);
   const auto m_correction = static_cast<float>(Correction(beta1_power_ * options_.beta1));
@@ -162,7 +162,7 @@ Status TwoStage::Update(const StepInput& input, float scale) {
     } else {
       update.input = input.gradients.by_segment[i].data;
       update.input_type = input.gradients.by_segment[i].type;
-      update.input_scale = scale;
+      update.input_scale = average_scale;
       update.v_correction =
           static_cast<float>(segment.is_dense ? dense_correction : fresh_correction);
       update.mask = user_mask(segment);
@@ -172,12 +172,12 @@ Status TwoStage::Update(const StepInput& input, float scale) {
   return rule_->EndUpdate();
 }
 
-Status TwoStage::Commit(const StepInput& input, float scale) {
+Status TwoStage::Commit(const StepInput& input, const StepScale& scale) {
   if (schedule_.Next() == StepKind::kSwallowed) {
     schedule_.Commit(0);
     return OkStatus();
   }
-  ONEBIT_TRY(Update(input, scale));
+  ONEBIT_TRY(Update(input, scale.average));
   beta1_power_ *= options_.beta1;
   beta2_power_ *= options_.beta2;
   dense_beta2_power_ *= options_.beta2;

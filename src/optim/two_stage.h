@@ -31,8 +31,9 @@ class TwoStage final : public Optimizer {
 
   onebitStage_t NextStage(double learning_rate) const override;
   Status PrepareStep(const StepInput& input) override;
-  Result<bool> Average(const StepInput& input, float scale) override;
-  Status Commit(const StepInput& input, float scale) override;
+  bool averages_all_gradients() const override { return !is_frozen(); }
+  Result<bool> Average(const StepInput& input, StepScale* scale) override;
+  Status Commit(const StepInput& input, const StepScale& scale) override;
   Status BeginWarmup(int64_t steps) override;
   Status PrepareCompressor() override;
   void ForgetDerivedState() override { frozen_.Forget(); }
@@ -46,7 +47,7 @@ class TwoStage final : public Optimizer {
   bool is_frozen() const { return schedule_.is_frozen(); }
   Result<FreezeRule> MakeFreezeRule(int64_t steps) const;
   Result<bool> AverageMomentum(const StepInput& input, float scale);
-  Status Update(const StepInput& input, float scale);
+  Status Update(const StepInput& input, float average_scale);
   float* MomentumBuffer(const StepInput& input) const;
 
   std::unique_ptr<UpdateRule> rule_;

@@ -92,7 +92,7 @@ Status ZeroOneAdam::UpdateMasks(const float* v) {
   return variance_.Freeze(v, 1, options_.variance_floor, compressor_);
 }
 
-Result<bool> ZeroOneAdam::Average(const StepInput& input, float scale) {
+Result<bool> ZeroOneAdam::Average(const StepInput& input, StepScale* scale) {
   if (plan_.refreshes_variance) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, RefreshVariance(input, scale));
     if (!is_usable) return false;
@@ -104,7 +104,7 @@ Result<bool> ZeroOneAdam::Average(const StepInput& input, float scale) {
 
 // Writes the new variance next to the old one, because the step may still fail. Masks are updated
 // at once: the next compressed data must not include elements that v marks as dead.
-Result<bool> ZeroOneAdam::RefreshVariance(const StepInput& input, float scale) {
+Result<bool> ZeroOneAdam::RefreshVariance(const StepInput& input, StepScale* scale) {
   Gradients gradients = input.gradients;
   if (!plan_.feeds_momentum) {  // this rank's own gradients are still needed
     gradients = CopyOf(input.gradients);
@@ -112,7 +112,7 @@ Result<bool> ZeroOneAdam::RefreshVariance(const StepInput& input, float scale) {
   ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, AverageGradients(gradients, Which::kAll, scale));
   if (!is_usable) return false;
   for (size_t i = 0; i < table_.segments().size(); ++i) {
-    WriteVariance(i, gradients.by_segment[i], scale, Floats(next_v_));
+    WriteVariance(i, gradients.by_segment[i], scale->average, Floats(next_v_));
   }
   have_masks_of_v_ = false;  // until this step has happened
   ONEBIT_TRY(UpdateMasks(Floats(next_v_)));
@@ -158,7 +158,7 @@ float* ZeroOneAdam::Contributions(const StepInput& input) const {
 }
 
 // DeepSpeed's one-bit average before its freeze.
-Result<bool> ZeroOneAdam::AverageGradient(const StepInput& input, float scale) {
+Result<bool> ZeroOneAdam::AverageGradient(const StepInput& input, StepScale* scale) {
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const Segment& segment = table_.segments()[i];
     if (segment.is_dense) continue;
@@ -166,7 +166,7 @@ Result<bool> ZeroOneAdam::AverageGradient(const StepInput& input, float scale) {
     arithmetic_->Run<Kernel::kLocalMomentum>({.m = m() + segment.offset,
                                               .g = gradient.data,
                                               .g_type = gradient.type,
-                                              .g_scale = scale,
+                                              .g_scale = scale->own,
                                               .beta1 = 0,
                                               .one_minus_beta1 = 1,
                                               .mask = variance_.mask(segment),
@@ -180,7 +180,7 @@ Result<bool> ZeroOneAdam::AverageGradient(const StepInput& input, float scale) {
   return AverageCompressed(Contributions(input), table_.compressed_count());
 }
 
-Result<bool> ZeroOneAdam::AverageSums(const StepInput& input, float scale) {
+Result<bool> ZeroOneAdam::AverageSums(const StepInput& input, StepScale* scale) {
   if (table_.dense_count() != 0) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, AverageDenseSegments(input, scale));
     if (!is_usable) return false;
@@ -189,25 +189,26 @@ Result<bool> ZeroOneAdam::AverageSums(const StepInput& input, float scale) {
     const Segment& segment = table_.segments()[i];
     if (segment.is_dense) continue;
     arithmetic_->Run<Kernel::kZeroOneAccumulate>(
-        {.update = StepOf(i, input, scale), .out = Contributions(input) + segment.packed_offset});
+        {.update = StepOf(i, input, MomentumScale(*scale)),
+         .out = Contributions(input) + segment.packed_offset});
   }
   return AverageCompressed(Contributions(input), table_.compressed_count());
 }
 
 // Averages, for dense segments, this step's gradient for their variance, and the sums. If ranks
 // agreed before this step, the sums follow from the gradient.
-Result<bool> ZeroOneAdam::AverageDenseSegments(const StepInput& input, float scale) {
+Result<bool> ZeroOneAdam::AverageDenseSegments(const StepInput& input, StepScale* scale) {
   const bool has_gradient = !plan_.refreshes_variance;  // else its average has gone into next_v_
-  const auto sum_up = [&] {
+  const auto sum_up = [&](float gradient_scale) {
     for (size_t i = 0; i < table_.segments().size(); ++i) {
       const Segment& segment = table_.segments()[i];
       if (!segment.is_dense) continue;
       arithmetic_->Run<Kernel::kZeroOneAccumulate>(
-          {.update = StepOf(i, input, scale), .out = DenseSums() + segment.packed_offset});
+          {.update = StepOf(i, input, gradient_scale), .out = DenseSums() + segment.packed_offset});
     }
   };
   const bool follows = has_gradient && !is_interval_open();
-  if (!follows) sum_up();
+  if (!follows) sum_up(MomentumScale(*scale));
   if (has_gradient) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_usable,
                             AverageGradients(input.gradients, Which::kDense, scale));
@@ -215,7 +216,7 @@ Result<bool> ZeroOneAdam::AverageDenseSegments(const StepInput& input, float sca
   }
   if (!plan_.syncs) return true;
   if (follows) {
-    sum_up();
+    sum_up(scale->average);
     return true;
   }
   return AverageFloats(DenseSums(), table_.dense_count());
@@ -255,13 +256,13 @@ ZeroOneUpdate ZeroOneAdam::StepOf(size_t index, const StepInput& input, float sc
   return update;
 }
 
-Status ZeroOneAdam::Commit(const StepInput& input, float scale) {
+Status ZeroOneAdam::Commit(const StepInput& input, const StepScale& scale) {
   if (plan_.refreshes_variance) {
     std::swap(v_, next_v_);
     have_masks_of_v_ = true;
   }
   if (plan_.syncs) {
-    TakeMeans(input, scale);
+    TakeMeans(input, scale.average);
   } else if (plan_.kind != StepKind::kSwallowed) {
     MoveAlone(input, scale);
     if (plan_.ends_interval) KeepAsSynced();
@@ -278,29 +279,30 @@ Status ZeroOneAdam::Commit(const StepInput& input, float scale) {
 }
 
 // Refreshes a dense segment from the average of this step's gradient; others use next_v_.
-void ZeroOneAdam::RefreshDenseSegment(size_t index, const StepInput& input, float scale) {
+void ZeroOneAdam::RefreshDenseSegment(size_t index, const StepInput& input, float average_scale) {
   if (!table_.segments()[index].is_dense || plan_.refreshes_variance) return;
-  WriteVariance(index, input.gradients.by_segment[index], scale, Floats(v_));
+  WriteVariance(index, input.gradients.by_segment[index], average_scale, Floats(v_));
 }
 
 // Computes m, x and x_sync from the means over the ranks.
-void ZeroOneAdam::TakeMeans(const StepInput& input, float scale) {
+void ZeroOneAdam::TakeMeans(const StepInput& input, float average_scale) {
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const Segment& segment = table_.segments()[i];
-    if (!input.gradients.by_segment.empty()) RefreshDenseSegment(i, input, scale);
-    ZeroOneUpdate update = StepOf(i, input, scale);
+    if (!input.gradients.by_segment.empty()) RefreshDenseSegment(i, input, average_scale);
+    ZeroOneUpdate update = StepOf(i, input, average_scale);
     update.input = (segment.is_dense ? DenseSums() : Contributions(input)) + segment.packed_offset;
     arithmetic_->Run<Kernel::kZeroOneSync>(update);
   }
 }
 
 // Makes a step as Adam does: of this rank alone, or with an average that all ranks have.
-void ZeroOneAdam::MoveAlone(const StepInput& input, float scale) {
+void ZeroOneAdam::MoveAlone(const StepInput& input, const StepScale& scale) {
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const Segment& segment = table_.segments()[i];
-    ZeroOneUpdate update = StepOf(i, input, scale);
+    ZeroOneUpdate update = StepOf(i, input, MomentumScale(scale));
     if (plan_.compresses_gradient && segment.is_dense) {
-      RefreshDenseSegment(i, input, scale);
+      RefreshDenseSegment(i, input, scale.average);
+      update.input_scale = scale.average;
     } else if (plan_.compresses_gradient) {
       update.input = Contributions(input) + segment.packed_offset;
       update.input_type = DataType::kF32;

@@ -36,8 +36,9 @@ class ZeroOneAdam final : public Optimizer {
 
   onebitStage_t NextStage(double learning_rate) const override;
   Status PrepareStep(const StepInput& input) override;
-  Result<bool> Average(const StepInput& input, float scale) override;
-  Status Commit(const StepInput& input, float scale) override;
+  bool averages_all_gradients() const override { return plan_.feeds_momentum; }
+  Result<bool> Average(const StepInput& input, StepScale* scale) override;
+  Status Commit(const StepInput& input, const StepScale& scale) override;
   Result<bool> Skip(const StepInput& input) override;
   Result<onebitStage_t> AgreeOnState() override;
   Status BeginWarmup(int64_t steps) override;
@@ -49,18 +50,22 @@ class ZeroOneAdam final : public Optimizer {
   void AddStats(onebitOptimizerStats_t* stats) const override;
 
   // The parts of Average. False is the verdict "not finite".
-  Result<bool> RefreshVariance(const StepInput& input, float scale);
-  Result<bool> AverageGradient(const StepInput& input, float scale);
-  Result<bool> AverageSums(const StepInput& input, float scale);
-  Result<bool> AverageDenseSegments(const StepInput& input, float scale);
+  Result<bool> RefreshVariance(const StepInput& input, StepScale* scale);
+  Result<bool> AverageGradient(const StepInput& input, StepScale* scale);
+  Result<bool> AverageSums(const StepInput& input, StepScale* scale);
+  Result<bool> AverageDenseSegments(const StepInput& input, StepScale* scale);
 
   Status AllocateFloats(size_t count, const char* purpose, Memory* memory) const;
   Status UpdateMasks(const float* v);
   kernels::ZeroOneUpdate StepOf(size_t segment, const StepInput& input, float scale) const;
-  void RefreshDenseSegment(size_t segment, const StepInput& input, float scale);
+  // The factor of the gradients that make momentum, which a refresh may have averaged before.
+  float MomentumScale(const StepScale& scale) const {
+    return plan_.feeds_momentum ? scale.average : scale.own;
+  }
+  void RefreshDenseSegment(size_t segment, const StepInput& input, float average_scale);
   void WriteVariance(size_t segment, const Gradient& average, float scale, float* v);
-  void TakeMeans(const StepInput& input, float scale);
-  void MoveAlone(const StepInput& input, float scale);
+  void TakeMeans(const StepInput& input, float average_scale);
+  void MoveAlone(const StepInput& input, const StepScale& scale);
   void KeepAsSynced();
   void CopyParameters();
   Status RevertToLastSync(float* scratch);

@@ -3,6 +3,7 @@
 // Clipping to a common norm, in both stages.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -112,6 +113,160 @@ TEST(OneBitAdamClippingTest, WithoutLimitTheCompressedStageSendsNothingElse) {
     }
   });
 }
+
+// ----------------------------------------------------------------- by the norm of the average
+
+double NormOf(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) sum += double{value} * value;
+  return std::sqrt(sum);
+}
+
+// The norm of elements [begin, end) of the average of all ranks' gradients at step t.
+double AverageNorm(const ToyProblem& problem, const std::vector<float>& x, uint64_t t, size_t begin,
+                   size_t end) {
+  std::vector<float> average(problem.dimension);
+  for (int rank = 0; rank < problem.ranks; ++rank) {
+    const std::vector<float> gradient = problem.Gradient(x, rank, t);
+    for (size_t i = begin; i < end; ++i)
+      average[i] += gradient[i] / static_cast<float>(problem.ranks);
+  }
+  return NormOf(average);
+}
+
+class ClipAverageTest : public ::testing::Test {
+ protected:
+  static constexpr size_t kFreezeStep = 12;
+  static constexpr double kLimit = 4;
+
+  ClipAverageTest() {
+    training_.config.clipNorm = onebitClipAverage;
+    training_.max_grad_norm = kLimit;
+  }
+
+  // The same, with gradients that were scaled by hand.
+  void ExpectSameByHand(
+      const std::vector<Record>& clipped,
+      const std::function<double(size_t call, int rank, size_t element)>& factor) {
+    Training by_hand = training_;
+    by_hand.max_grad_norm = 0;
+    by_hand.spoil = [&](size_t call, int rank, std::vector<float>& gradient) {
+      for (size_t i = 0; i < gradient.size(); ++i) {
+        gradient[i] = static_cast<float>(gradient[i] * factor(call, rank, i));
+      }
+    };
+    const std::vector<Record> expected = Train(by_hand);
+    for (size_t call = 0; call <= training_.calls; ++call) {
+      EXPECT_LT(MaxDifference(clipped[0].x[call], expected[0].x[call]), 1e-3) << call;
+    }
+  }
+
+  const onebitCompressorConfig_t compressor_ = PaperCompressor();
+  Training training_ = ThreeRanks(compressor_);
+};
+
+TEST_F(ClipAverageTest, DenseStepsLimitTheAverageAndOthersTheRanksOwn) {
+  const std::vector<Record> clipped = Train(training_);
+  ExpectReplicasEqual(clipped);
+  for (size_t call = 0; call < training_.calls; ++call) {
+    const std::vector<float>& x = clipped[0].x[call];
+    for (int rank = 0; rank < 3; ++rank) {
+      const double norm = call < kFreezeStep
+                              ? AverageNorm(training_.problem, x, call + 1, 0, 24)
+                              : NormOf(training_.problem.Gradient(x, rank, call + 1));
+      EXPECT_NEAR(clipped[static_cast<size_t>(rank)].results[call].grad_norm, norm, 1e-5 * norm);
+    }
+  }
+  EXPECT_GT(clipped[0].results[0].grad_norm, kLimit);
+  ExpectSameByHand(clipped, [&](size_t call, int rank, size_t) {
+    const double norm = clipped[static_cast<size_t>(rank)].results[call].grad_norm;
+    return std::min(1.0, kLimit / norm);
+  });
+}
+
+TEST_F(ClipAverageTest, ADenseSegmentIsLimitedByItsOwnAverage) {
+  onebitSegment_t segments[2] = {ONEBIT_SEGMENT_INIT, ONEBIT_SEGMENT_INIT};
+  segments[0].count = 10;
+  segments[0].flags = onebitSegmentDense;
+  segments[1].offset = 10;
+  segments[1].count = 14;
+  training_.config.segments = segments;
+  training_.config.segmentCount = 2;
+  const std::vector<Record> clipped = Train(training_);
+  ExpectReplicasEqual(clipped);
+  ExpectSameByHand(clipped, [&](size_t call, int rank, size_t element) {
+    const bool has_own_limit = call >= kFreezeStep && element < 10;
+    const double norm = has_own_limit
+                            ? AverageNorm(training_.problem, clipped[0].x[call], call + 1, 0, 10)
+                            : clipped[static_cast<size_t>(rank)].results[call].grad_norm;
+    return std::min(1.0, kLimit / norm);
+  });
+}
+
+TEST_F(ClipAverageTest, SendsNothingForIt) {
+  const std::vector<Record> clipped = Train(training_);
+  training_.max_grad_norm = 0;
+  const std::vector<Record> unclipped = Train(training_);
+  for (size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(clipped[rank].comm_bytes, unclipped[rank].comm_bytes);
+  }
+}
+
+TEST_F(ClipAverageTest, LargeLimitOnlyMeasures) {
+  training_.max_grad_norm = 0;
+  const std::vector<std::vector<float>> unclipped = Train(training_)[0].x;
+  training_.max_grad_norm = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(Train(training_)[0].x, unclipped);
+}
+
+// A norm that only one rank has measured must not decide on that rank alone.
+TEST_F(ClipAverageTest, ARankWhoseNormOverflowsMakesAllSkip) {
+  for (const float huge : {1e30f, std::numeric_limits<float>::quiet_NaN()}) {
+    training_.spoil = [huge](size_t call, int rank, std::vector<float>& gradient) {
+      if (rank == 1 && (call == 4 || call == 14)) gradient[3] = huge;
+    };
+    const std::vector<Record> records = Train(training_);
+    ExpectReplicasEqual(records);
+    for (const Record& record : records) {
+      for (size_t call = 0; call < training_.calls; ++call) {
+        EXPECT_EQ(record.results[call].skipped, call == 4 || call == 14 ? 1 : 0) << call;
+      }
+    }
+  }
+}
+
+// Momenta by the norm of each rank, the variance by that of the average.
+TEST_F(ClipAverageTest, ZeroOneAdamStaysInAgreement) {
+  onebitSegment_t segments[2] = {ONEBIT_SEGMENT_INIT, ONEBIT_SEGMENT_INIT};
+  segments[0].count = 10;
+  segments[0].flags = onebitSegmentDense;
+  segments[1].offset = 10;
+  segments[1].count = 14;
+  for (const int32_t feeds_momentum : {0, 1}) {
+    training_.config = DefaultOptimizer();
+    training_.config.clipNorm = onebitClipAverage;
+    training_.config.algorithm = onebitAlgorithmZeroOneAdam;
+    training_.config.varFreezeStep = 9;
+    training_.config.localStepScaler = 4;
+    training_.config.localStepClipper = 4;
+    training_.config.denseStepFeedsMomentum = feeds_momentum;
+    training_.config.segments = segments;
+    training_.config.segmentCount = 2;
+    training_.calls = 30;
+    const std::vector<Record> records = Train(training_);
+    for (size_t call = 0; call < training_.calls; ++call) {
+      const int32_t stage = records[0].results[call].stage;
+      if (stage == onebitStageLocal) continue;
+      for (const Record& record : records) EXPECT_EQ(record.x[call + 1], records[0].x[call + 1]);
+      if (stage == onebitStageCompressed) continue;
+      const double norm = AverageNorm(training_.problem, records[0].x[call], call + 1, 0, 24);
+      EXPECT_NEAR(records[0].results[call].grad_norm, norm, 1e-5 * norm) << call;
+    }
+    EXPECT_EQ(records[0].v, records[2].v);
+  }
+}
+
+// -------------------------------------------------------------------------------- local steps
 
 // Without a message ranks cannot agree on a norm, so each uses its own norm and factor.
 TEST(ZeroOneAdamClippingTest, ALocalStepIsClippedToItsOwnNorm) {

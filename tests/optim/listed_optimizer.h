@@ -23,11 +23,13 @@ struct ListCase {
   OptimizerSubject subject;
   onebitDataType_t gradient_type = onebitFloat32;
   double max_grad_norm = 0;
+  onebitClipNorm_t clip_norm = onebitClipMeanSquare;
   std::vector<uint64_t> nan_calls;  // calls in which the last rank's gradient has a NaN
 };
 inline std::ostream& operator<<(std::ostream& out, const ListCase& one) {
   return out << one.subject.name << ", type " << one.gradient_type << ", limit "
-             << one.max_grad_norm << ", " << one.nan_calls.size() << " NaN";
+             << one.max_grad_norm << ", norm " << one.clip_norm << ", " << one.nan_calls.size()
+             << " NaN";
 }
 
 class ListedOptimizer {
@@ -66,6 +68,7 @@ class ListedOptimizer {
     config.segmentCount = segments.size();
     if (layout == Layout::kOneBuffer) config.parameterCopy = copies_[0].data();
     config.parameterCopyType = onebitBfloat16;
+    config.clipNorm = one.clip_norm;
     onebitOptimizer_t optimizer = nullptr;
     Check(onebitOptimizerCreate(&optimizer, comm, problem_.dimension,
                                 layout == Layout::kList ? nullptr : x_[0].data(), &config));

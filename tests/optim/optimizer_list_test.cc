@@ -93,17 +93,22 @@ TEST_P(OptimizerListTest, EqualsOneBufferWithGradientsOf16Bits) {
 }
 
 TEST_P(OptimizerListTest, EqualsOneBufferWhereGradientsAreClipped) {
-  ExpectListEqualsBuffer({.subject = GetParam(), .max_grad_norm = 2}, 3);
+  for (const onebitClipNorm_t norm : {onebitClipMeanSquare, onebitClipAverage}) {
+    ExpectListEqualsBuffer({.subject = GetParam(), .max_grad_norm = 2, .clip_norm = norm}, 3);
+  }
 }
 
 TEST_P(OptimizerListTest, EqualsOneBufferWhereGradientsAreNotFinite) {
   const std::vector<uint64_t> nan_calls = {2, 6, 7, 8, 12, 13};
   ExpectListEqualsBuffer({.subject = GetParam(), .nan_calls = nan_calls}, 2);
-  ExpectListEqualsBuffer({.subject = GetParam(),
-                          .gradient_type = onebitBfloat16,
-                          .max_grad_norm = 3,
-                          .nan_calls = nan_calls},
-                         2);
+  for (const onebitClipNorm_t norm : {onebitClipMeanSquare, onebitClipAverage}) {
+    ExpectListEqualsBuffer({.subject = GetParam(),
+                            .gradient_type = onebitBfloat16,
+                            .max_grad_norm = 3,
+                            .clip_norm = norm,
+                            .nan_calls = nan_calls},
+                           2);
+  }
 }
 
 // Each goes on from a state of the other.
@@ -370,6 +375,10 @@ TEST_F(SegmentParametersTest, TheFormerSizeIsAccepted) {
     std::memcpy(table.data() + i * kFormerSize, &segments_[i], kFormerSize);
   }
   Check(Create(table.data(), 2, x_.data()));
+  onebitOptimizerConfig_t config = DefaultOptimizer();
+  config.size = offsetof(onebitOptimizerConfig_t, clipNorm);
+  config.clipNorm = 77;  // not read
+  Check(Create(table.data(), 2, x_.data(), config));
   constexpr size_t kOtherSize = sizeof(onebitSegment_t);
   std::memcpy(table.data() + kFormerSize, &kOtherSize, sizeof(kOtherSize));
   ExpectInvalid(Create(table.data(), 2, x_.data()), "but that of segments[0] is");
