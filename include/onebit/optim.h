@@ -113,9 +113,7 @@ typedef struct {
  * left at ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL or ONEBIT_UNDEF_STEP take the default given here.
  * Leave the members that the algorithm or the variant does not use at their initial values.
  *
- * All members but parameterCopy must be equal on all ranks. The ranks compare what shapes their
- * calls, but not rates, decays or parameters. Where those differ, the replicas drift apart;
- * onebitOptimizerExport with onebitStateGlobal detects it.
+ * All members but parameterCopy must be equal on all ranks.
  */
 typedef struct {
   size_t size;            /* sizeof(onebitOptimizerConfig_t) */
@@ -203,7 +201,7 @@ typedef struct {
   uint64_t step;    /* steps not skipped so far, this one included: t of the formulas */
   double grad_norm; /* the norm that max_grad_norm limits, before clipping; -1 if not measured. The
                        same on every rank, unless it is that of the rank's own gradient */
-  uint64_t bytes_sent; /* by this rank in this step, headers included */
+  uint64_t bytes_sent; /* by this rank for the averages of this step, headers included */
 } onebitStepResult_t;
 
 #define ONEBIT_STEP_RESULT_INIT \
@@ -380,6 +378,13 @@ ONEBIT_API onebitResult_t onebitOptimizerAddGradient(onebitOptimizer_t optimizer
  * all ranks return to x_sync with s = 0 and L = 0, and m becomes the mean of theirs, averaged in
  * full precision.
  *
+ * Values that must be equal. Ranks that differ in a rate or a weight decay, or began with other
+ * parameters, would drift apart. They compare learning_rate, grad_scale, max_grad_norm and the
+ * configuration before the first step of each stage, and a digest of the parameters before the
+ * first of these; again after a state was loaded or the optimizer was rebound. This costs an
+ * allreduce of 17 numbers of each rank, which bytes_sent leaves out. A rate that differs later is
+ * not detected before onebitOptimizerExport with onebitStateGlobal.
+ *
  * On a device all work is enqueued on `stream`; kernels that make the gradients need not be done.
  * The call waits on the host, by polling, until the ranks have agreed, once for each average that
  * they look at: once in every step, local ones included; once more for the dense segments of a
@@ -409,6 +414,8 @@ ONEBIT_API onebitResult_t onebitOptimizerAddGradient(onebitOptimizer_t optimizer
  *                                left half done, or a device failed in the middle of an update.
  *                                gradients is NULL and a segment's gradient is missing, or it is
  *                                not, and some were handed over.
+ * @return onebitMismatch         also: a value that the ranks compare differs; the text names it,
+ *                                two ranks and what they have. Nothing changed.
  * @return onebitUnhandledCudaError  the device is broken. If it was in the middle of an update, x,
  *                                m and v are part old and part new: further steps are refused.
  * @return onebitOutOfMemory      no scratch at the first use of this gradient type, or no masks at

@@ -159,6 +159,7 @@ Status Optimizer::Adopt(const SavedOptimizer& saved) {
   if (!status.ok()) return Torn(std::move(status));
   ForgetDerivedState();
   commits_ = residual_commits_ = 0;
+  agreed_stages_ = 0;
   awaits_residual_ = false;
   is_torn_ = false;
   return OkStatus();

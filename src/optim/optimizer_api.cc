@@ -155,10 +155,7 @@ Result<StepInput> ReadStep(double learning_rate, double grad_scale, double max_g
     return Error(Code::kInvalidArgument,
                  "max_grad_norm is {}, but must be positive, or 0 for no clipping", max_grad_norm);
   }
-  return StepInput{.gradients = {},
-                   .learning_rate = learning_rate,
-                   .grad_scale = grad_scale,
-                   .max_grad_norm = max_grad_norm};
+  return StepInput{{learning_rate, grad_scale, max_grad_norm}, {}};
 }
 
 // Rejects calls that need the results of their collectives at once.

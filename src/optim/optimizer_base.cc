@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/optimizer_base.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 
+#include "base/digest.h"
 #include "optim/api_status.h"
 #include "optim/gradient_elements.h"
 #include "optim/quiet_log.h"
@@ -103,6 +105,7 @@ Status Optimizer::Step(StepInput input, StepOutcome* outcome) {
   ONEBIT_TRY(CheckComm());
   ONEBIT_TRY(PrepareStep(input));
   const uint64_t bytes_before = BytesSent();
+  if (Status status = AgreeOnStep(input, done.stage); !status.ok()) return InStep(status);
   Result<StepScale> scale = ScaleOf(input, done.stage);
   if (!scale.ok()) return InStep(scale.status());
   // A norm that all ranks have agreed on may say already that some gradient is not finite.
@@ -128,6 +131,41 @@ Status Optimizer::Step(StepInput input, StepOutcome* outcome) {
   bytes_sent_ += done.bytes_sent;
   *outcome = done;
   return OkStatus();
+}
+
+// Compares values before the first step of each stage, when calls of another kind are new anyway.
+// Parameters are compared at the first occasion, unless local steps have taken ranks apart.
+Status Optimizer::AgreeOnStep(const StepInput& input, onebitStage_t stage) {
+  const uint32_t bit = 1u << stage;
+  if (ranks_ == 1 || (agreed_stages_ & bit) != 0) return OkStatus();
+  std::vector<uint64_t> digests;
+  if (agreed_stages_ == 0 && ranks_share_parameters()) {
+    ONEBIT_ASSIGN_OR_RETURN(digests, ParameterDigests());
+  }
+  ONEBIT_TRY(CompareStep(comm_, rank_, input, options_, table_, digests));
+  agreed_stages_ |= bit;
+  return OkStatus();
+}
+
+// Returns a digest of each segment's parameters; those on a device are read in pieces.
+Result<std::vector<uint64_t>> Optimizer::ParameterDigests() {
+  constexpr size_t kPiece = size_t{1} << 20;  // elements
+  std::vector<uint64_t> digests;
+  std::vector<float> copy(arithmetic_->is_deferred() ? std::min(count_, kPiece) : 0);
+  for (const Segment& segment : table_.segments()) {
+    uint64_t digest = 0;
+    for (size_t begin = 0; begin < segment.count; begin += kPiece) {
+      std::span<float> piece(segment.x + begin, std::min(kPiece, segment.count - begin));
+      if (arithmetic_->is_deferred()) {
+        arithmetic_->Copy(copy.data(), piece.data(), piece.size_bytes());
+        ONEBIT_TRY(arithmetic_->Await(nullptr));
+        piece = std::span(copy).first(piece.size());
+      }
+      digest = DigestOf(std::as_bytes(piece), digest);
+    }
+    digests.push_back(digest);
+  }
+  return digests;
 }
 
 // Measures the norm that limits a step, unless the step itself will.

@@ -23,16 +23,14 @@
 #include "optim/saved_optimizer.h"
 #include "optim/segment_table.h"
 #include "optim/state_list.h"
+#include "optim/step_agreement.h"
 #include "optim/trust_ratio.h"
 
 namespace onebit::optim {
 
 // Checked arguments of one step.
-struct StepInput {
+struct StepInput : StepNumbers {
   Gradients gradients;  // without segments: zeros, in a step that sends nothing
-  double learning_rate = 0;
-  double grad_scale = 1;
-  double max_grad_norm = 0;  // 0: no norm is measured
 };
 
 // The factors of a step, and how they limit norms.
@@ -164,6 +162,8 @@ class Optimizer {
   virtual Result<onebitStage_t> AgreeOnState() { return onebitStageLocal; }
   // Implements Rewarm.
   virtual Status BeginWarmup(int64_t steps) = 0;
+  // True if the parameters are the same on every rank now.
+  virtual bool ranks_share_parameters() const { return true; }
   // PrepareCompressor recomputes what follows from replaced state: masks and floors.
   // ForgetDerivedState invalidates it.
   virtual Status PrepareCompressor() { return OkStatus(); }
@@ -225,6 +225,8 @@ class Optimizer {
 
  private:
   Status StepAlone(StepInput input, StepOutcome* outcome);
+  Status AgreeOnStep(const StepInput& input, onebitStage_t stage);
+  Result<std::vector<uint64_t>> ParameterDigests();
   Result<StepScale> ScaleOf(const StepInput& input, onebitStage_t stage);
   Result<StepScale> ScaleOfOwnNorm(const StepInput& input);
   Status CommitOrTear(const StepInput& input, const StepScale& scale);
@@ -269,6 +271,8 @@ class Optimizer {
   // replaced.
   std::optional<uint64_t> epoch_of_open_call_;
   double first_learning_rate_ = 0;
+  // Stages, one bit each, before whose first step the ranks have compared their values.
+  uint32_t agreed_stages_ = 0;
   bool awaits_residual_ = false;  // received a compressed step whose residuals must follow
   bool is_torn_ = false;          // a rebind failed while it overwrote parameters, m and v
   uint64_t dense_steps_ = 0, compressed_steps_ = 0, local_steps_ = 0, skipped_steps_ = 0;

@@ -118,6 +118,7 @@ Result<int> Optimizer::Rebind(onebitComm_t comm) {
   comm_ = comm;
   rank_ = rank;
   ranks_ = static_cast<int>(progress.size());
+  agreed_stages_ = 0;
   return source;
 }
 

@@ -42,6 +42,7 @@ class ZeroOneAdam final : public Optimizer {
   Result<bool> Skip(const StepInput& input) override;
   Result<onebitStage_t> AgreeOnState() override;
   Status BeginWarmup(int64_t steps) override;
+  bool ranks_share_parameters() const override { return !is_interval_open(); }
   Status PrepareCompressor() override;
   void ForgetDerivedState() override { have_masks_of_v_ = false; }
   void ListState(StateList* list) override;
