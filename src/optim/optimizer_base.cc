@@ -104,8 +104,8 @@ Status Optimizer::Step(StepInput input, StepOutcome* outcome) {
 
   ONEBIT_TRY(CheckComm());
   ONEBIT_TRY(PrepareStep(input));
-  const uint64_t bytes_before = BytesSent();
   if (Status status = AgreeOnStep(input, done.stage); !status.ok()) return InStep(status);
+  const uint64_t bytes_before = BytesSent();  // so that equal steps have equal results
   Result<StepScale> scale = ScaleOf(input, done.stage);
   if (!scale.ok()) return InStep(scale.status());
   // A norm that all ranks have agreed on may say already that some gradient is not finite.

@@ -77,6 +77,7 @@ Status TwoStage::Allocate(const onebitCompressorConfig_t* compressor_config) {
   }
   ONEBIT_TRY(CreateCompressor(table_.compressed_count(), compressor_config));
   ObserveComm();
+  if (rank_ == 0) watch_.Begin(options_.policy, options_.beta2, freeze_rule_);
   return OkStatus();
 }
 
@@ -184,8 +185,8 @@ Status TwoStage::Commit(const StepInput& input, const StepScale& scale) {
   if (compressor_ == nullptr) return OkStatus();  // nothing will ever be frozen
   const bool was_frozen = is_frozen();
   double variance_sum = 0;
-  if (schedule_.needs_variance_sum()) {
-    ONEBIT_ASSIGN_OR_RETURN(variance_sum, VarianceSum(Which::kCompressed));
+  if (!was_frozen) {
+    ONEBIT_ASSIGN_OR_RETURN(variance_sum, WatchVariance());
   }
   schedule_.Commit(variance_sum);
   if (was_frozen || !is_frozen()) return OkStatus();
@@ -196,6 +197,21 @@ Status TwoStage::Commit(const StepInput& input, const StepScale& scale) {
                   NameOf(options_.policy.algorithm), schedule_.state().step);
   }
   return OkStatus();
+}
+
+// Returns |v|_1 of the segments that will be frozen, if the schedule or the watch needs it after
+// this dense step.
+Result<double> TwoStage::WatchVariance() {
+  const uint64_t step = schedule_.rule().progress().step + 1;
+  const bool is_watched = rank_ == 0 && watch_.NeedsVariance(step);
+  if (!schedule_.needs_variance_sum() && !is_watched) return 0;
+  ONEBIT_ASSIGN_OR_RETURN(const double sum, VarianceSum(Which::kCompressed));
+  if (is_watched) watch_.Observe(step, sum * Correction(beta2_power_));
+  const std::span<const double> history = schedule_.rule().history();
+  if (rank_ == 0 && !history.empty()) {
+    watch_.ObserveAutomatic(step, sum, history[step % history.size()]);
+  }
+  return sum;
 }
 
 // ----------------------------------------------------------------------------------------- re-warm
@@ -216,6 +232,7 @@ Status TwoStage::BeginWarmup(int64_t steps) {
   rule.progress() = {.power = beta2_power_, .delayed_power = beta2_power_};
   schedule_.Rewarm(std::move(rule));
   freeze_rule_ = steps;
+  if (rank_ == 0) watch_.Begin(options_.policy, options_.beta2, steps);
   frozen_.Forget();
   rule_->Rewarm();
   return OkStatus();
@@ -294,6 +311,9 @@ Status TwoStage::Adopt(const SavedOptimizer& saved) {
   Exchange exchange(schedule_, schedule);
   ONEBIT_TRY(Optimizer::Adopt(saved));
   exchange.Keep();
+  if (rank_ == 0 && saved.head.freeze_rule != freeze_rule_) {
+    watch_.Begin(options_.policy, options_.beta2, saved.head.freeze_rule);
+  }
   freeze_rule_ = saved.head.freeze_rule;
   return OkStatus();
 }

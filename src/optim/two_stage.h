@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/status.h"
+#include "optim/freeze_watch.h"
 #include "optim/frozen_variance.h"
 #include "optim/optimizer_base.h"
 #include "optim/update_rule.h"
@@ -46,6 +47,7 @@ class TwoStage final : public Optimizer {
 
   bool is_frozen() const { return schedule_.is_frozen(); }
   Result<FreezeRule> MakeFreezeRule(int64_t steps) const;
+  Result<double> WatchVariance();
   Result<bool> AverageMomentum(const StepInput& input, float scale);
   Status Update(const StepInput& input, float average_scale);
   float* MomentumBuffer(const StepInput& input) const;
@@ -55,6 +57,7 @@ class TwoStage final : public Optimizer {
   Memory momentum_scratch_;
 
   TwoStageSchedule schedule_;
+  FreezeWatch watch_;  // of rank 0, which logs
   FrozenVariance frozen_;
   int64_t freeze_rule_;  // the rule of schedule_, in the encoding of freezeStep
   // beta2_power_ belongs to the v of compressed segments, which does not age while it is frozen.
