@@ -24,6 +24,7 @@ LIMITS: Dict[str, Number] = {
     "INT64_MIN": -(2**63),
     "INT64_MAX": 2**63 - 1,
     "UINT64_MAX": 2**64 - 1,
+    "SIZE_MAX": 2**64 - 1,
 }
 # Conditions of #if and #ifdef, and how they come out: for a C compiler that is not a C++ compiler.
 CONDITIONS = {"__cplusplus": False, "defined(__GNUC__)": True}

@@ -106,7 +106,7 @@ typedef struct {
   { sizeof(onebitSegment_t), 0, 0, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, 0, NULL, NULL, NULL }
 
 /** In place of a segment's index: all segments, one after the other. */
-#define ONEBIT_ALL_SEGMENTS ((size_t)-1)
+#define ONEBIT_ALL_SEGMENTS SIZE_MAX
 
 /**
  * Parameters of an optimizer. Start from ONEBIT_OPTIMIZER_CONFIG_INIT and set what differs; members

@@ -45,9 +45,20 @@ class OptimizersTest(unittest.TestCase):
         def check(comm):
             parameters, optimizer = self.train(comm, 10, freeze_step="never")
             numpy.testing.assert_allclose(parameters, adam(10, 0.01), atol=1e-5)
-            momentum = numpy.empty(COUNT, "f4")
-            optimizer.moments(momentum, None)
-            self.assertTrue(momentum.any())
+            momentum, variance = numpy.empty(COUNT, "f4"), numpy.empty(COUNT, "f4")
+            optimizer.get_moment("m", momentum)
+            optimizer.get_moment("v", variance, segment=0)
+            self.assertTrue(momentum.any() and (variance > 0).all())
+            optimizer.set_moment("m", momentum * 2)
+            again = numpy.empty(COUNT, "f4")
+            optimizer.get_moment("m", again)
+            numpy.testing.assert_array_equal(again, momentum * 2)
+            with self.assertRaisesRegex(onebit.InvalidArgument, "z"):
+                optimizer.get_moment("z", again)
+            with self.assertRaisesRegex(onebit.InvalidArgument, "elements"):
+                optimizer.get_moment("m", again[1:].copy())
+            with self.assertRaises(onebit.InvalidArgument):
+                optimizer.get_moment("m", again, segment=1)
 
         run_ranks(RANKS, check)
 

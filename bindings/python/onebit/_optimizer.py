@@ -75,7 +75,7 @@ class Optimizer(Handle):
             compressor: options of the Compressor of the momentum.
             parameter_copy: as many elements of float16 or bfloat16, which every step rewrites.
             options: members of onebitOptimizerConfig_t (onebit/optim.h) by their Python names:
-                `algorithm` ("one_bit_adam", "one_bit_lamb", "zero_one_adam"), `variant`, `beta1`,
+                `clip_norm` ("mean_square", "average"), `algorithm` ("one_bit_adam", "one_bit_lamb", "zero_one_adam"), `variant`, `beta1`,
                 `beta2`, `eps`, `weight_decay`, `bias_correction`, `freeze_step` (a number of steps,
                 "automatic" or "never"), `lr_warmup_steps`, and so on.
         """
@@ -90,6 +90,7 @@ class Optimizer(Handle):
         if compressor is not None:
             compressor_config = configured(_native.CompressorConfig, compressor)
             config.compressor = ctypes.pointer(compressor_config)
+        self._counts = [segment.count for segment in segments] or [self._parameters.count]
         table = _segment_table(segments)
         if segments:
             config.segments, config.segmentCount = table, len(segments)
@@ -152,16 +153,24 @@ class Optimizer(Handle):
         evaluation. Collective."""
         lib.onebitOptimizerSync(self.handle)
 
-    def moments(self, momentum: Optional[Array], variance: Optional[Array]) -> None:
-        """Copies momentum and variance into arrays of float32; None: not wanted."""
-        pointers = []
-        for array, name in ((momentum, "momentum"), (variance, "variance")):
-            buffer = None if array is None else self._sized(array, f"moments: {name}")
-            if buffer is not None and buffer.dtype != DataType.FLOAT32:
-                raise InvalidArgument(f"{buffer.where} has elements of {buffer.dtype}, not float32")
-            address = 0 if buffer is None else buffer.address
-            pointers.append(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)))
-        lib.onebitOptimizerGetState(self.handle, *pointers)
+    def get_moment(self, name: str, out: Array, segment: Optional[int] = None) -> None:
+        """Copies a moment, without bias correction, into an array of float32.
+
+        Args:
+            name: "m", the momentum, or "v", the variance; of 1-bit LAMB also "w", of 0/1 Adam "s" and
+                "x_sync": see onebitOptimizerGetMoment.
+            out: as many elements as the segment has.
+            segment: number of the segment; None: all of them, one behind the other.
+        """
+        lib.onebitOptimizerGetMoment(
+            self.handle, _native.ONEBIT_ALL_SEGMENTS if segment is None else segment, name.encode(), self._floats(out, segment)
+        )
+
+    def set_moment(self, name: str, values: Array, segment: Optional[int] = None) -> None:
+        """Replaces a moment, on all ranks between the same two steps; arguments as for get_moment."""
+        lib.onebitOptimizerSetMoment(
+            self.handle, _native.ONEBIT_ALL_SEGMENTS if segment is None else segment, name.encode(), self._floats(values, segment)
+        )
 
     def rewarm(self, steps: Union[int, str] = "automatic") -> None:
         """Returns to dense steps, for a second phase of training. On all ranks between the same two
@@ -195,6 +204,16 @@ class Optimizer(Handle):
     def import_state(self, state: Array) -> None:
         """Takes over a state of `export_state`, parameters included."""
         imported(lib.onebitOptimizerImport, self.handle, state)
+
+    def _floats(self, array: Array, segment: Optional[int]) -> Any:
+        """A pointer to float32 elements, as many as a segment has, or as all have."""
+        buffer = buffer_of(array, "moment").written()
+        if buffer.dtype != DataType.FLOAT32:
+            raise InvalidArgument(f"{buffer.where} has elements of {buffer.dtype}, not float32")
+        counts = self._counts if segment is None else self._counts[segment : segment + 1]
+        if counts:  # otherwise there is no such segment, as the library is going to say
+            buffer.sized(sum(counts), "as many as the parameters of its segments")
+        return ctypes.cast(buffer.address, ctypes.POINTER(ctypes.c_float))
 
     def _sized(self, array: Array, where: str) -> Buffer:
         return (

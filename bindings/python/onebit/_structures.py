@@ -41,6 +41,7 @@ _READERS: Dict[str, Any] = {
     "values": _native.SparseValues.of,
     "algorithm": _native.Algorithm.of,
     "variant": _native.Variant.of,
+    "clipNorm": _native.ClipNorm.of,
     "parameterCopyType": data_type,
     "transport": str.encode,
     "block": lambda value: _native.ONEBIT_BLOCK_TENSOR if value == "tensor" else value,
