@@ -294,7 +294,7 @@ ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
  * The gradients of a step may come in any order, which may differ between ranks, e.g. as a backward
  * pass makes them. Every segment that is not empty needs one, and all ranks must choose the same
  * data types. onebitOptimizerStep with gradients = NULL then makes the step. It takes them all,
- * whatever it returns, unless its arguments were wrong.
+ * whatever it returns, unless its arguments were wrong, the optimizer is busy or a group is open.
  *
  * @param segment  Index in the segment table; 0 if there is no table. ONEBIT_ALL_SEGMENTS, with
  *                 `gradient` NULL: forgets all that was handed over, e.g. after a backward pass
@@ -360,7 +360,9 @@ ONEBIT_API onebitResult_t onebitOptimizerAddGradient(onebitOptimizer_t optimizer
  * (up to the root of the number of ranks), so clipping gets harder at the freeze. Two averages are
  * known in other steps and clipped by their own norms: that of the dense segments of a compressed
  * step, and that which refreshes v of 0/1 Adam. grad_norm of the result is the norm of the average
- * of all gradients if the step has one, otherwise that of the rank's own gradient.
+ * of all gradients if the step has one, otherwise that of the rank's own gradient. Where v is
+ * refreshed, a rank whose gradient is finite but whose squares overflow fp32 counts for v, and adds
+ * nothing to its own momentum.
  *
  * A local step always clips by the norm of the rank's own gradient.
  *
@@ -380,10 +382,11 @@ ONEBIT_API onebitResult_t onebitOptimizerAddGradient(onebitOptimizer_t optimizer
  *
  * Values that must be equal. Ranks that differ in a rate or a weight decay, or began with other
  * parameters, would drift apart. They compare learning_rate, grad_scale, max_grad_norm and the
- * configuration before the first step of each stage, and a digest of the parameters before the
- * first of these; again after a state was loaded or the optimizer was rebound. This costs an
- * allreduce of 17 numbers of each rank, which bytes_sent leaves out. A rate that differs later is
- * not detected before onebitOptimizerExport with onebitStateGlobal.
+ * configuration (but masks, and members that decide about steps) before the first step of each
+ * stage, and a digest of the parameters before the first of these; again after a state was loaded
+ * or the optimizer was rebound, but for parameters in the middle of an interval of 0/1 Adam. This
+ * costs an allreduce of 17 numbers of each rank, which bytes_sent leaves out. A rate that differs
+ * later is not detected before onebitOptimizerExport with onebitStateGlobal.
  *
  * On a device all work is enqueued on `stream`; kernels that make the gradients need not be done.
  * The call waits on the host, by polling, until the ranks have agreed, once for each average that
@@ -424,7 +427,8 @@ ONEBIT_API onebitResult_t onebitOptimizerAddGradient(onebitOptimizer_t optimizer
  *         a rank that had already finished may be one step ahead (onebitOptimizerRebind).
  *
  * Thread safety: one thread at a time per optimizer and per its communicator. It allocates nothing,
- * except in the first two steps of each stage and in those of 0/1 Adam that refresh a variance.
+ * except in the first two steps of each stage, at the first gradient of another type or the first
+ * NULL one, and in steps of 0/1 Adam that refresh a variance or whose sync is skipped.
  */
 ONEBIT_API onebitResult_t onebitOptimizerStep(onebitOptimizer_t optimizer, void* gradients,
                                               onebitDataType_t datatype, double learning_rate,

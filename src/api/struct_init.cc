@@ -21,8 +21,8 @@ constexpr onebitStepResult_t kStepResult = ONEBIT_STEP_RESULT_INIT;
 constexpr onebitOptimizerStats_t kOptimizerStats = {.size = sizeof(onebitOptimizerStats_t)};
 constexpr onebitTrustRatio_t kTrustRatio = ONEBIT_TRUST_RATIO_INIT;
 
-// Each structure has had one size so far; when one grows, this function must accept its former
-// sizes.
+// Bindings exist from these sizes on. When a structure grows, this function must accept its former
+// size, too, and write that to `size`.
 template <typename Structure>
 Status Fill(const char* name, const Structure& initial, void* structure, size_t size) {
   if (size != sizeof(initial)) {

@@ -39,8 +39,7 @@ Result<StepScale> Optimizer::ScaleOf(const StepInput& input, onebitStage_t stage
   return scale;
 }
 
-// ----------------------------------------------------------------------------------- sums,
-// averages
+// ---------------------------------------------------------------------------- sums and averages
 
 // Runs a kernel that sums up one segment for each of the chosen ones, and adds the results in the
 // order of segments: the sum of gradients does not depend on whether they are in one buffer.
@@ -104,7 +103,8 @@ Status Optimizer::EnqueueAverages(const Gradients& gradients, Which which) {
     return OwnAllReduce(values, count, ApiType(type), onebitAvg, comm_, arithmetic_->stream());
   };
   if (which == Which::kAll && (gradients.buffer != nullptr || count_ == 0)) {
-    return FromApi(average(gradients.buffer, count_, gradients.buffer_type()));
+    return FromApi(
+        average(gradients.buffer, count_, count_ == 0 ? DataType::kF32 : gradients.buffer_type()));
   }
   ONEBIT_TRY(FromApi(onebitGroupStart()));
   for (size_t i = 0; i < table_.segments().size(); ++i) {

@@ -228,7 +228,6 @@ class Optimizer {
   Status AgreeOnStep(const StepInput& input, onebitStage_t stage);
   Result<std::vector<uint64_t>> ParameterDigests();
   Result<StepScale> ScaleOf(const StepInput& input, onebitStage_t stage);
-  Result<StepScale> ScaleOfOwnNorm(const StepInput& input);
   Status CommitOrTear(const StepInput& input, const StepScale& scale);
   Status InStep(const Status& status) const;
   void CountStep(onebitStage_t stage);

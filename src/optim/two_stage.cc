@@ -272,7 +272,10 @@ Result<FreezeRule> TwoStage::MakeFreezeRule(int64_t steps) const {
 void TwoStage::ListState(StateList* list) {
   Optimizer::ListState(list);
   list->AddReplicated(m_);
-  for (const ParameterRun& run : table_.runs()) list->AddReplicated(std::span(run.x, run.count));
+  // By segment: where they lie may differ between ranks, but the parts of a state may not.
+  for (const Segment& segment : table_.segments()) {
+    if (segment.count != 0) list->AddReplicated(std::span(segment.x, segment.count));
+  }
   list->AddReplicatedOnHost(schedule_.rule().history());
   list->AddValue(dense_beta2_power_);
   list->AddValue(frozen_beta2_power_);

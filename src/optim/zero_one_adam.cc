@@ -423,7 +423,10 @@ void ZeroOneAdam::ListState(StateList* list) {
   list->AddReplicated(x_sync_);
   list->AddLocal(m_);
   list->AddLocal(u_);
-  for (const ParameterRun& run : table_.runs()) list->AddLocal(std::span(run.x, run.count));
+  // By segment, as in TwoStage::ListState.
+  for (const Segment& segment : table_.segments()) {
+    if (segment.count != 0) list->AddLocal(std::span(segment.x, segment.count));
+  }
   ZeroOneState& state = schedule_.mutable_state();
   list->AddValue(state.step);
   list->AddValue(state.interval_start);

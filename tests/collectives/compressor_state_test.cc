@@ -113,11 +113,12 @@ TEST_P(RankStateTest, UsedCompressorGoesBack) {
 
 TEST_P(RankStateTest, RevertTakesBackTheLastCall) {
   if (!GetParam().is_transactional) GTEST_SKIP() << "needs two generations";
+  const bool has_feedback = GetParam().mode == onebitModeEf;
   StateJob job(3, GetParam());
   StateJob spared(3, GetParam());
   const auto revert = [&] {
     for (int rank = 0; rank < 3; ++rank) {
-      ASSERT_EQ(onebitCompressorRevert(job.compressor(rank)), onebitSuccess) << LastError();
+      ASSERT_EQ(onebitCompressorRevert(job.compressor(rank)), onebitSuccess);
     }
   };
   revert();  // there is no call yet
@@ -128,16 +129,20 @@ TEST_P(RankStateTest, RevertTakesBackTheLastCall) {
     job.CallsSucceed(1);
     spared.SkipCall();
     revert();
-    if (GetParam().mode == onebitModeEf) EXPECT_EQ(job.Export(onebitStateRank), states);
-    revert();  // there is no second generation to go back to
-    if (GetParam().mode == onebitModeEf) EXPECT_EQ(job.Export(onebitStateRank), states);
+    if (has_feedback) {
+      EXPECT_EQ(job.Export(onebitStateRank), states);
+      revert();  // there is no second generation to go back to
+      EXPECT_EQ(job.Export(onebitStateRank), states);
+    }
     for (int rank = 0; rank < 3; ++rank) {
       EXPECT_EQ(job.residuals(rank), spared.residuals(rank)) << "rank " << rank;
     }
   }
   job.CallsSucceed(1);
   spared.CallsSucceed(1);
-  if (GetParam().mode == onebitModeEf) EXPECT_EQ(job.output(), spared.output());
+  if (has_feedback) {
+    EXPECT_EQ(job.output(), spared.output());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Subjects, RankStateTest, ::testing::ValuesIn(kSubjects), NameOfSubject);
