@@ -56,12 +56,13 @@ ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
  * byte. For trainers that throw away a step whose other tensors had a NaN or infinity, as a
  * gradient scaler does: without it the residuals would lack what was sent in vain.
  *
- * It does nothing after a call that changed no residual, because it met a NaN or infinity or has no
- * error feedback, and without a call since the residuals were created, reset, imported, rebound or
- * reverted.
+ * onebitCompressorPrime is a call in this sense. It does nothing after a call that changed no
+ * residual, because it failed, met a NaN or infinity, has no error feedback, or had no rank with a
+ * weight; and without a call since the residuals were created, reset, imported, rebound or
+ * reverted. The op of earlier calls stays fixed.
  *
- * Local: call it on all ranks between the same two calls. With one exchange the next call reports
- * onebitMismatch if some ranks did not.
+ * Local: call it on all ranks, of a send and its receive on both, between the same two calls. With
+ * one exchange the next call reports onebitMismatch if some ranks did not.
  *
  * @return onebitInvalidUsage  also: the compressor has error feedback but is not transactional, so
  *                             that it holds one generation of residuals; or it serves a sync.

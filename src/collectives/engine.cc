@@ -322,6 +322,7 @@ Status Engine::EndCall(const CallRequest& request, const Call& call, Ending endi
     // A call that has not begun has written nothing.
     const bool has_begun = ending == Ending::kFailed;
     if (has_begun && compressor != nullptr) compressor->compressor.DiscardFailed();
+    if (!has_begun && compressor != nullptr) compressor->compressor.NoteNotBegun();
     return OkStatus();
   }
   CountCall(request, *call.plan, &comm_);

@@ -191,12 +191,13 @@ void Compressor::DiscardNonfinite() {
 }
 
 void Compressor::Revert() {
-  if (!has_previous_) return;
+  // After a call that could not be enqueued the other generation may be half written.
+  if (!has_previous_ || has_failed_call_) return;
   generation_ = next();
   has_previous_ = false;
   lacks_results_ = false;
   --age_;
-  --calls_;
+  if (calls_ != 0) --calls_;
   --epoch_;
 }
 

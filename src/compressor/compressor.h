@@ -135,6 +135,9 @@ class Compressor {
   // After a stream-ordered call that could not be enqueued completely: other ranks may have
   // received what it sent.
   void NoteFailed() { has_failed_call_ = true; }
+  // After a call that this rank did not begin, though others may have: there is nothing to revert,
+  // as on those.
+  void NoteNotBegun() { has_previous_ = false; }
   // Zeroes the residuals and allows any op.
   void Reset();
   // Takes back the last call if it committed: residuals, epoch and age are those before it. Does

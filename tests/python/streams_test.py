@@ -59,6 +59,24 @@ class StreamsTest(unittest.TestCase):
         self.assertTrue(all(each() is None for each in gone))
         self.assertTrue((result == 3).all())
 
+    def test_a_pending_group_keeps_what_all_its_calls_use(self):
+        (comm,) = onebit.Communicator.init_all(1)
+        stream, gate = held_stream()
+        arrays = [numpy.ones(4, "f4") for _ in range(3000)]
+        alive = [weakref.ref(array) for array in arrays]
+        with onebit.group():
+            for array in arrays:
+                comm.all_reduce(array, stream=stream)
+        del array, arrays
+        gc.collect()
+        self.assertTrue(all(each() is not None for each in alive))
+        gate.set()
+        stream.synchronize()
+        gc.collect()
+        self.assertFalse(any(each() is not None for each in alive))
+        stream.close()
+        comm.close()
+
     def test_handles_of_pending_calls_cannot_be_closed(self):
         comm = onebit.Communicator.init_all(1)[0]
         stream, gate = held_stream()

@@ -108,7 +108,8 @@ class Compressor(Handle):
         self.count = count
         self.dtype = data_type(dtype)
         self.collective = Collective.of(collective)
-        mask = self._mask(mask)
+        bits = mask  # must live as long as the pointer to it
+        mask = self._mask(bits)
         names = option_names(_native.CompressorConfig)
         options = {name: value for name, value in locals().items() if name in names}
         config = configured(_native.CompressorConfig, options)

@@ -65,9 +65,10 @@ def _end() -> None:
     _open.depth -= 1
     try:
         lib.onebitGroupEnd()
-        if _open.depth == 0:
-            for stream, objects in _open.kept:
-                keep(stream, *objects)
+        if _open.depth == 0 and _open.kept:
+            # On a stream a group is one call, whatever the number of its calls.
+            stream = _open.kept[0][0]
+            keep(stream, [objects for _, objects in _open.kept])
     finally:
         if _open.depth == 0:
             _open.kept.clear()

@@ -163,13 +163,19 @@ class Optimizer(Handle):
             segment: number of the segment; None: all of them, one behind the other.
         """
         lib.onebitOptimizerGetMoment(
-            self.handle, _native.ONEBIT_ALL_SEGMENTS if segment is None else segment, name.encode(), self._floats(out, segment)
+            self.handle,
+            _native.ONEBIT_ALL_SEGMENTS if segment is None else segment,
+            name.encode(),
+            self._floats(buffer_of(out, "out").written(), segment),
         )
 
     def set_moment(self, name: str, values: Array, segment: Optional[int] = None) -> None:
         """Replaces a moment, on all ranks between the same two steps; arguments as for get_moment."""
         lib.onebitOptimizerSetMoment(
-            self.handle, _native.ONEBIT_ALL_SEGMENTS if segment is None else segment, name.encode(), self._floats(values, segment)
+            self.handle,
+            _native.ONEBIT_ALL_SEGMENTS if segment is None else segment,
+            name.encode(),
+            self._floats(buffer_of(values, "values"), segment),
         )
 
     def rewarm(self, steps: Union[int, str] = "automatic") -> None:
@@ -205,9 +211,8 @@ class Optimizer(Handle):
         """Takes over a state of `export_state`, parameters included."""
         imported(lib.onebitOptimizerImport, self.handle, state)
 
-    def _floats(self, array: Array, segment: Optional[int]) -> Any:
+    def _floats(self, buffer: Buffer, segment: Optional[int]) -> Any:
         """A pointer to float32 elements, as many as a segment has, or as all have."""
-        buffer = buffer_of(array, "moment").written()
         if buffer.dtype != DataType.FLOAT32:
             raise InvalidArgument(f"{buffer.where} has elements of {buffer.dtype}, not float32")
         counts = self._counts if segment is None else self._counts[segment : segment + 1]

@@ -5,7 +5,9 @@
 Without "from __future__ import annotations", because DDP compares those of a hook with its own types.
 """
 
+import atexit
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import struct
@@ -133,23 +135,41 @@ class State:
         self._stream: Optional[torch.cuda.Stream] = None
         self._compressors: Dict[str, Compressor] = {}
         self._saved_bytes_of: Dict[str, int] = {}  # by a call, compared with full precision
-        self._loaded: Dict[str, bytes] = {}  # residuals of parameters without a compressor yet
+        # Residuals of parameters without a compressor yet.
+        self._loaded: Dict[str, bytes] = {}
+        self._loaded_kind = StateKind.RANK
         self._step = _Step()
         self._iterations = self._dense = self._skipped = 0
         self._dense_bytes = self._saved_bytes = 0
         self._seconds = 0.0
         self._failure: Optional[Error] = None
-        self._closer = weakref.finalize(self, _leave, self._communicator, self._thread)
+        # Ranks collect garbage at different times, so that may not be collective.
+        self._dropped = weakref.finalize(self, _drop, self._communicator, self._thread)
+        self._dropped.atexit = False
+        _open_states.add(self)
+        # Again for each state, to run before what handles do at the end, which they register when
+        # the first of them is made.
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
 
     def close(self) -> None:
         """Waits until all ranks are done with the hook, and leaves the communicator. A program that
-        ends without an exception does it by itself. Collective."""
-        self._closer()
+        ends without an exception does it by itself. Collective, unless the communicator has failed:
+        then it only leaves."""
+        if not self._dropped.detach():
+            return
+        _open_states.discard(self)
+        self._thread.shutdown()
+        try:
+            if self._communicator.failure is None:
+                self._communicator.finalize()
+        finally:
+            self._communicator.close()
 
     @property
     def failure(self) -> Optional[Error]:
-        """The error that put the communicator out of use, which a backward pass has raised as a
-        RuntimeError; None if there is none."""
+        """The error that ended averaging, which a backward pass has raised as a RuntimeError; None if
+        there is none."""
         return self._failure
 
     def average(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -182,7 +202,12 @@ class State:
         kind = StateKind.of(kind)
 
         def export() -> Dict[str, torch.Tensor]:
-            self._take_back_skipped()
+            self._settle()
+            if self._loaded and kind != self._loaded_kind:
+                raise InvalidUsage(
+                    f"no iteration was compressed since a state of kind {self._loaded_kind} was loaded: it "
+                    f"cannot become one of kind {kind} before"
+                )
             names = sorted(self._compressors, key=self._tensor_ids.__getitem__)
             exported = {name: self._compressors[name].export_state(kind) for name in names}
             return {name: _tensor_of(state) for name, state in {**self._loaded, **exported}.items()}
@@ -203,16 +228,17 @@ class State:
             raise InvalidArgument(
                 f"the state has residuals of {', '.join(unknown)}, which the model does not have"
             )
+        kind = StateKind.of(state["kind"])
         blobs = {name: bytes(blob.cpu().numpy()) for name, blob in state["residuals"].items()}
 
         def load() -> None:
-            self._step = _Step()
+            self._settle()
             for name, compressor in self._compressors.items():
                 if name in blobs:
                     compressor.import_state(blobs.pop(name))
                 else:
                     compressor.reset()
-            self._loaded = blobs
+            self._loaded, self._loaded_kind = blobs, kind
 
         self._thread.submit(load).result()
         self._iteration = state["iteration"]
@@ -222,6 +248,7 @@ class State:
         return self._thread.submit(self._report).result()
 
     def _report(self) -> Report:
+        self._settle()
         stats = self._communicator.stats()
         codec_seconds = stats.codec_ns / 1e9
         break_even = None
@@ -258,16 +285,19 @@ class State:
     def _average(self, buffer: torch.Tensor, parts: List["_Part"], is_last: bool) -> None:
         """Averages a bucket; without parts all of it in full precision."""
         begin = time.monotonic()
-        if self._step.has_ended:
-            self._take_back_skipped()
-        stream = torch.cuda.current_stream(buffer.device) if buffer.is_cuda else None
         try:
+            if self._step.has_ended:
+                self._take_back_skipped()
+            stream = torch.cuda.current_stream(buffer.device) if buffer.is_cuda else None
             if parts:
                 self._average_parts(parts, stream)
             else:
                 self._communicator.all_reduce(buffer, op="avg", stream=stream)
         except Error as error:
             self._failure = self._failure or error
+            # Other ranks may wait for the call that this one could not make.
+            if self._communicator.failure is None:
+                self._communicator.abort()
             raise
         self._step.has_ended = is_last
         self._iterations += int(is_last)
@@ -288,10 +318,10 @@ class State:
                 self._communicator.all_reduce(
                     part.values, op="avg", compressor=compressor, stream=stream
                 )
-        self._step.are_finite.extend(part.is_finite() for part in parts)
         if scale is not None:
             for part in parts:
                 part.scale(scale)
+        self._step.are_finite.extend(part.is_finite(self._mode) for part in parts)
 
     def _compressor(self, part: "_Part") -> Compressor:
         name, values = part.name, part.values
@@ -317,12 +347,18 @@ class State:
         self._saved_bytes += self._saved_bytes_of[name]
         return compressor
 
+    def _settle(self) -> None:
+        """Decides about the last step, from a thread that has enqueued none of it."""
+        if self._stream is not None:
+            self._stream.synchronize()
+        self._take_back_skipped()
+
     def _take_back_skipped(self) -> None:
         """Reverts the compressors of a step that was not finite, which the trainer throws away: a
         gradient scaler does not know what was sent for it. The averages are the same bytes on all
-        ranks, and so is the decision."""
+        ranks, and so is the decision, unless the communicator has failed."""
         step, self._step = self._step, _Step()
-        if all(bool(is_finite) for is_finite in step.are_finite):
+        if self._communicator.failure is not None or all(map(bool, step.are_finite)):
             return
         for compressor in step.called:
             compressor.revert()
@@ -339,8 +375,10 @@ def ddp_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torc
         model.register_comm_hook(onebit.torch.State(model), onebit.torch.ddp_hook)
 
     Every rank gets the same bytes. Works with no_sync(), gradient_as_bucket_view, unused parameters,
-    static_graph, mixed precision, and parameters of several types. Where a rank is lost the backward
-    pass raises a RuntimeError that names it.
+    static_graph, mixed precision, and parameters of several types. A step that is not finite is taken
+    back from the residuals of all parameters, also where several optimizers share a scaler. Where a
+    rank is lost the backward pass raises a RuntimeError that names it; on CUDA devices that of the
+    next iteration does, and the averages of this one are NaN.
     """
     return state.average(bucket)
 
@@ -364,10 +402,12 @@ class _Part:
         if self.name is not None:
             self.gradient.copy_(self.values.mul_(scale))
 
-    def is_finite(self) -> torch.Tensor:
-        """Compression makes all elements NaN if one of them is not finite."""
-        values = self.values if self.name is None else self.values[:1]
-        return torch.isfinite(values).all()
+    def is_finite(self, mode: Mode) -> torch.Tensor:
+        """Tells if a gradient scaler finds the average finite."""
+        # With error feedback one element that is not finite makes all of them NaN; the scale may
+        # make others infinite.
+        is_alike = self.name is not None and mode == Mode.EF and self.values is self.gradient
+        return torch.isfinite(self.gradient[:1] if is_alike else self.gradient).all()
 
 
 class _Step:
@@ -447,14 +487,23 @@ def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
     return Communicator.from_unique_id(box[0], size, rank)
 
 
-def _leave(communicator: Communicator, thread: concurrent.futures.Executor) -> None:
-    thread.shutdown()
-    # After an exception that ends the program other ranks may be in the middle of a step: they
-    # learn of it sooner if this one just goes.
-    has_failed = getattr(sys, "last_type", None) is not None or communicator.failure is not None
-    if not communicator.is_closed and not has_failed:
-        communicator.finalize()
-    communicator.close()
+def _drop(communicator: Communicator, thread: concurrent.futures.Executor) -> None:
+    """Leaves without the other ranks, whose next call fails."""
+    thread.shutdown(wait=False)
+    with contextlib.suppress(Error):
+        communicator.close()
+
+
+_open_states: "weakref.WeakSet[State]" = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    """Closes what the program has left open, unless an exception ends it: other ranks may then be in
+    the middle of a step, and learn of it sooner if this one just goes."""
+    if getattr(sys, "last_type", None) is None:
+        for state in list(_open_states):
+            with contextlib.suppress(Error):
+                state.close()
 
 
 def _tensor_of(state: bytes) -> torch.Tensor:
