@@ -19,9 +19,9 @@ ONEBIT_RUN = sys.argv.pop(1)
 JOBS = Jobs(ONEBIT_RUN, pathlib.Path(__file__).with_name("ddp_rank.py"))
 
 
-def run_job(ranks: int, *arguments: str, is_failing: bool = False, **environment: str) -> dict:
+def run_job(ranks: int, *arguments: str, is_failing: bool = False) -> dict:
     """Runs a job whose ranks share the cores with each other."""
-    environment["OMP_NUM_THREADS"] = "1"
+    environment = {"OMP_NUM_THREADS": "1"}
     return JOBS.run(ranks, *arguments, is_failing=is_failing, environment=environment)
 
 
@@ -77,13 +77,7 @@ class DdpTest(unittest.TestCase):
         self.assertNotEqual(found[0], found[1])
 
     def test_a_killed_rank_is_named(self):
-        found = run_job(
-            3,
-            "loss_of_a_rank",
-            is_failing=True,
-            ONEBIT_HEARTBEAT_MS="200",
-            ONEBIT_LOSS_TIMEOUT_MS="5000",
-        )
+        found = run_job(3, "loss_of_a_rank", is_failing=True)
         self.assertEqual(sorted(found), [0, 2])
         for each in found.values():
             self.assertIn("rank 1 is gone", each["text"])
