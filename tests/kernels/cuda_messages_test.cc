@@ -374,18 +374,18 @@ TEST(CudaCommitTest, GoodCallMakesTheOtherGenerationCurrent) {
   uint32_t verdict = 0;
   const CommitParams p = CommitOf(&words, true, &sequence, &verdict);
   Launch(Kernel::kCommit, p);
-  EXPECT_EQ(words.current, 1u);
+  EXPECT_EQ(words.current, 1u | kHasPrevious);
   EXPECT_EQ(words.epoch, 1u);
   EXPECT_EQ(words.age, 1u);
   EXPECT_EQ(sequence, 42u);
   Launch(Kernel::kCommit, p);
-  EXPECT_EQ(words.current, 0u);
+  EXPECT_EQ(words.current, 0u | kHasPrevious);
   EXPECT_EQ(words.epoch, 2u);
   EXPECT_EQ(words.nonfinite_calls + words.residual_resets, 0u);
 }
 
 TEST(CudaCommitTest, NonfiniteCallKeepsTheGeneration) {
-  CompressorWords words = {.current = 1, .epoch = 5, .age = 4};
+  CompressorWords words = {.current = 1 | kHasPrevious, .epoch = 5, .age = 4};
   uint64_t sequence = 0;
   uint32_t verdict = kNonfinite;
   const CommitParams p = CommitOf(&words, true, &sequence, &verdict);

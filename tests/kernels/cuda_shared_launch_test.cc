@@ -266,7 +266,7 @@ TEST(CudaSharedCommitTest, CallsEndEachByItsOwnVerdict) {
     for (uint32_t i = 0; i < count; ++i) {
       const uint32_t verdict = kVerdicts[i % 5];
       EXPECT_EQ(words[i].epoch, verdict == 0 ? 1u : 0u) << i;
-      EXPECT_EQ(words[i].current, verdict == 0 ? 1u : 0u) << i;
+      EXPECT_EQ(words[i].current, verdict == 0 ? 1u | kHasPrevious : 0u) << i;
       EXPECT_EQ(words[i].nonfinite_calls, verdict == kNonfinite ? 1u : 0u) << i;
       EXPECT_EQ(words[i].has_failed, verdict == kFailed ? 1u : 0u) << i;
       EXPECT_EQ(verdicts[i], 0u) << i;
