@@ -20,7 +20,10 @@ class NativeModuleTest(unittest.TestCase):
         for line in output.splitlines():
             expression, value = line.split()
             found = eval(expression, vars(_native))  # pylint: disable=eval-used
-            self.assertEqual(found, type(found)(value), expression)
+            expected = type(found)(value)
+            if isinstance(found, int) and found > 2**63:  # the program prints it as signed
+                expected %= 2**64
+            self.assertEqual(found, expected, expression)
             compared += 1
         self.assertGreater(compared, 400)
 

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+from short_run import unexpected
+
 SMALL = ["--steps", "20", "--hidden", "32,16", "--batch", "8"]
 
 
@@ -29,7 +31,7 @@ class Folder:
         """Returns the JSON report and stdout of a run that must succeed."""
         file = self.path / "report.json"
         result = run(tool, "--text", str(self.text), "--json", str(file), *SMALL, *options)
-        assert result.returncode == 0 and result.stderr == "", result
+        assert result.returncode == 0 and unexpected(result.stderr) == "", result
         return json.loads(file.read_text()), result.stdout
 
 
