@@ -81,7 +81,7 @@ typedef enum {
 typedef enum {
   /* sqrt(mean over ranks of |g|^2): one factor for all ranks, in every step that sends something */
   onebitClipMeanSquare = 0,
-  /* That of the averaged gradient in dense steps; in others each rank limits its own gradient */
+  /* the norm of the averaged gradient in dense steps; others limit the gradient of each rank */
   onebitClipAverage = 1
 } onebitClipNorm_t;
 

@@ -159,7 +159,7 @@ class RankTables {
  private:
   static constexpr size_t kSummed = !kIsFirst ? 0 : HWY_MIN(kRanks, kSumTableBits);
 
-  // Of all bits of the pattern only the lowest kTableBits matter.
+  // Only the lowest kTableBits of the pattern matter.
   static HWY_INLINE VF LookUp(VF table, VU32 pattern) {
 #if HWY_TARGET == HWY_AVX2
     return VF{_mm256_permutevar8x32_ps(table.raw, pattern.raw)};

@@ -98,7 +98,7 @@ class DeviceCompute {
   LowBitKernels low_bit_;
   std::vector<AddedStep> steps_;
   std::vector<CallTurn> turns_;  // by call
-  // Of the calls that have ended.
+  // Calls that have ended leave these.
   std::vector<kernels::cuda::FillSpan> fills_;
   std::vector<kernels::cuda::EndedCall> ends_;
 };

@@ -63,7 +63,7 @@ class LongLists {
   GrowableBuffer pinned_;
   GrowableBuffer memory_;                     // on the device
   std::array<DeviceEvent, kSlots> was_read_;  // recorded behind the last copy from a slot
-  // Of the batch in progress.
+  // The batch in progress has these.
   onebitStream_t stream_ = nullptr;
   bool has_slot_ = true;
   size_t slot_ = 0;

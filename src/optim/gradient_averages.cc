@@ -27,8 +27,8 @@ Result<StepScale> Optimizer::ScaleOf(const StepInput& input, onebitStage_t stage
     ONEBIT_ASSIGN_OR_RETURN(const double scaled_sum, ScaledSumOfSquares(input));
     scale.grad_norm = NormOf(scaled_sum);
     scale.own = ClippedScale(input, scale.grad_norm);
-    // What this rank sends now makes all ranks skip the step. If it sends only for averages, it
-    // contributes nothing to its own momentum, as in a local step.
+    // A rank that sends its momentum makes all ranks skip the step with it. One that sends only
+    // gradients contributes nothing to its own momentum, as in a local step.
     if (!IsUsable(scaled_sum)) {
       scale.own = stage == onebitStageDense ? 0 : std::numeric_limits<float>::quiet_NaN();
     }

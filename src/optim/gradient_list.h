@@ -20,7 +20,7 @@ struct Gradient {
   kernels::DataType type = kernels::DataType::kF32;
 };
 
-// Where the gradients of all segments are.
+// The addresses of the gradients of all segments.
 struct Gradients {
   std::span<const Gradient> by_segment;
   void* buffer = nullptr;  // contains all of them in order; null if each has memory of its own

@@ -34,7 +34,7 @@ std::string TextOf(uint64_t bits, Compared::Kind kind) {
   return "";
 }
 
-// What every rank needs to find out whether there is a difference anywhere.
+// The values that tell every rank whether there is a difference anywhere.
 std::vector<Compared> Summary(const StepNumbers& numbers, const Options& options,
                               size_t segment_count, uint64_t digest_of_segments) {
   const auto real = [](const char* name, double value) {
@@ -64,7 +64,7 @@ std::vector<Compared> Summary(const StepNumbers& numbers, const Options& options
   };
 }
 
-// What ranks compare when they differ in their segments, to name the first difference.
+// The values of all segments, which ranks that differ in them compare to name the first difference.
 std::vector<Compared> Details(const SegmentTable& table, const std::vector<uint64_t>& digests) {
   std::vector<Compared> details;
   for (size_t i = 0; i < table.segments().size(); ++i) {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of an optimizer compare although it does not shape their calls: rates, decays and
-// parameters. Where these differ, replicas would drift apart without an error.
+// Compares rates, decays and parameters between ranks. They do not shape calls, so where they
+// differ replicas would drift apart without an error.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What the library should write, with the structure's name.
+// The bytes that the library should write, and the structure's name.
 struct Expected {
   onebitStruct_t kind;
   std::string name;

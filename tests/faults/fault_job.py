@@ -182,7 +182,7 @@ def check_recovery(case: Case, running: job.Job, epoch: int, reference: list[dic
         assert (int(match[1]), int(match[2])) == (new_rank, RANKS - 1), f"{what}: {match[0]}"
         calls = calls_of(rank)
         if case.mode != "dense":
-            # Where the call before was lost, too, there was no residual yet.
+            # There was no residual yet if the call before was lost, too.
             lost = lost_elements(case) if epoch > 0 else 0
             assert int(match[3]) == lost, f"{what}: {match[0]}"
             assert int(match[4]) == epoch, f"{what}: {match[0]}"

@@ -83,20 +83,6 @@ TEST(OneBitAdamWTest, FrozenVarianceKeepsItsCorrection) {
 
 // ------------------------------------------------------------------------------------- warning
 
-// The warnings of all ranks of a training.
-std::vector<std::string> WarningsOf(const Training& training) {
-  std::vector<std::string> warnings;
-  Check(onebitSetLogCallback(
-      [](onebitLogLevel_t level, const char* text, void* argument) {
-        if (level == onebitLogWarn)
-          static_cast<std::vector<std::string>*>(argument)->push_back(text);
-      },
-      &warnings));
-  Train(training);
-  Check(onebitSetLogCallback(nullptr, nullptr));
-  return warnings;
-}
-
 TEST(OneBitAdamWarningTest, NoCorrectionAndNoWarmup) {
   Training training;
   training.config.lrWarmupSteps = 0;

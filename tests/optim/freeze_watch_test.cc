@@ -26,19 +26,7 @@ class FreezeWatchTest : public ::testing::TestWithParam<onebitAlgorithm_t> {
     training_.learning_rate = [](uint64_t) { return 1e-6; };  // gradients hardly change
   }
 
-  // The warnings of all ranks.
-  std::vector<std::string> Warnings() {
-    std::vector<std::string> warnings;
-    Check(onebitSetLogCallback(
-        [](onebitLogLevel_t level, const char* text, void* argument) {
-          if (level == onebitLogWarn)
-            static_cast<std::vector<std::string>*>(argument)->push_back(text);
-        },
-        &warnings));
-    Train(training_);
-    Check(onebitSetLogCallback(nullptr, nullptr));
-    return warnings;
-  }
+  std::vector<std::string> Warnings() { return WarningsOf(training_); }
 
   Training training_;  // 2 ranks, 16 elements, 30 steps
 };

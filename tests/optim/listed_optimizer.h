@@ -120,13 +120,7 @@ class ListedOptimizer {
     for (std::vector<float>& part : x_) std::ranges::fill(part, -7.0f);
   }
 
-  Blob Export(onebitStateKind_t kind = onebitStateRank) const {
-    size_t bytes = 0;
-    Check(onebitOptimizerExport(get(), kind, nullptr, &bytes));
-    Blob blob(bytes);
-    Check(onebitOptimizerExport(get(), kind, blob.data(), &bytes));
-    return blob;
-  }
+  Blob Export(onebitStateKind_t kind = onebitStateRank) const { return StateOf(get(), kind); }
   void Import(const Blob& blob) const {
     Check(onebitOptimizerImport(get(), blob.data(), blob.size()));
   }

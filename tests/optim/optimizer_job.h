@@ -16,6 +16,14 @@ namespace onebit::testing {
 
 using Blob = std::vector<std::byte>;
 
+inline Blob StateOf(onebitOptimizer_t optimizer, onebitStateKind_t kind) {
+  size_t bytes = 0;
+  Check(onebitOptimizerExport(optimizer, kind, nullptr, &bytes));
+  Blob blob(bytes);
+  Check(onebitOptimizerExport(optimizer, kind, blob.data(), &bytes));
+  return blob;
+}
+
 // The configuration of an optimizer and its segments.
 struct OptimizerSubject {
   std::string name;
@@ -134,13 +142,7 @@ class OptimizerRank {
     for (uint64_t call = first_call; call <= last_call; ++call) Step(call);
   }
 
-  Blob Export(onebitStateKind_t kind = onebitStateRank) const {
-    size_t bytes = 0;
-    Check(onebitOptimizerExport(get(), kind, nullptr, &bytes));
-    Blob blob(bytes);
-    Check(onebitOptimizerExport(get(), kind, blob.data(), &bytes));
-    return blob;
-  }
+  Blob Export(onebitStateKind_t kind = onebitStateRank) const { return StateOf(get(), kind); }
   onebitResult_t TryImport(const Blob& blob) const {
     return onebitOptimizerImport(get(), blob.data(), blob.size());
   }

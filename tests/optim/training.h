@@ -134,6 +134,20 @@ inline std::vector<Record> Train(const Training& training) {
   return records;
 }
 
+// The warnings of all ranks of a training.
+inline std::vector<std::string> WarningsOf(const Training& training) {
+  std::vector<std::string> warnings;
+  Check(onebitSetLogCallback(
+      [](onebitLogLevel_t level, const char* text, void* argument) {
+        if (level == onebitLogWarn)
+          static_cast<std::vector<std::string>*>(argument)->push_back(text);
+      },
+      &warnings));
+  Train(training);
+  Check(onebitSetLogCallback(nullptr, nullptr));
+  return warnings;
+}
+
 // Compressor settings of the recorded trajectories: scales as in the papers, chunks of 8.
 inline onebitCompressorConfig_t PaperCompressor(onebitScaleRule_t rule = onebitScaleL2,
                                                 onebitMode_t mode = onebitModeEf) {

@@ -195,7 +195,7 @@ def skipped(_argument: str) -> dict:
         last = trainer.model[-1].weight
         last.register_hook(lambda gradient: gradient * float("inf"))
     loss.backward()
-    # What a gradient scaler looks at before it skips a step.
+    # A gradient scaler looks at these before it skips a step.
     is_finite = all(bool(torch.isfinite(each.grad).all()) for each in trainer.model.parameters())
     after = trainer.state.state_dict("rank")["residuals"]
     report = trainer.state.report()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The communication hook of DistributedDataParallel.
 
-Without "from __future__ import annotations", because DDP compares those of a hook with its own types.
+Annotations are evaluated, unlike in other modules, because DDP compares those of a hook with its types.
 """
 
 import atexit
@@ -293,8 +293,9 @@ class State:
                 self._average_parts(parts, stream)
             else:
                 self._communicator.all_reduce(buffer, op="avg", stream=stream)
-        except Error as error:
-            self._failure = self._failure or error
+        except Exception as error:
+            if self._failure is None and isinstance(error, Error):
+                self._failure = error
             # Other ranks may wait for the call that this one could not make.
             if self._communicator.failure is None:
                 self._communicator.abort()
