@@ -56,12 +56,9 @@ HWY_INLINE void EmitHalves(size_t j, const __m256i (&v)[4], const Emit& emit) {
 // side by side, are multiplied with the mantissas, and added to 16 bits, as are two such pairs. The
 // sums of four ranks each are added to 32 bits.
 template <size_t kRanks>
-class ExactRanks<LowBitCodec::kFp4, kRanks> {
+class ExactRanks<LowBitCodec::kFp4, kRanks> : public ExactUnits<LowBitCodec::kFp4> {
  public:
   static constexpr size_t kStep = 128;
-  static constexpr uint32_t kLargestValue = 12;
-  static constexpr int kUnitExponent = -1;
-  static constexpr uint32_t kMaxScale = 32767 / (4 * kLargestValue);
 
   HWY_INLINE ExactRanks(const RanksAtOnce& ranks, size_t index) {
     const uint32_t exponent = ExponentOf(ranks.smallest_scales[index]);
@@ -147,19 +144,7 @@ class ExactRanks<LowBitCodec::kFp4, kRanks> {
     }
   };
 
-  // The values of all codes, times a power of 2, in each lane.
-  using Bytes = std::array<int8_t, 32>;
-  static constexpr Bytes ValuesTimes(int factor) {
-    constexpr int kMagnitudes[] = {0, 1, 2, 3, 4, 6, 8, 12};
-    Bytes bytes = {};
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      const int magnitude = kMagnitudes[i % 8] * factor;
-      bytes[i] = static_cast<int8_t>(i % 16 < 8 ? magnitude : -magnitude);
-    }
-    return bytes;
-  }
-  static_assert(kMaxScale < 128 << 3);
-  alignas(32) static constexpr Bytes kValues[] = {ValuesTimes(1), ValuesTimes(2), ValuesTimes(4)};
+  alignas(32) static constexpr auto kValues = ExactUnits<LowBitCodec::kFp4>::Values<32>();
 
   __m256i values_[kRanks];
   __m256i mantissas_[kPairs];
@@ -170,12 +155,9 @@ class ExactRanks<LowBitCodec::kFp4, kRanks> {
 // As in vectors of 512 bits, the codes of two ranks are merged to four bits, for which the sum of
 // both values is looked up; its two bytes one by one.
 template <size_t kRanks>
-class ExactRanks<LowBitCodec::kInt2, kRanks> {
+class ExactRanks<LowBitCodec::kInt2, kRanks> : public ExactUnits<LowBitCodec::kInt2> {
  public:
   static constexpr size_t kStep = 256;
-  static constexpr uint32_t kLargestValue = 3;
-  static constexpr int kUnitExponent = -1 - 16;
-  static constexpr uint32_t kMaxScale = 32767 / (kMaxRanksAtOnce * kLargestValue);
 
   HWY_INLINE ExactRanks(const RanksAtOnce& ranks, size_t index) {
     HWY_UNROLL(4)
@@ -258,13 +240,9 @@ class ExactRanks<LowBitCodec::kInt2, kRanks> {
   static HWY_INLINE __m256i Products(size_t rank, uint32_t scale) {
     return _mm256_mullo_epi16(LoadArray(kValues[rank]), SetWords(scale));
   }
-  static constexpr std::array<uint16_t, 16> ValuesOf(size_t shift) {
-    constexpr int kOfCode[] = {1, 3, -3, -1};
-    std::array<uint16_t, 16> values = {};
-    for (size_t i = 0; i < 16; ++i) values[i] = static_cast<uint16_t>(kOfCode[i >> shift & 3]);
-    return values;
-  }
-  alignas(32) static constexpr std::array<uint16_t, 16> kValues[] = {ValuesOf(0), ValuesOf(2)};
+  using Units = ExactUnits<LowBitCodec::kInt2>;
+  alignas(32) static constexpr std::array<uint16_t, 16> kValues[] = {Units::ValuesOf<16>(0),
+                                                                     Units::ValuesOf<16>(2)};
 
   __m256i low_[kPairs];
   __m256i high_[kPairs];
@@ -275,20 +253,15 @@ class ExactRanks<LowBitCodec::kInt2, kRanks> {
 // As in vectors of 512 bits: words of two codes of two ranks lie side by side. The upper code
 // alone, and the lower one moved up, are the values times 2^8.
 template <size_t kRanks>
-class ExactRanks<LowBitCodec::kInt8, kRanks> {
+class ExactRanks<LowBitCodec::kInt8, kRanks> : public ExactUnits<LowBitCodec::kInt8> {
  public:
   static constexpr size_t kStep = 64;
-  static constexpr uint32_t kLargestValue = 128;
-  static constexpr int kUnitExponent = -8;
-  static constexpr uint32_t kMaxScale =
-      0x7FFFFFFF / (kMaxRanksAtOnce * kLargestValue << -kUnitExponent);
 
   HWY_INLINE ExactRanks(const RanksAtOnce& ranks, size_t index) {
     HWY_UNROLL(4)
     for (size_t pair = 0; pair < kPairs; ++pair) {
-      uint32_t scales = ScaleInUnits(ranks, 2 * pair, index);
-      if (2 * pair + 1 != kRanks) scales |= ScaleInUnits(ranks, 2 * pair + 1, index) << 16;
-      scales_[pair] = _mm256_set1_epi32(static_cast<int32_t>(scales));
+      scales_[pair] =
+          _mm256_set1_epi32(static_cast<int32_t>(ScalesOfPair<kRanks>(ranks, pair, index)));
     }
   }
 

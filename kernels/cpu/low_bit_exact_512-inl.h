@@ -44,12 +44,9 @@ HWY_INLINE __m512i ChooseBits(__m512i mask, __m512i a, __m512i b) {
 // with the mantissas, and added to 16 bits, as are two such pairs. The sums of four ranks each are
 // added to 32 bits.
 template <size_t kRanks>
-class ExactRanks<LowBitCodec::kFp4, kRanks> {
+class ExactRanks<LowBitCodec::kFp4, kRanks> : public ExactUnits<LowBitCodec::kFp4> {
  public:
   static constexpr size_t kStep = 128;
-  static constexpr uint32_t kLargestValue = 12;
-  static constexpr int kUnitExponent = -1;
-  static constexpr uint32_t kMaxScale = 32767 / (4 * kLargestValue);
 
   HWY_INLINE ExactRanks(const RanksAtOnce& ranks, size_t index) {
     const uint32_t exponent = ExponentOf(ranks.smallest_scales[index]);
@@ -122,19 +119,7 @@ class ExactRanks<LowBitCodec::kFp4, kRanks> {
     }
   };
 
-  // The values of all codes, times a power of 2, in each lane.
-  using Bytes = std::array<int8_t, 64>;
-  static constexpr Bytes ValuesTimes(int factor) {
-    constexpr int kMagnitudes[] = {0, 1, 2, 3, 4, 6, 8, 12};
-    Bytes bytes = {};
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      const int magnitude = kMagnitudes[i % 8] * factor;
-      bytes[i] = static_cast<int8_t>(i % 16 < 8 ? magnitude : -magnitude);
-    }
-    return bytes;
-  }
-  static_assert(kMaxScale < 128 << 3);
-  alignas(64) static constexpr Bytes kValues[] = {ValuesTimes(1), ValuesTimes(2), ValuesTimes(4)};
+  alignas(64) static constexpr auto kValues = ExactUnits<LowBitCodec::kFp4>::Values<64>();
 
   // Gathers elements 32 L + 0 ... 15 of two lanes L, from vectors with even and with odd ones, so
   // that the lower halves of lanes hold those of the first.
@@ -158,12 +143,9 @@ class ExactRanks<LowBitCodec::kFp4, kRanks> {
 // The codes of two ranks are merged to four bits, for which the sum of both values is looked up as
 // 16 bits.
 template <size_t kRanks>
-class ExactRanks<LowBitCodec::kInt2, kRanks> {
+class ExactRanks<LowBitCodec::kInt2, kRanks> : public ExactUnits<LowBitCodec::kInt2> {
  public:
   static constexpr size_t kStep = 256;
-  static constexpr uint32_t kLargestValue = 3;
-  static constexpr int kUnitExponent = -1 - 16;
-  static constexpr uint32_t kMaxScale = 32767 / (kMaxRanksAtOnce * kLargestValue);
 
   HWY_INLINE ExactRanks(const RanksAtOnce& ranks, size_t index) {
     HWY_UNROLL(4)
@@ -221,14 +203,9 @@ class ExactRanks<LowBitCodec::kInt2, kRanks> {
     return word % 4 == 0 ? _mm512_unpacklo_epi32(a, b) : _mm512_unpackhi_epi32(a, b);
   }
 
-  // The values of the first and of the second rank, for the merged code and a bit that follows.
-  static constexpr std::array<uint16_t, 32> ValuesOf(size_t shift) {
-    constexpr int kOfCode[] = {1, 3, -3, -1};
-    std::array<uint16_t, 32> values = {};
-    for (size_t i = 0; i < 32; ++i) values[i] = static_cast<uint16_t>(kOfCode[i >> shift & 3]);
-    return values;
-  }
-  alignas(64) static constexpr std::array<uint16_t, 32> kValues[] = {ValuesOf(0), ValuesOf(2)};
+  using Units = ExactUnits<LowBitCodec::kInt2>;
+  alignas(64) static constexpr std::array<uint16_t, 32> kValues[] = {Units::ValuesOf<32>(0),
+                                                                     Units::ValuesOf<32>(2)};
 
   // Moves the eight sums of two words in a lane of two vectors to the upper halves of dwords.
   static constexpr std::array<uint16_t, 32> OrderOf(size_t lane) {
@@ -250,20 +227,15 @@ class ExactRanks<LowBitCodec::kInt2, kRanks> {
 // Words of two codes of two ranks lie side by side. The upper code alone, and the lower one moved
 // up, are the values times 2^8.
 template <size_t kRanks>
-class ExactRanks<LowBitCodec::kInt8, kRanks> {
+class ExactRanks<LowBitCodec::kInt8, kRanks> : public ExactUnits<LowBitCodec::kInt8> {
  public:
   static constexpr size_t kStep = 64;
-  static constexpr uint32_t kLargestValue = 128;
-  static constexpr int kUnitExponent = -8;
-  static constexpr uint32_t kMaxScale =
-      0x7FFFFFFF / (kMaxRanksAtOnce * kLargestValue << -kUnitExponent);
 
   HWY_INLINE ExactRanks(const RanksAtOnce& ranks, size_t index) {
     HWY_UNROLL(4)
     for (size_t pair = 0; pair < kPairs; ++pair) {
-      uint32_t scales = ScaleInUnits(ranks, 2 * pair, index);
-      if (2 * pair + 1 != kRanks) scales |= ScaleInUnits(ranks, 2 * pair + 1, index) << 16;
-      scales_[pair] = _mm512_set1_epi32(static_cast<int32_t>(scales));
+      scales_[pair] =
+          _mm512_set1_epi32(static_cast<int32_t>(ScalesOfPair<kRanks>(ranks, pair, index)));
     }
   }
 

@@ -8,6 +8,7 @@
 #define ONEBIT_KERNELS_CPU_LOW_BIT_RANKS_INL_H_
 #endif
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -60,6 +61,70 @@ HWY_INLINE uint32_t ScaleInUnits(const RanksAtOnce& ranks, size_t k, size_t inde
   const uint32_t scale = ranks.Scales(k)[index];
   return ((scale & 0x7F) | 0x80) << (ExponentOf(scale) - ExponentOf(ranks.smallest_scales[index]));
 }
+
+// The scales of two ranks, the second in the upper half, where it is 0 if there is none.
+template <size_t kRanks>
+HWY_INLINE uint32_t ScalesOfPair(const RanksAtOnce& ranks, size_t pair, size_t index) {
+  const uint32_t scale = ScaleInUnits(ranks, 2 * pair, index);
+  if (2 * pair + 1 == kRanks) return scale;
+  return scale | ScaleInUnits(ranks, 2 * pair + 1, index) << 16;
+}
+
+// kLargestValue, kUnitExponent and kMaxScale of a codec, as low_bit_exact_sum-inl.h has them.
+template <LowBitCodec kCodec>
+struct ExactUnits;
+
+// The values of all codes, times a power of 2, as bytes, and the sums of four ranks in 16 bits.
+template <>
+struct ExactUnits<LowBitCodec::kFp4> {
+  static constexpr uint32_t kLargestValue = 12;
+  static constexpr int kUnitExponent = -1;
+  static constexpr uint32_t kMaxScale = 32767 / (4 * kLargestValue);
+
+  // The bytes repeat every 16.
+  template <size_t kCount>
+  static constexpr std::array<int8_t, kCount> ValuesTimes(int factor) {
+    constexpr int kMagnitudes[] = {0, 1, 2, 3, 4, 6, 8, 12};
+    std::array<int8_t, kCount> values = {};
+    for (size_t i = 0; i < kCount; ++i) {
+      const int magnitude = kMagnitudes[i % 8] * factor;
+      values[i] = static_cast<int8_t>(i % 16 < 8 ? magnitude : -magnitude);
+    }
+    return values;
+  }
+  // By the difference of a scale's exponent and the smallest one.
+  template <size_t kCount>
+  static constexpr std::array<std::array<int8_t, kCount>, 3> Values() {
+    static_assert(kMaxScale < 128 << 3);
+    return {ValuesTimes<kCount>(1), ValuesTimes<kCount>(2), ValuesTimes<kCount>(4)};
+  }
+};
+
+// The sums of all ranks in 16 bits, in the upper half of 32.
+template <>
+struct ExactUnits<LowBitCodec::kInt2> {
+  static constexpr uint32_t kLargestValue = 3;
+  static constexpr int kUnitExponent = -1 - 16;
+  static constexpr uint32_t kMaxScale = 32767 / (kMaxRanksAtOnce * kLargestValue);
+
+  // The values of the first (shift 0) or the second rank (2) for the merged codes of both.
+  template <size_t kCount>
+  static constexpr std::array<uint16_t, kCount> ValuesOf(size_t shift) {
+    constexpr int kOfCode[] = {1, 3, -3, -1};
+    std::array<uint16_t, kCount> values = {};
+    for (size_t i = 0; i < kCount; ++i) values[i] = static_cast<uint16_t>(kOfCode[i >> shift & 3]);
+    return values;
+  }
+};
+
+// The values times 2^8 in 16 bits, and the sums of all ranks in 32.
+template <>
+struct ExactUnits<LowBitCodec::kInt8> {
+  static constexpr uint32_t kLargestValue = 128;
+  static constexpr int kUnitExponent = -8;
+  static constexpr uint32_t kMaxScale =
+      0x7FFFFFFF / (kMaxRanksAtOnce * kLargestValue << -kUnitExponent);
+};
 #endif
 
 // The last step of a sum, and where it goes.
