@@ -27,11 +27,15 @@ def run_job(ranks: int, *arguments: str, is_failing: bool = False) -> dict:
 
 class DdpTest(unittest.TestCase):
     def test_training_learns_as_without_it(self):
-        for codec, bits, block, scale_bytes in (("fp4", 4, 128, 2), ("sign", 1, 4096, 4)):
+        # Signs do not suit Adam's live variance: its loss is a third higher here.
+        for codec, bits, block, scale_bytes, most in (
+            ("fp4", 4, 128, 2, 1.02),
+            ("sign", 1, 4096, 4, 1.5),
+        ):
             with self.subTest(codec=codec):
                 found = run_job(2, "learns", codec)
                 for each in found.values():
-                    self.assertLess(each["loss"], 1.02 * each["dense_loss"] if codec == "fp4" else 2.0)
+                    self.assertLess(each["loss"], most * each["dense_loss"])
                     self.assertEqual([each["iterations"], each["dense_iterations"]], [40, 2])
                     self.assertEqual(len(each["residuals"]), len(each["matrices"]))
                     self.assertIn("compression pays on links below", each["text"])
@@ -49,7 +53,7 @@ class DdpTest(unittest.TestCase):
         self.assertEqual(found[0].keys(), found[1].keys())
         for each in found.values():
             for name, loss in each.items():
-                self.assertLess(loss, 2.1, name)
+                self.assertLess(loss, 1.95, name)  # it began at log(8), 2.08
 
     def test_a_skipped_step_leaves_residuals(self):
         for each in run_job(2, "skipped").values():
