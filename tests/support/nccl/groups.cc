@@ -85,11 +85,20 @@ ncclResult_t Connect(const Operation& operation) {
 
 // Keeps operations of graphs, which may be launched until the process ends, reachable, so that they
 // are not leaks.
-void KeepForGraphs(Operation* operation) {
+void KeepForGraphs(std::unique_ptr<Operation> operation) {
   static std::mutex mutex;
-  static auto* kept = new std::vector<Operation*>;
+  static auto* kept = new std::vector<std::unique_ptr<Operation>>;
   const std::lock_guard lock(mutex);
-  kept->push_back(operation);
+  kept->push_back(std::move(operation));
+}
+
+// The stand-in for CUDA allocates when a stream has more work than it ever had.
+bool IsEnqueued(CUstream_st* stream, Operation* operation) {
+  try {
+    return Enqueue(stream, RunOperation, operation) == 0;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 ncclResult_t Launch(std::unique_ptr<Operation> operation) {
@@ -100,19 +109,21 @@ ncclResult_t Launch(std::unique_ptr<Operation> operation) {
   operation->is_once = !IsCapturing(stream);
   operation->is_queued = operation->is_once;
   if (!operation->is_once) comm->has_captured = true;
-  Operation* launched = operation.release();
+  Operation* const launched = operation.get();
   if (launched->is_queued) {
     const std::lock_guard lock(comm->clique->mutex);
     ++comm->member().queued;
   } else {
-    KeepForGraphs(launched);
+    KeepForGraphs(std::move(operation));
   }
-  if (Enqueue(stream, RunOperation, launched) == 0) return ncclSuccess;
+  if (IsEnqueued(stream, launched)) {
+    static_cast<void>(operation.release());  // which deletes itself, and may have done so by now
+    return ncclSuccess;
+  }
   SetLastError("Cuda failure: the stream takes no work");
-  if (launched->is_queued) {
+  if (operation != nullptr) {
     const std::lock_guard lock(comm->clique->mutex);
     --comm->member().queued;
-    delete launched;
   }
   return ncclUnhandledCudaError;
 }
