@@ -523,6 +523,23 @@ ONEBIT_API onebitResult_t onebitOptimizerGetMoment(onebitOptimizer_t optimizer, 
                                                    const char* name, float* values);
 
 /**
+ * Replaces the settings of one segment that may change between steps: for schedules that differ
+ * between layers, and for layers that begin to train later. Local, and not compared between ranks:
+ * call it on all of them between the same two steps, with the same values.
+ *
+ * @param segment      Index in the segment table; 0 if there is no table.
+ * @param lr_scale     As lrScale of onebitSegment_t; ONEBIT_UNDEF_REAL: stays as it is.
+ * @param weight_decay As its weightDecay; ONEBIT_UNDEF_REAL: stays as it is.
+ * @return onebitInvalidArgument  also: there is no such segment, or a value is out of range.
+ * @return onebitInvalidUsage     also: an interval of 0/1 Adam has begun, whose steps have these
+ *                                factors in common: call onebitOptimizerSync first.
+ *
+ * After an error nothing has changed. Thread safety: one thread at a time per optimizer.
+ */
+ONEBIT_API onebitResult_t onebitOptimizerSetRates(onebitOptimizer_t optimizer, size_t segment,
+                                                  double lr_scale, double weight_decay);
+
+/**
  * Replaces a moment of one segment, e.g. from a checkpoint of another Adam. Local: call it on all
  * ranks between the same two steps, with the same values. Step numbers, schedule and residuals stay
  * as they are; onebitOptimizerImport replaces everything.

@@ -255,6 +255,15 @@ Status GetTrustRatio(onebitOptimizer_t optimizer, size_t segment, onebitTrustRat
   return OkStatus();
 }
 
+Status SetRates(onebitOptimizer_t optimizer, size_t segment, double lr_scale,
+                double weight_decay) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  ONEBIT_TRY(CheckSegment(*optimizer->impl, segment));
+  return optimizer->impl->SetRates(segment, lr_scale, weight_decay);
+}
+
 Status Sync(onebitOptimizer_t optimizer) {
   ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
   const Use use(optimizer);
@@ -381,6 +390,13 @@ onebitResult_t onebitOptimizerGetMoment(onebitOptimizer_t optimizer, size_t segm
     return onebit::optim::WithMoment(
         optimizer, segment, name, values,
         [values](auto& impl, const auto& moment) { return impl.ReadMoment(moment, values); });
+  });
+}
+
+onebitResult_t onebitOptimizerSetRates(onebitOptimizer_t optimizer, size_t segment,
+                                       double lr_scale, double weight_decay) {
+  return Guard([&] {
+    return onebit::optim::SetRates(optimizer, segment, lr_scale, weight_decay);
   });
 }
 

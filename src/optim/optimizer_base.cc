@@ -216,6 +216,15 @@ Status Optimizer::Rewarm(int64_t steps) {
   return OkStatus();
 }
 
+Status Optimizer::SetRates(size_t segment, double lr_scale, double weight_decay) {
+  if (!ranks_share_parameters()) {
+    return Error(Code::kInvalidUsage,
+                 "an interval of local steps has begun, whose steps have these factors in common: "
+                 "call onebitOptimizerSync first");
+  }
+  return table_.SetRates(segment, lr_scale, weight_decay);
+}
+
 Status Optimizer::CheckWhole() const {
   if (!is_torn_ && !awaits_residual_) return OkStatus();
   return Error(Code::kInvalidUsage,

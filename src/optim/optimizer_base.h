@@ -104,6 +104,10 @@ class Optimizer {
   // Local. An error changes nothing.
   Status Rewarm(int64_t steps);
 
+  // Replaces rates of a segment that exists, as onebitOptimizerSetRates says. An error changes
+  // nothing.
+  Status SetRates(size_t segment, double lr_scale, double weight_decay);
+
   // State of kind kOptimizerRank or kOptimizerGlobal. Exporting the latter is collective, makes
   // ranks agree first, and gives all the same bytes. `blob` has StateBytes; its content is
   // undefined after an error. See checkpoint.cc.
@@ -210,7 +214,7 @@ class Optimizer {
   const float* v() const { return reinterpret_cast<const float*>(v_.data()); }
 
   const Options options_;
-  const SegmentTable table_;
+  SegmentTable table_;
   const std::unique_ptr<Arithmetic> arithmetic_;
   onebitComm_t comm_;
   const size_t count_;

@@ -114,6 +114,16 @@ Status SegmentTable::Add(const onebitSegment_t& segment, size_t index, const Sou
   return OkStatus();
 }
 
+Status SegmentTable::SetRates(size_t index, double lr_scale, double weight_decay) {
+  Segment& segment = segments_[index];
+  ONEBIT_ASSIGN_OR_RETURN(lr_scale, ReadReal("lr_scale", lr_scale, segment.lr_scale));
+  ONEBIT_ASSIGN_OR_RETURN(weight_decay,
+                          ReadReal("weight_decay", weight_decay, segment.weight_decay));
+  segment.lr_scale = lr_scale;
+  segment.weight_decay = weight_decay;
+  return OkStatus();
+}
+
 // Finds the parameters of a segment and their copy, either of which may be its own.
 Status SegmentTable::Locate(const onebitSegment_t& segment, const std::string& prefix,
                             const Source& source, const Options& options, Segment* added) {

@@ -44,7 +44,7 @@ struct ParameterRun {
   void* copy = nullptr;
 };
 
-// Immutable after creation; covers all elements in order without gaps.
+// Covers all elements in order without gaps. Only rates change after creation.
 class SegmentTable {
  public:
   // The caller's description. Segments without parameters, a copy or a weight decay of their own
@@ -58,6 +58,9 @@ class SegmentTable {
   static Result<SegmentTable> Create(const Source& source, const Options& options);
 
   const std::vector<Segment>& segments() const { return segments_; }
+  // Replaces lr_scale and weight_decay, but for those that are ONEBIT_UNDEF_REAL. The segment must
+  // exist.
+  Status SetRates(size_t index, double lr_scale, double weight_decay);
   // All elements in order: one run if the parameters are in one buffer, otherwise one per segment
   // that is not empty.
   const std::vector<ParameterRun>& runs() const { return runs_; }

@@ -121,6 +121,46 @@ class OptimizersTest(unittest.TestCase):
 
         run_ranks(RANKS, check)
 
+    def test_arrays_of_their_own_give_the_same_bytes(self):
+        counts = [300, 0, 700]
+
+        def check(comm):
+            whole, flat = self.train(comm, 6, freeze_step=3)
+            layers = [numpy.zeros(count, "f4") for count in counts]
+            copies = [numpy.zeros(count, "f2") for count in counts]
+            segments = [
+                onebit.Segment(parameters=layer, parameter_copy=copy)
+                for layer, copy in zip(layers, copies)
+            ]
+            optimizer = onebit.Optimizer(comm, segments=segments, freeze_step=3)
+            for step in range(6):
+                parts = numpy.split(gradients(numpy.concatenate(layers), comm.rank, step), [300, 300])
+                for index in (2, 0, 1) if comm.rank == 0 else (0, 1, 2):
+                    optimizer.add_gradient(index, parts[index].copy())
+                self.assertEqual(optimizer.step(None, 0.01).step, step + 1)
+            numpy.testing.assert_array_equal(numpy.concatenate(layers), whole)
+            numpy.testing.assert_array_equal(numpy.concatenate(copies), whole.astype("f2"))
+            momentum = numpy.empty(700, "f4")
+            optimizer.get_moment("m", momentum, segment=2)
+            self.assertTrue(momentum.any())
+            with self.assertRaisesRegex(onebit.InvalidUsage, "segment 0 has none"):
+                optimizer.step(None, 0.01)
+            optimizer.add_gradient(0, None)
+            with self.assertRaisesRegex(onebit.InvalidUsage, "already"):
+                optimizer.add_gradient(0, None)
+            optimizer.forget_gradients()
+            optimizer.add_gradient(0, None)
+            optimizer.add_gradient(2, None)
+            self.assertEqual(optimizer.step(None, 0.01).step, 7)
+            optimizer.set_rates(0, lr_scale=0, weight_decay=0.5)
+            before = [layer.copy() for layer in layers]
+            optimizer.step(numpy.ones(COUNT, "f4"), 0.01)
+            numpy.testing.assert_array_equal(layers[0], before[0])
+            self.assertTrue((layers[2] != before[2]).all())
+            flat.close()
+
+        run_ranks(RANKS, check)
+
     def test_a_bad_gradient_skips_the_step_everywhere(self):
         def check(comm):
             parameters, optimizer = self.train(comm, 2)
@@ -154,7 +194,26 @@ class OptimizersTest(unittest.TestCase):
                 onebit.Optimizer(comm, parameters, freeze_step="soon")
             with self.assertRaisesRegex(onebit.InvalidArgument, "beta1"):
                 onebit.Optimizer(comm, parameters, beta1=2.0)
+            with self.assertRaisesRegex(onebit.InvalidArgument, "neither parameters nor segments"):
+                onebit.Optimizer(comm)
+            with self.assertRaisesRegex(onebit.InvalidArgument, r"segments\[0\] has neither a count"):
+                onebit.Optimizer(comm, segments=[onebit.Segment()])
+            with self.assertRaisesRegex(onebit.InvalidArgument, "parameters has 1000.*needs 3"):
+                onebit.Optimizer(comm, parameters, segments=[onebit.Segment(3)])
+            copies = [numpy.zeros(2, "f2"), numpy.zeros(2, "u1")]
+            with self.assertRaisesRegex(onebit.InvalidArgument, "other copies have float16"):
+                onebit.Optimizer(
+                    comm,
+                    segments=[
+                        onebit.Segment(parameters=parameters[:2], parameter_copy=copy)
+                        for copy in copies
+                    ],
+                )
             with onebit.Optimizer(comm, parameters) as optimizer:
+                with self.assertRaisesRegex(onebit.InvalidArgument, "segment is 1, but there are 1"):
+                    optimizer.set_rates(1, lr_scale=1)
+                with self.assertRaisesRegex(onebit.InvalidArgument, "segment 0 has 3.*needs 1000"):
+                    optimizer.add_gradient(0, numpy.zeros(3, "f4"))
                 with self.assertRaisesRegex(
                     onebit.InvalidArgument, "step: gradients has 3 elements, but needs 1000"
                 ):

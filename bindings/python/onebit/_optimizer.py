@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers: 1-bit Adam, 1-bit LAMB and 0/1 Adam over flat arrays of parameters."""
+"""Optimizers: 1-bit Adam, 1-bit LAMB and 0/1 Adam over one array of parameters or several."""
 
 from __future__ import annotations
 
 import ctypes
 import dataclasses
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, List, Mapping, Optional, Sequence, Union
 
 from . import _native
-from ._buffers import Array, Buffer, buffer_of
+from ._buffers import Array, Buffer, buffer_of, data_type
 from ._communicator import Communicator
 from ._compressor import exported, imported, mask_of
 from ._errors import InvalidArgument
@@ -25,21 +25,26 @@ class Segment:
     """A run of parameters with settings of its own, such as a layer. None takes a default.
 
     Attributes:
-        count: elements; segments follow one another and cover all parameters.
+        count: elements; segments follow one another and cover all parameters. None: as many as
+            `parameters` has.
         lr_scale: multiplies the learning rate.
         weight_decay: instead of that of the optimizer.
         dense: exact averages and a live variance in all stages. For embeddings and biases whose
             gradients are sparse.
         no_trust_ratio: 1-bit LAMB takes 1. For biases and norms.
         mask: as for a Compressor, a bit per element of the segment.
+        parameters: where they are, if not in the array that all segments share; as for an Optimizer.
+        parameter_copy: as for an Optimizer, for this segment.
     """
 
-    count: int
+    count: Optional[int] = None
     lr_scale: Optional[float] = None
     weight_decay: Optional[float] = None
     dense: bool = False
     no_trust_ratio: bool = False
     mask: Optional[Array] = None
+    parameters: Optional[Array] = None
+    parameter_copy: Optional[Array] = None
 
 
 class Optimizer(Handle):
@@ -51,6 +56,14 @@ class Optimizer(Handle):
         for ...:
             result = optimizer.step(gradients, learning_rate)
 
+    Parameters and gradients may be in an array for each segment, and nothing is copied into one:
+
+        optimizer = onebit.Optimizer(comm, segments=[onebit.Segment(parameters=p) for p in layers])
+        for ...:
+            for index, gradient in enumerate(gradients):
+                optimizer.add_gradient(index, gradient)
+            result = optimizer.step(None, learning_rate)
+
     Creating one is local. All ranks create theirs in the same order.
     """
 
@@ -59,7 +72,7 @@ class Optimizer(Handle):
     def __init__(
         self,
         communicator: Communicator,
-        parameters: Array,
+        parameters: Optional[Array] = None,
         *,
         segments: Sequence[Segment] = (),
         compressor: Optional[Mapping[str, Any]] = None,
@@ -70,7 +83,8 @@ class Optimizer(Handle):
 
         Args:
             communicator: its ranks all take part in every step.
-            parameters: float32, updated in place by every step; the same bytes on every rank.
+            parameters: float32, updated in place by every step; the same bytes on every rank. None:
+                each segment has its own.
             segments: runs of parameters with settings of their own; none: all are alike.
             compressor: options of the Compressor of the momentum.
             parameter_copy: as many elements of float16 or bfloat16, which every step rewrites.
@@ -80,39 +94,61 @@ class Optimizer(Handle):
                 "automatic" or "never"), `lr_warmup_steps`, and so on.
         """
         self.communicator = communicator
-        self._parameters = buffer_of(parameters, "parameters").written()
-        if self._parameters.dtype != DataType.FLOAT32:
-            raise InvalidArgument(
-                f"parameters have elements of {self._parameters.dtype}, but must be float32: give the "
-                "16-bit ones as parameter_copy"
-            )
         config = configured(_native.OptimizerConfig, options)
         if compressor is not None:
             compressor_config = configured(_native.CompressorConfig, compressor)
             config.compressor = ctypes.pointer(compressor_config)
-        self._counts = [segment.count for segment in segments] or [self._parameters.count]
-        table = _segment_table(segments)
-        if segments:
-            config.segments, config.segmentCount = table, len(segments)
-        kept = [self._parameters]
+        whole = None if parameters is None else _parameters(parameters, "parameters")
+        table = _SegmentTable(segments, whole, config)
+        self._counts = table.counts
+        self._count = sum(table.counts)
+        kept: List[Any] = [table, whole]
         if parameter_copy is not None:
-            copy = buffer_of(parameter_copy, "parameter_copy").written()
-            copy.sized(self._parameters.count, "as many as parameters")
-            config.parameterCopy, config.parameterCopyType = copy.address, copy.dtype
-            kept.append(copy)
+            kept.append(_copy(parameter_copy, "parameter_copy", self._count, config))
+            config.parameterCopy = kept[-1].address
         handle = _native.Optimizer()
         lib.onebitOptimizerCreate(
             handle,
             communicator.handle,
-            self._parameters.count,
-            ctypes.cast(self._parameters.address, ctypes.POINTER(ctypes.c_float)),
+            self._count,
+            None if whole is None else _floats(whole),
             config,
         )
         super().__init__(handle, kept)
+        self._gradients: List[Buffer] = []  # those of the next step
+
+    def add_gradient(
+        self,
+        segment: int,
+        gradient: Optional[Array],
+        dtype: Union[DataType, str] = DataType.FLOAT32,
+    ) -> None:
+        """Hands over the gradient of one segment to the next step, in any order. Local.
+
+        Args:
+            segment: its number.
+            gradient: as many elements as the segment has; float32, float16 or bfloat16. Used as
+                scratch by the step. None: zeros, of type `dtype`, which is the same on all ranks.
+        """
+        if gradient is None:
+            lib.onebitOptimizerAddGradient(self.handle, segment, None, data_type(dtype))
+            return
+        given = buffer_of(gradient, f"gradient of segment {segment}").written()
+        for count in self._counts[segment : segment + 1]:
+            given.sized(count, "as many as its segment has")
+        lib.onebitOptimizerAddGradient(self.handle, segment, given.address, given.dtype)
+        self._gradients.append(given)
+
+    def forget_gradients(self) -> None:
+        """Takes back all that add_gradient has handed over, e.g. after a backward pass that failed."""
+        lib.onebitOptimizerAddGradient(
+            self.handle, _native.ONEBIT_ALL_SEGMENTS, None, DataType.FLOAT32
+        )
+        self._gradients.clear()
 
     def step(
         self,
-        gradients: Array,
+        gradients: Optional[Array],
         learning_rate: float,
         *,
         grad_scale: float = 1.0,
@@ -125,7 +161,7 @@ class Optimizer(Handle):
 
         Args:
             gradients: of this rank, as many as parameters, neither averaged nor clipped; float32,
-                float16 or bfloat16. Used as scratch.
+                float16 or bfloat16. Used as scratch. None: those of add_gradient.
             grad_scale: multiplies gradients first, such as 1 / loss scale.
             max_grad_norm: clips to this norm; 0: none; math.inf: only measures it.
 
@@ -134,19 +170,42 @@ class Optimizer(Handle):
             `stage`, `step`, `grad_norm`, `bytes_sent`.
         """
         host_stream_refused(stream, "Optimizer.step")
-        given = self._sized(gradients, "step: gradients")
+        address, dtype = None, DataType.FLOAT32
+        if gradients is not None:
+            given = buffer_of(gradients, "step: gradients").written()
+            given.sized(self._count, "as many as parameters")
+            address, dtype = given.address, given.dtype
         result = new(_native.StepResult)
         lib.onebitOptimizerStep(
             self.handle,
-            given.address,
-            given.dtype,
+            address,
+            dtype,
             learning_rate,
             grad_scale,
             max_grad_norm,
             result,
             stream_handle(stream),
         )
+        # Not after an error, which may have left them to the next step.
+        self._gradients.clear()
         return result
+
+    def set_rates(
+        self,
+        segment: int,
+        *,
+        lr_scale: Optional[float] = None,
+        weight_decay: Optional[float] = None,
+    ) -> None:
+        """Replaces these settings of a segment; None leaves one as it is. On all ranks between the
+        same two steps; with 0/1 Adam not between two syncs."""
+        undefined = _native.ONEBIT_UNDEF_REAL
+        lib.onebitOptimizerSetRates(
+            self.handle,
+            segment,
+            undefined if lr_scale is None else lr_scale,
+            undefined if weight_decay is None else weight_decay,
+        )
 
     def synchronize(self) -> None:
         """Makes the ranks agree on parameters and momentum after local steps of 0/1 Adam, as for an
@@ -218,28 +277,82 @@ class Optimizer(Handle):
         counts = self._counts if segment is None else self._counts[segment : segment + 1]
         if counts:  # otherwise there is no such segment, as the library is going to say
             buffer.sized(sum(counts), "as many as the parameters of its segments")
-        return ctypes.cast(buffer.address, ctypes.POINTER(ctypes.c_float))
-
-    def _sized(self, array: Array, where: str) -> Buffer:
-        return (
-            buffer_of(array, where).written().sized(self._parameters.count, "as many as parameters")
-        )
+        return _floats(buffer)
 
 
-def _segment_table(segments: Sequence[Segment]) -> Any:
-    """The table of C, valid as long as `segments` is alive."""
-    table = (_native.Segment * len(segments))()
-    offset = 0
-    for index, segment in enumerate(segments):
+class _SegmentTable:
+    """The table of C, and what it points to; without segments one for all parameters."""
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        whole: Optional[Buffer],
+        config: _native.OptimizerConfig,
+    ) -> None:
+        if whole is None and not segments:
+            raise InvalidArgument("there are neither parameters nor segments that have some")
+        self.counts: List[int] = [] if segments or whole is None else [whole.count]
+        self._table = (_native.Segment * len(segments))()
+        self._kept: List[Any] = []
+        for index, segment in enumerate(segments):
+            self._add(index, segment, config)
+        if whole is not None:
+            whole.sized(sum(self.counts), "as many as all segments together")
+        if segments:
+            config.segments, config.segmentCount = self._table, len(segments)
+
+    def _add(self, index: int, segment: Segment, config: _native.OptimizerConfig) -> None:
+        where = f"segments[{index}]"
+        own = None
+        if segment.parameters is not None:
+            own = _parameters(segment.parameters, f"{where}.parameters")
+            if segment.count is not None:
+                own.sized(segment.count, "its count")
+        elif segment.count is None:
+            raise InvalidArgument(f"{where} has neither a count nor parameters of its own")
+        count = segment.count if own is None else own.count
         options = {
-            "offset": offset,
-            "count": segment.count,
+            "offset": sum(self.counts),
+            "count": count,
             "lr_scale": segment.lr_scale,
             "weight_decay": segment.weight_decay,
             "flags": _native.SegmentFlags.DENSE * segment.dense
             + _native.SegmentFlags.NO_TRUST_RATIO * segment.no_trust_ratio,
         }
-        table[index] = configured(_native.Segment, options)
-        table[index].mask = mask_of(segment.mask, segment.count)
-        offset += segment.count
-    return table
+        entry = configured(_native.Segment, options)
+        entry.mask = mask_of(segment.mask, count)
+        if own is not None:
+            entry.parameters = _floats(own)
+        if segment.parameter_copy is not None:
+            copy = _copy(segment.parameter_copy, f"{where}.parameter_copy", count, config)
+            entry.parameterCopy = copy.address
+            self._kept.append(copy)
+        self._table[index] = entry
+        self._kept += [entry, own]
+        self.counts.append(count)
+
+
+def _parameters(array: Array, where: str) -> Buffer:
+    buffer = buffer_of(array, where).written()
+    if buffer.dtype != DataType.FLOAT32:
+        raise InvalidArgument(
+            f"{where} has elements of {buffer.dtype}, but must be float32: give the 16-bit ones as "
+            "parameter_copy"
+        )
+    return buffer
+
+
+def _copy(array: Array, where: str, count: int, config: _native.OptimizerConfig) -> Buffer:
+    """A copy of parameters in 16 bits, whose type becomes that of the configuration."""
+    buffer = buffer_of(array, where).written().sized(count, "as many as parameters")
+    if config.parameterCopyType not in (_native.ONEBIT_UNDEF_INT, buffer.dtype):
+        raise InvalidArgument(
+            f"{where} has elements of {buffer.dtype}, but other copies have "
+            f"{DataType(config.parameterCopyType)}: all must have the same"
+        )
+    config.parameterCopyType = buffer.dtype
+    return buffer
+
+
+def _floats(buffer: Buffer) -> Any:
+    return ctypes.cast(buffer.address, ctypes.POINTER(ctypes.c_float))
