@@ -312,6 +312,62 @@ def loss_of_a_rank(_argument: str) -> dict:
     return {"text": ""}
 
 
+def optimizer_steps(optimizer, model, count: int, first: int = 0) -> float:
+    """Trains without averages of DDP; every rank must have the same parameters after each step."""
+    for step in range(first, first + count):
+        optimizer.zero_grad()
+        points, classes = batch(step)
+        loss = torch.nn.functional.cross_entropy(model(points), classes)
+        loss.backward()
+        optimizer.step()
+        assert_equal_on_all_ranks(digest(each.detach() for each in model.parameters()))
+    return loss.item()
+
+
+def optimizers(_argument: str) -> dict:
+    """Optimizers that average gradients themselves, with a model as it is and with one under DDP."""
+    from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
+
+    dense = Trainer(codec=None)
+    found = {"dense": dense.steps(60)}
+    for name, kind, options in (
+        ("adam", onebit.torch.optim.OnebitAdam, {"freeze_step": 20, "betas": (0.9, 0.95)}),
+        ("lamb", onebit.torch.optim.OnebitLamb, {"freeze_step": 20, "lr": 0.02, "betas": (0.9, 0.95)}),
+    ):
+        digests = []
+        for is_wrapped in (False, True):
+            model = network(RANK)  # those of rank 0 count
+            optimizer = kind(model.parameters(), **{"lr": 2e-3, **options})
+            ddp = model
+            if is_wrapped:
+                ddp = DistributedDataParallel(model, bucket_cap_mb=0.1)
+                ddp.register_comm_hook(None, noop_hook)
+            found[name] = optimizer_steps(optimizer, ddp, 60)
+            digests.append(digest(each.detach() for each in model.parameters()))
+            stats = optimizer.stats()
+            found[f"{name} steps"] = [stats.dense_steps, stats.compressed_steps]
+            optimizer.close()
+        assert digests[0] == digests[1]
+    return found
+
+
+def loss_in_a_step(_argument: str) -> dict:
+    """Rank 1 is killed in the middle of a training whose optimizer averages."""
+    model = network()
+    optimizer = onebit.torch.optim.OnebitAdam(model.parameters())
+    optimizer_steps(optimizer, model, 3)
+    if RANK == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        points, classes = batch(3)
+        torch.nn.functional.cross_entropy(model(points), classes).backward()
+        optimizer.step()
+    except onebit.PeerLost as error:
+        optimizer.close()
+        return {"text": str(error)}
+    return {"text": ""}
+
+
 def main() -> None:
     folder, case, argument = (sys.argv[1:] + [""])[:3]
     meeting = f"file://{folder}/meeting"

@@ -87,6 +87,18 @@ class DdpTest(unittest.TestCase):
             self.assertIn("rank 1 is gone", each["text"])
             self.assertEqual(each["failure"], "PeerLost")
 
+    def test_optimizers_average(self):
+        for each in run_job(2, "optimizers").values():
+            self.assertLess(each["adam"], 1.1 * each["dense"])
+            self.assertLess(each["lamb"], 1.3)  # it began at log(8), 2.08
+            self.assertEqual([each["adam steps"], each["lamb steps"]], [[20, 40], [20, 40]])
+
+    def test_a_rank_killed_in_a_step_is_named(self):
+        found = run_job(3, "loss_in_a_step", is_failing=True)
+        self.assertEqual(sorted(found), [0, 2])
+        for each in found.values():
+            self.assertIn("rank 1 is gone", each["text"])
+
 
 if __name__ == "__main__":
     print(f"PyTorch {torch.__version__}")

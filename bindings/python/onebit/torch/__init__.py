@@ -1,13 +1,18 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch: compressed gradient averaging for DistributedDataParallel.
+"""PyTorch: compressed gradient averaging for DistributedDataParallel, and optimizers that average.
 
 One line in a trainer that exists, after the model was wrapped:
 
     model = DistributedDataParallel(model)
     model.register_comm_hook(onebit.torch.State(model), onebit.torch.ddp_hook)
+
+or, without wrapping it, another optimizer:
+
+    optimizer = onebit.torch.optim.OnebitAdam(model.parameters(), lr=1e-3)
 """
 
+from . import optim
 from .ddp import Report, State, ddp_hook
 
-__all__ = ["Report", "State", "ddp_hook"]
+__all__ = ["Report", "State", "ddp_hook", "optim"]

@@ -5,25 +5,21 @@
 Annotations are evaluated, unlike in other modules, because DDP compares those of a hook with its types.
 """
 
-import atexit
 import concurrent.futures
-import contextlib
 import dataclasses
 import functools
 import struct
-import sys
 import time
-import weakref
 from typing import Any, Callable, Dict, List, Optional, Union
 
 import torch
 import torch.distributed as dist
 
-from .._communicator import Communicator, unique_id
 from .._compressor import Compressor
-from .._errors import Error, InvalidArgument, InvalidUsage, RemoteError
+from .._errors import Error, InvalidArgument, InvalidUsage
 from .._groups import group
 from .._native import Codec, Mode, StateKind
+from ._membership import Membership
 
 _COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -128,10 +124,11 @@ class State:
         self._grad_scaler = grad_scaler
         self._iteration = 0  # of the hook's next call
 
-        self._communicator = _join(process_group)
         # Makes all calls on host memory, in the order of the hook's, which is the same on all
         # ranks. What follows belongs to this thread or, on a device, to that of the backward pass.
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "onebit")
+        self._membership = Membership(self, process_group, self._thread.shutdown)
+        self._communicator = self._membership.communicator
         self._stream: Optional[torch.cuda.Stream] = None
         self._compressors: Dict[str, Compressor] = {}
         self._saved_bytes_of: Dict[str, int] = {}  # by a call, compared with full precision
@@ -143,28 +140,12 @@ class State:
         self._dense_bytes = self._saved_bytes = 0
         self._seconds = 0.0
         self._failure: Optional[Error] = None
-        # Ranks collect garbage at different times, so that may not be collective.
-        self._dropped = weakref.finalize(self, _drop, self._communicator, self._thread)
-        self._dropped.atexit = False
-        _open_states.add(self)
-        # Again for each state, to run before what handles do at the end, which they register when
-        # the first of them is made.
-        atexit.unregister(_close_all)
-        atexit.register(_close_all)
 
     def close(self) -> None:
         """Waits until all ranks are done with the hook, and leaves the communicator. A program that
         ends without an exception does it by itself. Collective, unless the communicator has failed:
         then it only leaves."""
-        if not self._dropped.detach():
-            return
-        _open_states.discard(self)
-        self._thread.shutdown()
-        try:
-            if self._communicator.failure is None:
-                self._communicator.finalize()
-        finally:
-            self._communicator.close()
+        self._membership.close()
 
     @property
     def failure(self) -> Optional[Error]:
@@ -465,46 +446,6 @@ def _flat_view(buffer: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     """The elements of a gradient in its bucket, in the order in which they lie there."""
     begin = (gradient.data_ptr() - buffer.data_ptr()) // buffer.element_size()
     return buffer[begin : begin + gradient.numel()]
-
-
-def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
-    """Joins a communicator of the ranks of a process group. Collective."""
-    if not dist.is_initialized():
-        raise InvalidUsage("torch.distributed is not initialized: call init_process_group first")
-    rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
-    if rank < 0:
-        raise InvalidUsage("this process is no rank of the process group")
-    # Whatever rank 0 has to say, the others wait for it.
-    box: List[Union[bytes, str, None]] = [None]
-    if rank == 0:
-        try:
-            box[0] = unique_id()
-        except Error as error:
-            box[0] = str(error)
-    source = 0 if process_group is None else dist.distributed_c10d.get_global_rank(process_group, 0)
-    dist.broadcast_object_list(box, src=source, group=process_group)
-    if not isinstance(box[0], bytes):
-        raise RemoteError(f"rank 0 of the process group cannot open a port: {box[0]}")
-    return Communicator.from_unique_id(box[0], size, rank)
-
-
-def _drop(communicator: Communicator, thread: concurrent.futures.Executor) -> None:
-    """Leaves without the other ranks, whose next call fails."""
-    thread.shutdown(wait=False)
-    with contextlib.suppress(Error):
-        communicator.close()
-
-
-_open_states: "weakref.WeakSet[State]" = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    """Closes what the program has left open, unless an exception ends it: other ranks may then be in
-    the middle of a step, and learn of it sooner if this one just goes."""
-    if getattr(sys, "last_type", None) is None:
-        for state in list(_open_states):
-            with contextlib.suppress(Error):
-                state.close()
 
 
 def _tensor_of(state: bytes) -> torch.Tensor:
