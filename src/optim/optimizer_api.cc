@@ -255,8 +255,7 @@ Status GetTrustRatio(onebitOptimizer_t optimizer, size_t segment, onebitTrustRat
   return OkStatus();
 }
 
-Status SetRates(onebitOptimizer_t optimizer, size_t segment, double lr_scale,
-                double weight_decay) {
+Status SetRates(onebitOptimizer_t optimizer, size_t segment, double lr_scale, double weight_decay) {
   ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
@@ -393,11 +392,9 @@ onebitResult_t onebitOptimizerGetMoment(onebitOptimizer_t optimizer, size_t segm
   });
 }
 
-onebitResult_t onebitOptimizerSetRates(onebitOptimizer_t optimizer, size_t segment,
-                                       double lr_scale, double weight_decay) {
-  return Guard([&] {
-    return onebit::optim::SetRates(optimizer, segment, lr_scale, weight_decay);
-  });
+onebitResult_t onebitOptimizerSetRates(onebitOptimizer_t optimizer, size_t segment, double lr_scale,
+                                       double weight_decay) {
+  return Guard([&] { return onebit::optim::SetRates(optimizer, segment, lr_scale, weight_decay); });
 }
 
 onebitResult_t onebitOptimizerSetMoment(onebitOptimizer_t optimizer, size_t segment,
