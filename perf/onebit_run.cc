@@ -34,9 +34,9 @@ int Run(int argc, const char* const* argv) {
   CLI::App app(
       "Starts PROGRAM as N processes on this host, the ranks of one job. Each finds RANK,\n"
       "WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and ONEBIT_RENDEZVOUS in its environment, which\n"
-      "is all that onebitCommInitEnv needs. When one fails, so does the job: the others are "
-      "ended,\n"
-      "and its exit status is that of onebit_run.",
+      "is all that onebitCommInitEnv needs, and MASTER_ADDR and MASTER_PORT for PyTorch's\n"
+      "init_process_group. When one fails, so does the job: the others are ended, and its exit\n"
+      "status is that of onebit_run.",
       options.tool);
   app.formatter(std::make_shared<Help>());
   app.add_option("-n,--np", options.processes, "processes to start")

@@ -3,7 +3,10 @@
 // Sets up environment, rendezvous and streams of the ranks, and leaves the rest to the supervisor.
 #include "perf/common/rank_launcher.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +29,9 @@ namespace onebit::perf {
 namespace {
 
 constexpr char kRendezvous[] = "ONEBIT_RENDEZVOUS";
+// Where init_process_group of PyTorch lets the ranks meet.
+constexpr char kMasterAddress[] = "MASTER_ADDR";
+constexpr char kMasterPort[] = "MASTER_PORT";
 
 // Variables that tell a process its rank. Our ranks must not inherit those of another launcher.
 constexpr std::array<std::string_view, 10> kRankVariables = {"RANK",
@@ -84,7 +90,7 @@ void OccupyStandardStreams() {
 }
 
 void StartRank(const LaunchOptions& options, int rank, const std::string& rendezvous,
-               Supervisor* supervisor, const JobGuard& guard) {
+               int master_port, Supervisor* supervisor, const JobGuard& guard) {
   Descriptor input, output, error;
   if (rank == 0) {
     input = InputOfFirstRank(supervisor);
@@ -103,12 +109,29 @@ void StartRank(const LaunchOptions& options, int rank, const std::string& rendez
   const pid_t child =
       StartChild({.program = options.program,
                   .arguments = options.arguments,
-                  .environment = RankEnvironment(rank, options.processes, rendezvous),
+                  .environment = RankEnvironment(rank, options.processes, rendezvous, master_port),
                   .standard_input = input.number(),
                   .standard_output = output.number(),
                   .standard_error = error.number(),
                   .announcement = guard.groups()});
   supervisor->Add(child, rank == options.expendable_rank);
+}
+
+// A TCP port of the loopback device that nobody uses now. Rank 0 opens it a moment later, and
+// PyTorch says so if somebody was faster.
+int FreePort() {
+  const int socket_number = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  const bool is_found = socket_number >= 0 && bind(socket_number, any, bytes) == 0 &&
+                        getsockname(socket_number, any, &bytes) == 0;
+  const std::string text = is_found ? "" : ErrnoText();
+  if (socket_number >= 0) close(socket_number);
+  if (!is_found) throw ToolError("cannot find a free port for the ranks to meet: " + text);
+  return ntohs(address.sin_port);
 }
 
 }  // namespace
@@ -122,15 +145,19 @@ int Launch(const LaunchOptions& options) {
   if (std::getenv(kRendezvous) == nullptr || LaunchedRank()) {
     rendezvous = folder.emplace().path() + "/rendezvous";
   }
+  const bool has_place =
+      std::getenv(kMasterAddress) != nullptr || std::getenv(kMasterPort) != nullptr;
+  const int master_port = has_place && !LaunchedRank() ? 0 : FreePort();
   JobGuard guard(folder ? folder->path() : "");
   Supervisor supervisor(signals, options.tool, options.grace_seconds);
   for (int rank = 0; rank < options.processes; ++rank) {
-    StartRank(options, rank, rendezvous, &supervisor, guard);
+    StartRank(options, rank, rendezvous, master_port, &supervisor, guard);
   }
   return supervisor.Wait();
 }
 
-std::vector<std::string> RankEnvironment(int rank, int ranks, const std::string& rendezvous) {
+std::vector<std::string> RankEnvironment(int rank, int ranks, const std::string& rendezvous,
+                                         int master_port) {
   std::vector<std::string> variables;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
@@ -139,6 +166,7 @@ std::vector<std::string> RankEnvironment(int rank, int ranks, const std::string&
       continue;
     }
     if (name == kRendezvous && !rendezvous.empty()) continue;
+    if ((name == kMasterAddress || name == kMasterPort) && master_port != 0) continue;
     variables.emplace_back(text);
   }
   variables.push_back(fmt::format("RANK={}", rank));
@@ -146,6 +174,10 @@ std::vector<std::string> RankEnvironment(int rank, int ranks, const std::string&
   variables.push_back(fmt::format("LOCAL_RANK={}", rank));
   variables.push_back(fmt::format("LOCAL_WORLD_SIZE={}", ranks));
   if (!rendezvous.empty()) variables.push_back(fmt::format("{}={}", kRendezvous, rendezvous));
+  if (master_port != 0) {
+    variables.push_back(fmt::format("{}=127.0.0.1", kMasterAddress));
+    variables.push_back(fmt::format("{}={}", kMasterPort, master_port));
+  }
   return variables;
 }
 

@@ -24,16 +24,19 @@ struct LaunchOptions {
 };
 
 // Every process gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and ONEBIT_RENDEZVOUS: a file
-// in a folder that only this user can enter, removed at the end. An ONEBIT_RENDEZVOUS that is
-// already set is kept, unless this process is a rank itself. The variables of other launchers are
-// not passed on. Rank 0 has the standard input.
+// in a folder that only this user can enter, removed at the end; and for PyTorch's
+// init_process_group MASTER_ADDR and MASTER_PORT, a free port of the loopback device. Those two, or
+// an ONEBIT_RENDEZVOUS, that are already set are kept, unless this process is a rank itself. The
+// variables of other launchers are not passed on. Rank 0 has the standard input.
 //
 // Returns 0, or the status of the first process that failed, 128 + signal if a signal ended it.
 // Throws StartError or ToolError if not all could be started; then none is left.
 int Launch(const LaunchOptions& options);
 
-// Returns the environment of a rank, derived from that of this process.
-std::vector<std::string> RankEnvironment(int rank, int ranks, const std::string& rendezvous);
+// Returns the environment of a rank, derived from that of this process. An empty rendezvous and
+// port 0 leave what there is.
+std::vector<std::string> RankEnvironment(int rank, int ranks, const std::string& rendezvous,
+                                         int master_port);
 
 // Returns the rank that a launcher gave this process, without asking the library; no value if no
 // launcher started it. Slurm's variable counts in a step only: a batch script is not a rank of its

@@ -97,6 +97,17 @@ class LauncherTest(unittest.TestCase):
         self.assertNotIn("host:1", places)
         self.assert_no_folder_left()
 
+    def test_pytorch_finds_a_place_to_meet(self):
+        place = "echo $MASTER_ADDR:$MASTER_PORT"
+        first, *others = self.shell(place).stdout.split()
+        self.assertRegex(first, r"^127\.0\.0\.1:[1-9][0-9]+$")
+        self.assertEqual(others, [first, first])
+        result = self.shell(place, MASTER_ADDR="host", MASTER_PORT="5")
+        self.assertEqual(result.stdout, "host:5\n" * 3)
+        # A rank's own place is that of its job.
+        result = self.shell(place, RANK="0", MASTER_ADDR="host", MASTER_PORT="5")
+        self.assertNotIn("host", result.stdout)
+
     def test_other_launchers_ranks_are_not_passed_on(self):
         result = self.shell("echo $PMI_RANK$OMPI_COMM_WORLD_SIZE$RANK", ranks=1, RANK="7",
                             PMI_RANK="8", OMPI_COMM_WORLD_SIZE="9")

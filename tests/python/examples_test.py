@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Examples as users run them: examples_test.py ONEBIT_RUN EXAMPLES TEXT [TestCase.test]."""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import torch  # pylint: disable=unused-import
+except ImportError:
+    torch = None
+
+ONEBIT_RUN, EXAMPLES, TEXT = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
+SMALL = ["--width", "64", "--layers", "1", "--context", "32", "--batch", "8"]
+
+
+def run_job(ranks: int, program: str, *arguments: str) -> str:
+    command = [ONEBIT_RUN, "-n", str(ranks), sys.executable, "-B", str(EXAMPLES / program)]
+    result = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def losses(output: str) -> dict:
+    """Losses by step."""
+    found = re.findall(r"^step (\d+): \D*([0-9.]+)", output, re.MULTILINE)
+    return {int(step): float(loss) for step, loss in found}
+
+
+class ExamplesTest(unittest.TestCase):
+    def test_numpy(self):
+        output = run_job(2, "numpy_trainer.py")
+        found = losses(output)
+        self.assertLess(found[199], 0.6 * found[0])
+        for sent, dense in re.findall(r"sent (\d+) bytes; full precision needs (\d+)", output):
+            self.assertLess(int(sent), 0.2 * int(dense))
+
+    @unittest.skipIf(torch is None, "no PyTorch")
+    def test_gpt(self):
+        steps = ["--steps", "60", *SMALL]
+        found = {
+            way: losses(run_job(2, "gpt.py", TEXT, "--average", way, *more, *steps))
+            for way, more in {"dense": [], "hook": [], "adam": ["--freeze-step", "40"]}.items()
+        }
+        dense = found["dense"]
+        self.assertLess(dense[59], dense[0] - 1.5)
+        self.assertEqual(found["hook"][0], dense[0])
+        self.assertLess(abs(found["hook"][59] - dense[59]), 0.1)
+        self.assertLess(abs(found["adam"][59] - dense[59]), 0.3)
+
+    @unittest.skipIf(torch is None, "no PyTorch")
+    def test_gpt_continues(self):
+        # The optimizer is saved before its freeze. Later states of all ranks share out residuals anew.
+        for way in ("hook", "adam"):
+            with self.subTest(way=way), tempfile.TemporaryDirectory() as folder:
+                options = [TEXT, "--average", way, "--freeze-step", "30", *SMALL]
+                straight = losses(run_job(2, "gpt.py", *options, "--steps", "21"))
+                options += ["--checkpoint", f"{folder}/checkpoint"]
+                run_job(2, "gpt.py", *options, "--steps", "12")
+                resumed = losses(run_job(2, "gpt.py", *options, "--steps", "21"))
+                self.assertAlmostEqual(resumed[20], straight[20], delta=0.02)
+                more = losses(run_job(3, "gpt.py", *options, "--steps", "41"))
+                self.assertLess(more[40], straight[0] - 0.5)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])
