@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Examples as users run them: examples_test.py ONEBIT_RUN EXAMPLES TEXT [TestCase.test]."""
+"""Examples as users run them: example_programs_test.py ONEBIT_RUN EXAMPLES TEXT [TestCase.test]."""
 
 import pathlib
 import re
