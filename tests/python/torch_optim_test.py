@@ -24,7 +24,10 @@ SHAPES = [(6, 50), (50,), (3, 4, 5, 7)]
 CLASSES = {
     OnebitAdam: ("one_bit_adam", {"freeze_step": 4, "bias_correction": True}),
     OnebitLamb: ("one_bit_lamb", {"freeze_step": 4}),
-    ZeroOneAdam: ("zero_one_adam", {"var_freeze_step": 4, "local_step_clipper": 2}),
+    ZeroOneAdam: (
+        "zero_one_adam",
+        {"var_freeze_step": 4, "local_step_scaler": 2, "local_step_clipper": 2},
+    ),
 }
 
 
@@ -146,6 +149,31 @@ class TorchOptimTest(unittest.TestCase):
                     given[0].zero_()  # as if a checkpoint had been loaded
                 make_step(optimizer, given, comm.rank, 40)
                 self.assertLess(float(given[0].detach().abs().max()), 0.05)
+
+        run_ranks(RANKS, check)
+
+    def test_what_the_program_writes_is_taken_over(self):
+        def check(comm):
+            for kind, (_, options) in CLASSES.items():
+                given = parameters()
+                optimizer = kind(given, 1e-3, communicator=comm, **options)
+                step = 0
+                while step < 9 or optimizer.last_step.stage != onebit.Stage.LOCAL:
+                    make_step(optimizer, given, comm.rank, step)
+                    step += 1
+                    if kind is not ZeroOneAdam and step == 9:
+                        break
+                with torch.no_grad():
+                    given[0].zero_()
+                if kind is ZeroOneAdam:
+                    with self.assertRaisesRegex(onebit.InvalidUsage, "between two syncs"):
+                        make_step(optimizer, given, comm.rank, step)
+                    optimizer.synchronize()
+                    with torch.no_grad():
+                        given[0].zero_()
+                make_step(optimizer, given, comm.rank, step)
+                self.assertLess(float(given[0].detach().abs().max()), 0.3)
+                self.assertGreater(float(given[1].detach().abs().max()), 0.5)
 
         run_ranks(RANKS, check)
 

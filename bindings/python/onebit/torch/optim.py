@@ -263,8 +263,9 @@ class OnebitOptimizer(torch.optim.Optimizer):
             return self._native
         groups = [(group, tensor) for group in self.param_groups for tensor in group["params"]]
         self._left_alone = [tensor for _, tensor in groups if not tensor.requires_grad]
+        has_syncs = self._algorithm == Algorithm.ZERO_ONE_ADAM
         self._parameters = [
-            _Parameter(tensor, group) for group, tensor in groups if tensor.requires_grad
+            _Parameter(tensor, group, has_syncs) for group, tensor in groups if tensor.requires_grad
         ]
         stream = self._stream()
         if stream is not None:
@@ -363,7 +364,7 @@ class ZeroOneAdam(OnebitOptimizer):
 class _Parameter:
     """A parameter of the model, which is a segment of the optimizer."""
 
-    def __init__(self, tensor: torch.Tensor, group: Dict[str, Any]) -> None:
+    def __init__(self, tensor: torch.Tensor, group: Dict[str, Any], has_syncs: bool) -> None:
         if tensor.dtype != torch.float32 and tensor.dtype not in _SIXTEEN_BITS:
             raise InvalidArgument(
                 f"a parameter of shape {tuple(tensor.shape)} has elements of {tensor.dtype}, but must "
@@ -373,6 +374,7 @@ class _Parameter:
         self.flat = _flat(tensor)
         self._address = tensor.data_ptr()
         self._master = self.flat  # what steps update
+        self._has_syncs = has_syncs
         self._version = tensor._version
         self._lr_scale = 1.0
         self._weight_decay = float(group["weight_decay"])
@@ -426,7 +428,7 @@ class _Parameter:
                 "step: copy into it, instead of replacing its data"
             )
         if self.tensor._version != self._version:
-            self._take_over_changes()
+            self._take_over_changes(native, segment)
         gradient = self.tensor.grad
         if gradient is None:
             native.add_gradient(segment, None, self._gradient_type(inverse_scale))
@@ -444,12 +446,21 @@ class _Parameter:
             values = values.float().mul_(inverse_scale.to(values.device))
         native.add_gradient(segment, values)
 
-    def _take_over_changes(self) -> None:
+    def _take_over_changes(self, native: NativeOptimizer, segment: int) -> None:
         """The program has written to the parameter, e.g. loaded a checkpoint into the model."""
-        self._version = self.tensor._version
         if self._master is not self.flat:
             if not torch.equal(self._master.to(self.flat.dtype), self.flat):
                 self._master.copy_(self.flat)
+        if self._has_syncs:  # steps start from the parameters of the last one
+            moved = torch.empty_like(self._master)
+            native.get_moment("s", moved, segment)
+            if moved.any():
+                raise InvalidUsage(
+                    f"a parameter of shape {tuple(self.tensor.shape)} was written to between two syncs "
+                    "of 0/1 Adam: call synchronize() before"
+                )
+            native.set_moment("x_sync", self._master, segment)
+        self._version = self.tensor._version
 
     def _gradient_type(self, inverse_scale: Optional[torch.Tensor]) -> str:
         dtype = self.tensor.dtype if inverse_scale is None else torch.float32
