@@ -212,6 +212,13 @@ class OptimizersTest(unittest.TestCase):
             with onebit.Optimizer(comm, parameters) as optimizer:
                 with self.assertRaisesRegex(onebit.InvalidArgument, "segment is 1, but there are 1"):
                     optimizer.set_rates(1, lr_scale=1)
+                for call in (
+                    lambda: optimizer.add_gradient(-1, None),
+                    lambda: optimizer.get_moment("m", numpy.zeros(3, "f4"), segment=-1),
+                    lambda: optimizer.set_moment("m", numpy.zeros(3, "f4"), segment=-1),
+                ):
+                    with self.assertRaisesRegex(onebit.InvalidArgument, "segment is -1"):
+                        call()
                 with self.assertRaisesRegex(onebit.InvalidArgument, "segment 0 has 3.*needs 1000"):
                     optimizer.add_gradient(0, numpy.zeros(3, "f4"))
                 with self.assertRaisesRegex(

@@ -327,6 +327,11 @@ class TorchOptimTest(unittest.TestCase):
             with self.assertRaisesRegex(onebit.InvalidArgument, "sparse"):
                 optimizer.step()
             make_step(optimizer, given, comm.rank, 1)  # nothing is left of the failed one
+            optimizer.param_groups[0]["lr"] = -1.0
+            with self.assertRaisesRegex(onebit.InvalidArgument, "learning_rate is -1"):
+                optimizer.step()
+            optimizer.param_groups[0]["lr"] = 1e-3
+            make_step(optimizer, given, comm.rank, 2)
             optimizer.param_groups[0]["betas"] = (0.5, 0.5)
             with self.assertRaisesRegex(onebit.InvalidUsage, "cannot change"):
                 optimizer.step()

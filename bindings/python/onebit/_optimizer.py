@@ -130,12 +130,12 @@ class Optimizer(Handle):
             gradient: as many elements as the segment has; float32, float16 or bfloat16. Used as
                 scratch by the step. None: zeros, of type `dtype`, which is the same on all ranks.
         """
+        self._check(segment)
         if gradient is None:
             lib.onebitOptimizerAddGradient(self.handle, segment, None, data_type(dtype))
             return
         given = buffer_of(gradient, f"gradient of segment {segment}").written()
-        for count in self._counts[segment : segment + 1]:
-            given.sized(count, "as many as its segment has")
+        given.sized(self._counts[segment], "as many as its segment has")
         lib.onebitOptimizerAddGradient(self.handle, segment, given.address, given.dtype)
         self._gradients.append(given)
 
@@ -199,6 +199,7 @@ class Optimizer(Handle):
     ) -> None:
         """Replaces these settings of a segment; None leaves one as it is. On all ranks between the
         same two steps; with 0/1 Adam not between two syncs."""
+        self._check(segment)
         undefined = _native.ONEBIT_UNDEF_REAL
         lib.onebitOptimizerSetRates(
             self.handle,
@@ -258,6 +259,7 @@ class Optimizer(Handle):
 
     def trust_ratio(self, segment: int = 0) -> _native.TrustRatio:
         """The trust ratio of a layer of 1-bit LAMB, with the members of onebitTrustRatio_t."""
+        self._check(segment)
         ratio = new(_native.TrustRatio)
         lib.onebitOptimizerGetTrustRatio(self.handle, segment, ratio)
         return ratio
@@ -274,10 +276,15 @@ class Optimizer(Handle):
         """A pointer to float32 elements, as many as a segment has, or as all have."""
         if buffer.dtype != DataType.FLOAT32:
             raise InvalidArgument(f"{buffer.where} has elements of {buffer.dtype}, not float32")
-        counts = self._counts if segment is None else self._counts[segment : segment + 1]
-        if counts:  # otherwise there is no such segment, as the library is going to say
-            buffer.sized(sum(counts), "as many as the parameters of its segments")
-        return _floats(buffer)
+        if segment is not None:
+            self._check(segment)
+        count = self._count if segment is None else self._counts[segment]
+        return _floats(buffer.sized(count, "as many as the parameters of its segments"))
+
+    def _check(self, segment: int) -> None:
+        # A negative number would become that of all segments.
+        if not 0 <= segment < len(self._counts):
+            raise InvalidArgument(f"segment is {segment}, but there are {len(self._counts)}")
 
 
 class _SegmentTable:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import sys
 import weakref
 from typing import Any, Callable, List, Optional, Union
@@ -34,6 +35,7 @@ class Membership:
     ) -> None:
         self.communicator = _join(process_group)
         self._stop = stop
+        self.number = next(_numbers)
         self._dropped = weakref.finalize(owner, _drop, self.communicator, stop)
         self._dropped.atexit = False
         _open_memberships.add(self)
@@ -55,6 +57,7 @@ class Membership:
             self.communicator.close()
 
 
+_numbers = itertools.count()
 _open_memberships: weakref.WeakSet[Membership] = weakref.WeakSet()
 
 
@@ -89,6 +92,7 @@ def _close_all() -> None:
     """Closes what the program has left open, unless an exception ends it: other ranks may then be in
     the middle of a step, and learn of it sooner if this one just goes."""
     if getattr(sys, "last_type", None) is None:
-        for membership in list(_open_memberships):
+        # Joining is collective, so this order is that of all ranks.
+        for membership in sorted(_open_memberships, key=lambda each: each.number):
             with contextlib.suppress(Error):
                 membership.close()

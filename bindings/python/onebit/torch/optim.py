@@ -189,12 +189,12 @@ class OnebitOptimizer(torch.optim.Optimizer):
         try:
             for segment, parameter in enumerate(self._parameters):
                 parameter.hand_over(native, segment, inverse_scale)
+            self.last_step = native.step(
+                None, learning_rate, max_grad_norm=self._max_grad_norm, stream=self._stream()
+            )
         except BaseException:
             native.forget_gradients()
             raise
-        self.last_step = native.step(
-            None, learning_rate, max_grad_norm=self._max_grad_norm, stream=self._stream()
-        )
         return loss
 
     def synchronize(self) -> None:
