@@ -29,7 +29,7 @@ namespace onebit::perf {
 namespace {
 
 constexpr char kRendezvous[] = "ONEBIT_RENDEZVOUS";
-// Where init_process_group of PyTorch lets the ranks meet.
+// The ranks meet there if they call init_process_group of PyTorch.
 constexpr char kMasterAddress[] = "MASTER_ADDR";
 constexpr char kMasterPort[] = "MASTER_PORT";
 

@@ -93,6 +93,9 @@ class DdpTest(unittest.TestCase):
             self.assertLess(each["lamb"], 1.3)  # it began at log(8), 2.08
             self.assertEqual([each["adam steps"], each["lamb steps"]], [[20, 40], [20, 40]])
 
+    def test_what_is_left_open_ends(self):
+        self.assertEqual(run_job(2, "left_open")[1], {"optimizers": 6})
+
     def test_a_rank_killed_in_a_step_is_named(self):
         found = run_job(3, "loss_in_a_step", is_failing=True)
         self.assertEqual(sorted(found), [0, 2])

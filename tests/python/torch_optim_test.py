@@ -257,6 +257,74 @@ class TorchOptimTest(unittest.TestCase):
 
         run_ranks(RANKS, check)
 
+    @unittest.skipUnless(hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"), "PyTorch 1")
+    def test_pytorchs_scaler_skips_on_all_ranks(self):
+        def check(comm):
+            given = parameters()
+            optimizer = OnebitAdam(given, 0.01, communicator=comm, freeze_step="never")
+            scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+            scaler.scale(torch.ones(()))
+            for step in range(4):
+                for parameter in given:
+                    parameter.grad = gradient(parameter, comm.rank, step) * scaler.get_scale()
+                if (step, comm.rank) == (2, 1):
+                    given[0].grad[0, 0] = float("inf")
+                scaler.step(optimizer)
+                scaler.update()
+                self.assertEqual(optimizer.last_step.skipped, step == 2)
+            return torch.cat([p.detach().reshape(-1) for p in given])
+
+        first, second = run_ranks(RANKS, check)
+        self.assertTrue(torch.equal(first, second))
+
+    def test_a_state_between_two_syncs_continues_with_groups_of_their_own_rates(self):
+        def check(comm):
+            def make(tensors):
+                groups = [{"params": tensors[:1], "lr": 0.1}, {"params": tensors[1:], "lr": 0.02}]
+                return ZeroOneAdam(groups, communicator=comm, **CLASSES[ZeroOneAdam][1])
+
+            given, again = parameters(), parameters()
+            optimizer, step = make(given), 0
+            while optimizer.last_step is None or optimizer.last_step.stage != onebit.Stage.LOCAL:
+                make_step(optimizer, given, comm.rank, step)
+                step += 1
+            state = copy.deepcopy(optimizer.state_dict("rank"))
+            other = make(again)
+            other.load_state_dict(state)
+            for number in range(step, step + 5):
+                make_step(optimizer, given, comm.rank, number)
+                make_step(other, again, comm.rank, number)
+            self.assert_equal(again, given)
+
+        run_ranks(RANKS, check)
+
+    def test_a_parameter_that_is_frozen_later_stays(self):
+        def check(comm):
+            given = parameters()
+            optimizer = OnebitAdam(given, 0.1, communicator=comm, weight_decay=0.1)
+            make_step(optimizer, given, comm.rank, 0)
+            given[0].requires_grad_(False).grad = None
+            before = [copy.deepcopy(p.detach()) for p in given]
+            for parameter in given[1:]:
+                parameter.grad = gradient(parameter, comm.rank, 1)
+            optimizer.step()
+            self.assertTrue(torch.equal(given[0], before[0]))
+            self.assertFalse(torch.equal(given[1], before[1]))
+
+        run_ranks(RANKS, check)
+
+    def test_a_backward_pass_through_changed_parameters_is_an_error(self):
+        def check(comm):
+            weight = torch.nn.Parameter(torch.ones(2))
+            optimizer = OnebitAdam([weight], communicator=comm)
+            loss = (weight * weight.exp()).sum()
+            loss.backward(retain_graph=True)
+            optimizer.step()
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                loss.backward()
+
+        run_ranks(1, check)
+
     def test_groups_and_parameters_without_gradients(self):
         def check(comm):
             given = parameters()
@@ -292,6 +360,10 @@ class TorchOptimTest(unittest.TestCase):
             given = parameters()
             with self.assertRaisesRegex(TypeError, "no option 'momentum'"):
                 OnebitAdam(given, communicator=comm, momentum=0.9)
+            with self.assertRaisesRegex(TypeError, "beta1 follows from params and betas"):
+                OnebitAdam(given, communicator=comm, beta1=0.9)
+            with self.assertRaisesRegex(onebit.InvalidUsage, "state_dict"):
+                copy.deepcopy(OnebitAdam(given, communicator=comm))
             with self.assertRaisesRegex(onebit.InvalidArgument, "amsgrad"):
                 OnebitAdam(given, communicator=comm, amsgrad=True)
             with self.assertRaisesRegex(onebit.InvalidArgument, "must be the same"):

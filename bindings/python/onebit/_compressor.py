@@ -8,7 +8,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _native
-from ._buffers import Array, buffer_of, data_type
+from ._buffers import ELEMENT_BYTES, Array, buffer_of, data_type
 from ._errors import InvalidArgument
 from ._groups import keep
 from ._handles import Handle
@@ -209,7 +209,7 @@ def exported(function: Any, handle: Any, kind: Union[StateKind, str]) -> bytes:
 def imported(function: Any, handle: Any, state: Any) -> None:
     """Gives a state to an Import function of C."""
     buffer = buffer_of(state, "state")
-    function(handle, buffer.address, memoryview(buffer.owner).nbytes)
+    function(handle, buffer.address, buffer.count * ELEMENT_BYTES[buffer.dtype])
 
 
 def mask_of(mask: Optional[Array], elements: int) -> Any:

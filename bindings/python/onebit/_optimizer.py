@@ -226,7 +226,7 @@ class Optimizer(Handle):
             self.handle,
             _native.ONEBIT_ALL_SEGMENTS if segment is None else segment,
             name.encode(),
-            self._floats(buffer_of(out, "out").written(), segment),
+            self._moment(buffer_of(out, "out").written(), segment),
         )
 
     def set_moment(self, name: str, values: Array, segment: Optional[int] = None) -> None:
@@ -235,7 +235,7 @@ class Optimizer(Handle):
             self.handle,
             _native.ONEBIT_ALL_SEGMENTS if segment is None else segment,
             name.encode(),
-            self._floats(buffer_of(values, "values"), segment),
+            self._moment(buffer_of(values, "values"), segment),
         )
 
     def rewarm(self, steps: Union[int, str] = "automatic") -> None:
@@ -272,7 +272,7 @@ class Optimizer(Handle):
         """Takes over a state of `export_state`, parameters included."""
         imported(lib.onebitOptimizerImport, self.handle, state)
 
-    def _floats(self, buffer: Buffer, segment: Optional[int]) -> Any:
+    def _moment(self, buffer: Buffer, segment: Optional[int]) -> Any:
         """A pointer to float32 elements, as many as a segment has, or as all have."""
         if buffer.dtype != DataType.FLOAT32:
             raise InvalidArgument(f"{buffer.where} has elements of {buffer.dtype}, not float32")

@@ -34,6 +34,8 @@ from ._membership import Membership
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 # Rates of groups that keep their ratio differ by roundings of the scheduler.
 _SAME_RATIO = 1e-12
+# Options of onebit.Optimizer that its parameters and groups decide.
+_DERIVED = {"beta1", "beta2", "segments", "segment_count", "parameter_copy", "parameter_copy_type"}
 
 
 class OnebitOptimizer(torch.optim.Optimizer):
@@ -43,9 +45,10 @@ class OnebitOptimizer(torch.optim.Optimizer):
     parameters of rank 0, as with DistributedDataParallel. From then on parameters are the same bytes
     on every rank after every step (of 0/1 Adam: after those that synchronise).
 
-    Parameters are float32, or 16 bits with a copy in float32 that steps update. Those that do not
-    require a gradient at the first step are left alone. One whose `grad` is None counts as zero, also
-    on ranks where others have a gradient. Gradients are scratch: undefined after a step.
+    Parameters are float32, or 16 bits with a copy in float32 that steps update. The program may write
+    to them between steps, but not through `data`, which hides it. One that does not require a gradient
+    stays as it is. One that does and whose `grad` is None counts as zero, also on ranks where others
+    have a gradient: its momentum and weight decay go on. Gradients are undefined after a step.
 
     Options of a group, as in torch.optim: `lr` and `weight_decay`, which may change between steps,
     `betas` and `eps`, which are those of all groups, and
@@ -55,8 +58,9 @@ class OnebitOptimizer(torch.optim.Optimizer):
             no momentum, e.g. rows of position embeddings that no sequence reaches.
         no_trust_ratio: OnebitLamb takes 1; for biases and norms.
 
-    torch.cuda.amp.GradScaler works as with other optimizers (PyTorch 2): a gradient that is not
-    finite on one rank skips the step on all. Scales may then differ between ranks, which does no harm.
+    GradScaler works as with other optimizers (PyTorch 2): a gradient that is not finite on one rank
+    skips the step on all, unless it is a local one of 0/1 Adam, in which that rank uses zeros. Scales
+    may then differ between ranks, which does no harm.
 
     Attributes:
         last_step: what the last step did, with the members of onebitStepResult_t: `skipped`, `stage`,
@@ -110,6 +114,8 @@ class OnebitOptimizer(torch.optim.Optimizer):
             )
         if self._algorithm == Algorithm.ZERO_ONE_ADAM:
             options.pop("bias_correction", None)  # DeepSpeed's class ignores it
+        for name in sorted(_DERIVED & set(options)):
+            raise TypeError(f"{name} follows from params and betas, and cannot be given")
         configured(_native.OptimizerConfig, options)  # names are checked here, not at the first step
         self._options = {"clip_norm": "average", **options, "algorithm": self._algorithm}
         self._compressor = compressor
@@ -117,8 +123,12 @@ class OnebitOptimizer(torch.optim.Optimizer):
         self._native: Optional[NativeOptimizer] = None
         self._parameters: List[_Parameter] = []
         self._left_alone: List[torch.Tensor] = []
-        self._betas_and_eps: Any = None
         self.last_step: Optional[_native.StepResult] = None
+        self._membership: Optional[Membership] = None
+        if communicator is None:
+            self._membership = Membership(self, process_group)
+            communicator = self._membership.communicator
+        self._communicator = communicator
         defaults = {
             "lr": lr,
             "betas": betas,
@@ -130,24 +140,24 @@ class OnebitOptimizer(torch.optim.Optimizer):
         }
         super().__init__(params, defaults)
         self._betas_and_eps = self._common_betas_and_eps()
-        self._membership: Optional[Membership] = None
-        if communicator is None:
-            self._membership = Membership(self, process_group)
-            communicator = self._membership.communicator
-        self._communicator = communicator
-        tensors = [tensor for group in self.param_groups for tensor in group["params"]]
-        with calls_together():
-            for tensor in tensors:
-                communicator.broadcast(_flat(tensor), stream=_stream_of(tensor))
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        """Adds a group, before the first step only."""
+        """Adds a group, whose parameters become those of rank 0. Collective; before the first step, and
+        before a state is written or read."""
         if self._native is not None:
             raise InvalidUsage(
-                "add_param_group: steps have been made, and the state of all parameters is one; make a "
-                "new optimizer, or give all groups from the beginning, some of them with lr = 0"
+                "add_param_group: the optimizer is in use, and the state of all parameters is one; make a "
+                "new one, or give all groups from the beginning, some of them with lr = 0"
             )
         super().add_param_group(param_group)
+        with calls_together():
+            for tensor in self.param_groups[-1]["params"]:
+                self._communicator.broadcast(_flat(tensor), stream=_stream_of(tensor))
+
+    def __getstate__(self) -> Dict[str, Any]:
+        raise InvalidUsage(
+            f"a {type(self).__name__} cannot be copied or pickled: make another, and use state_dict()"
+        )
 
     def close(self) -> None:
         """Waits until all ranks are done and leaves them. A program that ends without an exception does
@@ -187,20 +197,22 @@ class OnebitOptimizer(torch.optim.Optimizer):
         if getattr(self, "grad_scale", None) is not None:
             inverse_scale = self.grad_scale.reciprocal()
         try:
-            for segment, parameter in enumerate(self._parameters):
-                parameter.hand_over(native, segment, inverse_scale)
+            for number, parameter in enumerate(self._parameters):
+                parameter.hand_over(native, number, inverse_scale)
             self.last_step = native.step(
                 None, learning_rate, max_grad_norm=self._max_grad_norm, stream=self._stream()
             )
         except BaseException:
             native.forget_gradients()
             raise
+        self._note_writes()
         return loss
 
     def synchronize(self) -> None:
         """Makes the ranks agree on parameters after local steps of 0/1 Adam, as for an evaluation.
         Collective."""
         self._made().synchronize()
+        self._note_writes()
 
     def rewarm(self, steps: Union[int, str] = "automatic") -> None:
         """Returns to dense steps, for a second phase of training. On all ranks between the same two
@@ -247,10 +259,12 @@ class OnebitOptimizer(torch.optim.Optimizer):
         super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
         try:
             self._check_unchanged()
-            native.import_state(state_dict["onebit"].cpu().contiguous().numpy())
+            self._set_rates(native)  # not later, when 0/1 Adam may be between two syncs
+            native.import_state(state_dict["onebit"].cpu())
         except BaseException:
             self.param_groups = previous
             raise
+        self._note_writes()
         for group, before in zip(self.param_groups, previous):
             group["exp_avg_mask"] = before["exp_avg_mask"]
 
@@ -261,16 +275,17 @@ class OnebitOptimizer(torch.optim.Optimizer):
         checkpoint into the model after it has made its optimizer."""
         if self._native is not None:
             return self._native
-        groups = [(group, tensor) for group in self.param_groups for tensor in group["params"]]
-        self._left_alone = [tensor for _, tensor in groups if not tensor.requires_grad]
         has_syncs = self._algorithm == Algorithm.ZERO_ONE_ADAM
-        self._parameters = [
-            _Parameter(tensor, group, has_syncs) for group, tensor in groups if tensor.requires_grad
-        ]
+        for index, group in enumerate(self.param_groups):
+            for tensor in group["params"]:
+                if tensor.requires_grad:
+                    self._parameters.append(_Parameter(tensor, group, index, has_syncs))
+                else:
+                    self._left_alone.append(tensor)
         stream = self._stream()
         if stream is not None:
             stream.synchronize()  # behind the work that wrote the parameters
-        segments = [parameter.described() for parameter in self._parameters]
+        segments = [parameter.segment for parameter in self._parameters]
         (beta1, beta2), eps = self._betas_and_eps
         self._native = NativeOptimizer(
             self._communicator,
@@ -315,10 +330,14 @@ class OnebitOptimizer(torch.optim.Optimizer):
         """Tells the optimizer what schedulers have changed, and returns the learning rate to which
         those of groups are related: the greatest."""
         learning_rate = max(float(group["lr"]) for group in self.param_groups)
-        group_of = {id(tensor): group for group in self.param_groups for tensor in group["params"]}
-        for segment, parameter in enumerate(self._parameters):
-            parameter.set_rates(native, segment, group_of[id(parameter.tensor)], learning_rate)
+        for number, parameter in enumerate(self._parameters):
+            group = self.param_groups[parameter.group_index]
+            parameter.set_rates(native, number, group, learning_rate)
         return learning_rate
+
+    def _note_writes(self) -> None:
+        for parameter in self._parameters:
+            parameter.note_write()
 
 
 class OnebitAdam(OnebitOptimizer):
@@ -364,74 +383,73 @@ class ZeroOneAdam(OnebitOptimizer):
 class _Parameter:
     """A parameter of the model, which is a segment of the optimizer."""
 
-    def __init__(self, tensor: torch.Tensor, group: Dict[str, Any], has_syncs: bool) -> None:
+    def __init__(
+        self, tensor: torch.Tensor, group: Dict[str, Any], group_index: int, has_syncs: bool
+    ) -> None:
         if tensor.dtype != torch.float32 and tensor.dtype not in _SIXTEEN_BITS:
             raise InvalidArgument(
                 f"a parameter of shape {tuple(tensor.shape)} has elements of {tensor.dtype}, but must "
                 "have float32, float16 or bfloat16"
             )
-        self.tensor = tensor
-        self.flat = _flat(tensor)
-        self._address = tensor.data_ptr()
-        self._master = self.flat  # what steps update
-        self._has_syncs = has_syncs
-        self._version = tensor._version
-        self._lr_scale = 1.0
-        self._weight_decay = float(group["weight_decay"])
-        self._is_dense = bool(group["non_freeze"])
-        self._has_trust_ratio = not group["no_trust_ratio"]
-        self._mask = None
         mask = group["exp_avg_mask"]
-        if mask is not None:
-            if len(group["params"]) != 1 or mask.shape != tensor.shape:
-                raise InvalidArgument(
-                    f"an exp_avg_mask of shape {tuple(mask.shape)} must be that of a group of one "
-                    f"parameter, and have its shape {tuple(tensor.shape)}"
-                )
-            self._mask = _bits(mask, tensor)
-
-    def described(self) -> Segment:
-        """The segment, after the ranks have the same parameters."""
-        copy = None
-        if self.tensor.dtype in _SIXTEEN_BITS:
-            self._master, copy = self.flat.float(), self.flat
-        return Segment(
-            weight_decay=self._weight_decay,
-            dense=self._is_dense,
-            no_trust_ratio=not self._has_trust_ratio,
-            mask=self._mask,
+        if mask is not None and (len(group["params"]) != 1 or mask.shape != tensor.shape):
+            raise InvalidArgument(
+                f"an exp_avg_mask of shape {tuple(mask.shape)} must be that of a group of one "
+                f"parameter, and have its shape {tuple(tensor.shape)}"
+            )
+        self.tensor = tensor
+        self.group_index = group_index
+        self._has_syncs = has_syncs
+        self._address = tensor.data_ptr()
+        self._version = tensor._version
+        self._rates = (1.0, 0.0)  # lr_scale and weight_decay of a new optimizer
+        self._flat = _flat(tensor)
+        is_copy = tensor.dtype in _SIXTEEN_BITS
+        self._master = self._flat.float() if is_copy else self._flat  # what steps update
+        self.segment = Segment(
+            dense=group["non_freeze"],
+            no_trust_ratio=group["no_trust_ratio"],
+            mask=None if mask is None else _bits(mask, tensor),
             parameters=self._master,
-            parameter_copy=copy,
+            parameter_copy=self._flat if is_copy else None,
         )
 
     def set_rates(
-        self, native: NativeOptimizer, segment: int, group: Dict[str, Any], greatest: float
+        self, native: NativeOptimizer, number: int, group: Dict[str, Any], greatest: float
     ) -> None:
-        lr_scale = self._lr_scale
-        if greatest > 0:
+        """Gives the group's rates to segment `number`, unless it has them."""
+        lr_scale, _ = self._rates
+        if not self.tensor.requires_grad:
+            lr_scale = 0.0
+        elif greatest > 0:
             ratio = float(group["lr"]) / greatest
             if abs(ratio - lr_scale) > _SAME_RATIO * lr_scale:
                 lr_scale = ratio
-        weight_decay = float(group["weight_decay"])
-        if (lr_scale, weight_decay) == (self._lr_scale, self._weight_decay):
-            return
-        native.set_rates(segment, lr_scale=lr_scale, weight_decay=weight_decay)
-        self._lr_scale, self._weight_decay = lr_scale, weight_decay
+        rates = (lr_scale, float(group["weight_decay"]))
+        if rates != self._rates:
+            native.set_rates(number, lr_scale=lr_scale, weight_decay=rates[1])
+            self._rates = rates
+
+    def note_write(self) -> None:
+        """Tells PyTorch that the library has written to the parameter, so that a backward pass through
+        what it was is an error."""
+        self._flat[:0].zero_()
+        self._version = self.tensor._version
 
     def hand_over(
-        self, native: NativeOptimizer, segment: int, inverse_scale: Optional[torch.Tensor]
+        self, native: NativeOptimizer, number: int, inverse_scale: Optional[torch.Tensor]
     ) -> None:
-        """Gives the gradient to the next step."""
+        """Gives the gradient of segment `number` to the next step."""
         if self.tensor.data_ptr() != self._address:
             raise InvalidUsage(
                 f"a parameter of shape {tuple(self.tensor.shape)} has moved in memory since the first "
                 "step: copy into it, instead of replacing its data"
             )
         if self.tensor._version != self._version:
-            self._take_over_changes(native, segment)
+            self._take_over_changes(native, number)
         gradient = self.tensor.grad
         if gradient is None:
-            native.add_gradient(segment, None, self._gradient_type(inverse_scale))
+            native.add_gradient(number, None, self._gradient_type(inverse_scale))
             return
         if gradient.is_sparse:
             raise InvalidArgument(
@@ -444,22 +462,22 @@ class _Parameter:
         if inverse_scale is not None:
             # Unscaled numbers can be too small for 16 bits.
             values = values.float().mul_(inverse_scale.to(values.device))
-        native.add_gradient(segment, values)
+        native.add_gradient(number, values)
 
-    def _take_over_changes(self, native: NativeOptimizer, segment: int) -> None:
+    def _take_over_changes(self, native: NativeOptimizer, number: int) -> None:
         """The program has written to the parameter, e.g. loaded a checkpoint into the model."""
-        if self._master is not self.flat:
-            if not torch.equal(self._master.to(self.flat.dtype), self.flat):
-                self._master.copy_(self.flat)
+        if self._master is not self._flat:
+            if not torch.equal(self._master.to(self._flat.dtype), self._flat):
+                self._master.copy_(self._flat)
         if self._has_syncs:  # steps start from the parameters of the last one
-            moved = torch.empty_like(self._master)
-            native.get_moment("s", moved, segment)
-            if moved.any():
+            try:
+                native.set_rates(number)  # between two syncs an error, on all ranks alike
+            except InvalidUsage as error:
                 raise InvalidUsage(
                     f"a parameter of shape {tuple(self.tensor.shape)} was written to between two syncs "
                     "of 0/1 Adam: call synchronize() before"
-                )
-            native.set_moment("x_sync", self._master, segment)
+                ) from error
+            native.set_moment("x_sync", self._master, number)
         self._version = self.tensor._version
 
     def _gradient_type(self, inverse_scale: Optional[torch.Tensor]) -> str:
