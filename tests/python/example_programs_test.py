@@ -19,7 +19,9 @@ SMALL = ["--width", "64", "--layers", "1", "--context", "32", "--batch", "8"]
 
 
 def run_job(ranks: int, program: str, *arguments: str) -> str:
-    command = [ONEBIT_RUN, "-n", str(ranks), sys.executable, "-B", str(EXAMPLES / program)]
+    # Tagged, because lines of two ranks could mix.
+    command = [ONEBIT_RUN, "-n", str(ranks), "--tag-output"]
+    command += [sys.executable, "-B", str(EXAMPLES / program)]
     result = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
@@ -27,7 +29,7 @@ def run_job(ranks: int, program: str, *arguments: str) -> str:
 
 def losses(output: str) -> dict:
     """Losses by step."""
-    found = re.findall(r"^step (\d+): \D*([0-9.]+)", output, re.MULTILINE)
+    found = re.findall(r"^\[0\] step (\d+): \D*([0-9.]+)", output, re.MULTILINE)
     return {int(step): float(loss) for step, loss in found}
 
 
@@ -36,7 +38,9 @@ class ExamplesTest(unittest.TestCase):
         output = run_job(2, "numpy_trainer.py")
         found = losses(output)
         self.assertLess(found[199], 0.6 * found[0])
-        for sent, dense in re.findall(r"sent (\d+) bytes; full precision needs (\d+)", output):
+        totals = re.findall(r"sent (\d+) bytes; full precision needs (\d+)", output)
+        self.assertEqual(len(totals), 2)
+        for sent, dense in totals:
             self.assertLess(int(sent), 0.2 * int(dense))
 
     @unittest.skipIf(torch is None, "no PyTorch")
