@@ -268,10 +268,12 @@ double RankWorker::RateOf(int step) const {
 
 void RankWorker::Record(int step) {
   if (shared_.options.check_replicas) {
-    // Replicas differ after a local step, so there is nothing to compare.
-    const bool is_alone = done_.result(step).stage == onebitStageLocal;
+    // Replicas differ after a local step. A step that is recorded again after a loss may have
+    // another one behind it, and the parameters between the two are gone.
+    const bool is_comparable =
+        done_.result(step).stage != onebitStageLocal && step + 1 == done_.kept;
     shared_.replica_hashes[FirstSlot(step) + static_cast<size_t>(rank_)] =
-        is_alone ? 0 : HashWords(parameters_);
+        is_comparable ? HashWords(parameters_) : 0;
   }
   call_start_ = Clock::now();
   ShareLosses(step);
