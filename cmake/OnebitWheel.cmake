@@ -19,7 +19,8 @@ foreach(plugin onebit_device_cuda onebit_transport_mpi_mpich onebit_transport_mp
   endif()
 endforeach()
 
-foreach(tool onebit_info onebit_run)
+foreach(tool onebit_info onebit_run all_gather_perf all_reduce_perf alltoall_perf alltoallv_perf broadcast_perf
+             group_perf reduce_scatter_perf sendrecv_perf)
   if(TARGET ${tool})
     add_dependencies(onebit_wheel_parts ${tool})
     set_target_properties(${tool} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")

@@ -48,8 +48,8 @@ def python_name(c_name: str) -> str:
 
 
 def words_of(name: str) -> List[str]:
-    """onebitCodecInt8Stochastic is onebit, Codec, Int8, Stochastic."""
-    return re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name)
+    """onebitCodecInt8Stochastic is onebit, Codec, Int8, Stochastic. DeepSpeed is one word."""
+    return re.findall(r"DeepSpeed|[A-Z]?[a-z0-9]+|[A-Z]+", name)
 
 
 def upper_name(words: List[str]) -> str:

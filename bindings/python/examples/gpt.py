@@ -109,10 +109,9 @@ def main() -> None:
         if rank == 0:
             torch.save({"step": options.steps, **saved}, f"{options.checkpoint}.new")
             os.replace(f"{options.checkpoint}.new", options.checkpoint)
-    if hook is not None and rank == 0:
-        print(hook.report())
-    if options.average == "adam" and rank == 0:
-        print(optimizer.stats())
+    if rank == 0 and options.average != "dense":
+        print(hook.report() if hook is not None else optimizer.stats())
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

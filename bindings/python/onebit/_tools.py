@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Entry points of the programs that the wheel brings."""
+"""The entry point of the programs that the wheel brings."""
 
 from __future__ import annotations
 
@@ -12,13 +12,9 @@ from typing import NoReturn
 PROGRAMS = pathlib.Path(__file__).parent / "bin"
 
 
-def _become(name: str) -> NoReturn:
+def run() -> NoReturn:
+    """Becomes the program that has the name of the script, with or without its prefix."""
+    name = pathlib.Path(sys.argv[0]).name
+    if not (PROGRAMS / name).exists():
+        name = name.removeprefix("onebit_")
     os.execv(PROGRAMS / name, [name, *sys.argv[1:]])
-
-
-def onebit_run() -> NoReturn:
-    _become("onebit_run")
-
-
-def onebit_info() -> NoReturn:
-    _become("onebit_info")
