@@ -1,0 +1,176 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The runs of the study, in results.json, and the README.md that is made of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+import statistics
+import sys
+
+FILE, README = "results.json", "README.md"
+DENSE, NOTHING, ONEBIT_ADAM = "dense", "nothing", "onebit-adam"
+# Bits of an element, elements that share a scale, and bytes of a scale.
+CODECS = {"fp4": (4, 128, 2), "int8": (8, 256, 2), "int2": (2, 4096, 2), "sign": (1, 4096, 4)}
+AVERAGES = (DENSE, ONEBIT_ADAM, *CODECS)
+NAMES = {DENSE: "DDP over Gloo, AdamW", NOTHING: "DDP with a hook that sends nothing, AdamW",
+         ONEBIT_ADAM: "1-bit Adam behind the freeze",
+         **{codec: f"DDP with onebit's hook, {codec}, AdamW" for codec in CODECS}}
+
+HEAD = """<!-- SPDX-FileCopyrightText: The onebit authors
+     SPDX-License-Identifier: Apache-2.0 -->
+# A GPT under DistributedDataParallel
+
+Written by `perf/ddp/study`, which trains the GPT of `bindings/python/examples` by torchrun. PyTorch's
+DistributedDataParallel over Gloo is compared with the same program and one line more, the hook of
+`onebit.torch`, and with 1-bit Adam, which averages by itself. Run it again with
+
+```sh
+perf/ddp/study learn --python PYTHON   # one with PyTorch and onebit
+perf/ddp/study lab --python PYTHON     # as root
+```
+"""
+
+
+class Results:
+    """The runs of one part of a study, `learn` or `lab`."""
+
+    def __init__(self, folder: pathlib.Path, part: str, contents: dict):
+        self._folder = folder
+        self._part = part
+        self._contents = contents
+
+    @classmethod
+    def read(cls, folder: pathlib.Path, part: str, setting: dict) -> Results:
+        """The runs so far. Ends the program if they had another setting."""
+        contents = read_file(folder)
+        former = contents.setdefault(part, {"setting": setting, "runs": []})["setting"]
+        if former != setting:
+            sys.exit(f"{folder / FILE} has runs with {former}, not {setting}: remove it, or give --out")
+        return cls(folder, part, contents)
+
+    def has(self, average: str, seed: int) -> bool:
+        """Tells if there is such a run."""
+        return any(run["average"] == average and run["seed"] == seed for run in self._runs())
+
+    def add(self, run: dict) -> None:
+        """Takes a run over, and writes the file."""
+        self._runs().append(run)
+        text = json.dumps(self._contents, indent=1)
+        (self._folder / FILE).write_text(text + "\n", encoding="utf-8")
+
+    def _runs(self) -> list:
+        return self._contents[self._part]["runs"]
+
+    @staticmethod
+    def write_readme(folder: pathlib.Path) -> None:
+        """Writes README.md."""
+        (folder / README).write_text(readme(read_file(folder)), encoding="utf-8")
+
+
+def read_file(folder: pathlib.Path) -> dict:
+    """What results.json has; nothing if there is none."""
+    path = folder / FILE
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def readme(contents: dict) -> str:
+    """The text of README.md."""
+    text = HEAD
+    if "learn" in contents:
+        text += "\n## Learning\n\n" + _setting(contents["learn"]) + _learning(contents["learn"]["runs"])
+    if "lab" in contents:
+        text += "\n## Waiting\n\n" + _setting(contents["lab"]) + _waiting(contents["lab"])
+    return text
+
+
+def _setting(part: dict) -> str:
+    run, setting = part["runs"][0], part["setting"]
+    parameters = sum(run["matrices"]) + sum(run["vectors"])
+    return (f"{parameters} parameters (width {setting['width']}, {setting['layers']} layers), "
+            f"{setting['ranks']} ranks x {setting['batch']} sequences of {setting['context']} bytes, "
+            f"{setting['steps']} steps at rate {setting['lr']:g}, clipped at norm 1; 1-bit Adam freezes at step "
+            f"{setting['freeze_step']}. PyTorch {run['torch']}, {setting['cpu']}.\n\n")
+
+
+def _by_average(runs: list) -> dict:
+    found: dict = {}
+    for run in runs:
+        found.setdefault(run["average"], {})[run["seed"]] = run
+    return found
+
+
+def _learning(runs: list) -> str:
+    by_average = _by_average(runs)
+    dense = by_average[DENSE]
+    seeds = sorted(dense)
+    rows = [["", *(f"seed {seed}" for seed in seeds), "against dense", "bytes", "by formula"]]
+    for average, found in by_average.items():
+        losses = [f"{found[seed]['held_out_loss']:.4f}" if seed in found else "" for seed in seeds]
+        paired = [found[seed]["held_out_loss"] / dense[seed]["held_out_loss"] - 1 for seed in seeds if seed in found]
+        run = next(iter(found.values()))
+        is_dense = average == DENSE
+        rows.append([NAMES[average], *losses, "" if is_dense else mean_with_error(paired),
+                     "" if is_dense else str(run["bytes_of_last_step"]), str(wire_bytes(run, average, 4))])
+    alike = sum(run["steps_alike"] for run in runs)
+    steps = sum(len(run["seconds"]) for run in runs)
+    return (_table(rows) + "\nLosses are nats per byte on held-out text. \"against dense\" is the mean of the "
+            "differences of runs with the same seed, and its standard error. \"bytes\" are what rank 0 sent in the "
+            "last step, headers included, \"by formula\" codes, scales, and vectors in full precision. Parameters "
+            f"were equal on all ranks, byte for byte, behind {alike} of {steps} steps.\n")
+
+
+def _waiting(part: dict) -> str:
+    by_average = _by_average(part["runs"])
+    # What comes earlier is set-up, full precision, or before the freeze.
+    first = part["setting"]["freeze_step"] + 2
+
+    def median(average: str, name: str) -> float:
+        return statistics.median(sum((run[name][first:] for run in by_average[average].values()), []))
+
+    nothing, gloo = median(NOTHING, "seconds"), median(DENSE, "seconds")
+    rows = [["", "a step, s", "behind the backward pass, s", "exposed communication, s", "less than Gloo"]]
+    for average in by_average:
+        step = median(average, "seconds")
+        exposed = "" if average == NOTHING else f"{step - nothing:.3f}"
+        less = ""
+        if average not in (NOTHING, DENSE):
+            less = f"{(gloo - nothing) / (step - nothing):.1f}x" if step > nothing else "none is left"
+        rows.append([NAMES[average], f"{step:.3f}", f"{median(average, 'update_seconds'):.3f}", exposed, less])
+    return (_table(rows) + f"\nHosts of `perf/lab` on one machine, links of {part['setting']['rate']}, medians of the "
+            f"steps from {first} on, each as long as on the slowest rank. Exposed communication is what a step takes "
+            "longer than with a hook that sends nothing. 1-bit Adam sends and computes all of its step behind the "
+            "backward pass; where that takes less than AdamW's clipping and step, and DDP's copies, nothing is exposed. "
+            f"For the dense average alone a link of 1 Gbit/s needs {8 * wire_bytes(part['runs'][0], DENSE, 4) / 1e9:.3f} "
+            "s.\n")
+
+
+def mean_with_error(values: list) -> str:
+    """A mean in percent, with its standard error if there are several values."""
+    mean = f"{100 * statistics.mean(values):+.2f}"
+    if len(values) < 2:
+        return mean + " %"
+    return f"{mean} ± {100 * statistics.stdev(values) / math.sqrt(len(values)):.2f} %"
+
+
+def wire_bytes(run: dict, average: str, ranks: int) -> int:
+    """What a rank sends for the gradients of a step, without headers."""
+    codec = CODECS.get("sign" if average == ONEBIT_ADAM else average, (32, 1, 0))
+    vectors = CODECS["sign"] if average == ONEBIT_ADAM else (32, 1, 0)
+    total = sum(_packed(count, codec) for count in run["matrices"])
+    total += sum(_packed(count, vectors) for count in run["vectors"])
+    return round(2 * (ranks - 1) / ranks * total)
+
+
+def _packed(count: int, codec: tuple) -> float:
+    bits, block, scale_bytes = codec
+    return count * bits / 8 + math.ceil(count / block) * scale_bytes
+
+
+def _table(rows: list) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines) + "\n"

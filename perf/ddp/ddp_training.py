@@ -1,0 +1,181 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""A run of perf/ddp/study, started by torchrun: trains the GPT of the examples and writes what it learned,
+sent and took.
+
+The learning rate rises for --warmup steps, and falls to a tenth along half a cosine. Before each step ranks
+wait for each other; the step then takes as long as on the slowest of them. The time of the comparison of
+parameters behind a step does not count.
+"""
+
+import argparse
+import hashlib
+import json
+import math
+import pathlib
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
+from torch.nn.parallel import DistributedDataParallel
+
+import onebit.torch
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bindings" / "python" / "examples"))
+
+from gpt import GPT  # pylint: disable=wrong-import-position
+
+# How gradients are averaged, if not by the hook with a codec: by DDP over Gloo; not at all, though DDP has
+# its buckets; by 1-bit Adam.
+DENSE, NOTHING, ONEBIT_ADAM = "dense", "nothing", "onebit-adam"
+HELD_OUT_SHARE = 0.05
+HELD_OUT_SEQUENCES = 512
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--text", type=pathlib.Path, required=True)
+    parser.add_argument("--json", type=pathlib.Path, required=True, help="written by rank 0")
+    parser.add_argument("--average", required=True, help="dense, nothing, onebit-adam, or a codec")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--lr", type=float, required=True)
+    parser.add_argument("--warmup", type=int, required=True)
+    parser.add_argument("--freeze-step", type=int, required=True, help="of 1-bit Adam")
+    parser.add_argument("--width", type=int, required=True)
+    parser.add_argument("--layers", type=int, required=True)
+    parser.add_argument("--context", type=int, required=True)
+    parser.add_argument("--batch", type=int, required=True, help="sequences per rank and step")
+    return parser.parse_args()
+
+
+class Training:
+    def __init__(self, options: argparse.Namespace):
+        self.options = options
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        torch.manual_seed(options.seed)
+        self.model = GPT(options.width, options.layers, options.context)
+        self.hook = None
+        self.is_onebit_adam = options.average == ONEBIT_ADAM
+        rates = {"lr": options.lr, "weight_decay": 0.01, "betas": (0.9, 0.95)}
+        if self.is_onebit_adam:
+            self.replica = self.model
+            self.optimizer = onebit.torch.optim.OnebitAdam(
+                self.model.parameters(),
+                freeze_step=options.freeze_step,
+                max_grad_norm=1.0,
+                **rates,
+            )
+        else:
+            self.replica = DistributedDataParallel(self.model)
+            self.optimizer = torch.optim.AdamW(self.model.parameters(), **rates)
+            if options.average == NOTHING:
+                self.replica.register_comm_hook(None, noop_hook)
+            elif options.average != DENSE:
+                self.hook = onebit.torch.State(self.replica, codec=options.average)
+                self.replica.register_comm_hook(self.hook, onebit.torch.ddp_hook)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._share_of_rate)
+        text = torch.frombuffer(bytearray(options.text.read_bytes()), dtype=torch.uint8).long()
+        held_out = int(HELD_OUT_SHARE * len(text))
+        self.text, self.held_out = text[:-held_out], text[-held_out:]
+
+    def _share_of_rate(self, step: int) -> float:
+        warmup, steps = self.options.warmup, self.options.steps
+        if step < warmup:
+            return (step + 1) / warmup
+        progress = min(1.0, (step - warmup) / max(1, steps - warmup))
+        return 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * progress))
+
+    def _sequences(self, text: torch.Tensor, count: int, seed: int) -> torch.Tensor:
+        length = self.options.context + 1
+        starts = torch.randint(len(text) - length, (count,), generator=torch.Generator().manual_seed(seed))
+        return torch.stack([text[start : start + length] for start in starts])
+
+    def _loss(self, module: nn.Module, sequences: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(
+            module(sequences[:, :-1]).flatten(0, 1), sequences[:, 1:].flatten()
+        )
+
+    def step(self, number: int) -> list:
+        """Makes a step and returns its seconds on this rank, and those of them behind the backward pass."""
+        seed = (self.options.seed * self.options.steps + number) * self.ranks + self.rank
+        sequences = self._sequences(self.text, self.options.batch, seed)
+        dist.barrier()
+        begin = time.perf_counter()
+        self.optimizer.zero_grad()
+        self._loss(self.replica, sequences).backward()
+        middle = time.perf_counter()
+        if not self.is_onebit_adam:
+            nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.scheduler.step()
+        end = time.perf_counter()
+        return [end - begin, end - middle]
+
+    @torch.no_grad()
+    def held_out_loss(self) -> float:
+        self.model.eval()
+        # The same sequences for all runs.
+        batches = self._sequences(self.held_out, HELD_OUT_SEQUENCES, 0).split(32)
+        mine = batches[self.rank :: self.ranks]
+        found = torch.tensor(
+            [sum(self._loss(self.model, batch).item() for batch in mine), len(mine)], dtype=torch.float64
+        )
+        dist.all_reduce(found)
+        return (found[0] / found[1]).item()
+
+    def digest(self) -> str:
+        found = hashlib.sha256()
+        for parameter in self.model.parameters():
+            found.update(parameter.detach().numpy())
+        return found.hexdigest()
+
+    def bytes_sent(self) -> int:
+        """By this rank in all steps so far; 0 where Gloo sends."""
+        if self.is_onebit_adam:
+            return self.optimizer.stats().bytes_sent if self.optimizer.last_step else 0
+        return self.hook.report().bytes_sent if self.hook is not None else 0
+
+
+def main() -> None:
+    options = parse()
+    torch.set_num_threads(1)  # a rank has a core, at most
+    dist.init_process_group("gloo")
+    training = Training(options)
+    seconds, update_seconds, alike, sent_before = [], [], 0, 0
+    for number in range(options.steps):
+        if number == options.steps - 1:
+            sent_before = training.bytes_sent()
+        mine = (*training.step(number), training.digest())
+        found = [None] * training.ranks
+        dist.all_gather_object(found, mine)
+        whole, update, digests = zip(*found)
+        seconds.append(round(max(whole), 5))
+        update_seconds.append(round(max(update), 5))
+        alike += len(set(digests)) == 1
+    sent = training.bytes_sent() - sent_before
+    loss = training.held_out_loss()
+    if training.rank == 0:
+        result = {
+            "average": options.average,
+            "seed": options.seed,
+            "held_out_loss": loss,
+            "steps_alike": alike,
+            "seconds": seconds,
+            "update_seconds": update_seconds,
+            "bytes_of_last_step": sent,
+            "matrices": [p.numel() for p in training.model.parameters() if p.dim() > 1],
+            "vectors": [p.numel() for p in training.model.parameters() if p.dim() < 2],
+            "torch": torch.__version__,
+        }
+        options.json.write_text(json.dumps(result) + "\n", encoding="utf-8")
+    # A process that ends with Gloo's threads at work may be aborted.
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
