@@ -36,7 +36,8 @@ def pack(build: pathlib.Path, folder: pathlib.Path, programs: list[str], environ
         return f"{folder} has files that are not of this command: name a new folder"
     if absent := [name for name in [*programs, *LIBRARIES] if not (build / name).exists()]:
         return f"not built: {', '.join(absent)}"
-    libraries, missing = libraries_of([build / name for name in [*programs, *LIBRARIES]], environment)
+    binaries = [name for name in [*programs, *LIBRARIES] if not name.endswith(".py")]
+    libraries, missing = libraries_of([build / name for name in binaries], environment)
     if missing:
         return f"libraries that cannot be found: {', '.join(missing)}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -45,7 +46,7 @@ def pack(build: pathlib.Path, folder: pathlib.Path, programs: list[str], environ
     for name, source in sources.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, folder / name)  # links become files
-        if shutil.which("strip"):
+        if shutil.which("strip") and not name.endswith(".py"):
             subprocess.run(["strip", "--strip-unneeded", folder / name], check=True)
     (folder / COMMIT).write_text(commit + "\n")
     sizes = {name: (folder / name).stat().st_size for name in sources}

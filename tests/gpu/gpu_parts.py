@@ -3,15 +3,19 @@
 """The parts of tests/gpu/run: what each runs, for how long at most, and what it makes of it."""
 
 import dataclasses
+import json
 import math
 import os
 import pathlib
 import re
+import shutil
 import time
 from collections.abc import Callable
 
 import machine
 import processes
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Nothing starts with less time than this.
 LEAST_S = 2
@@ -216,6 +220,31 @@ def nccl(run: Run) -> None:
 
 def graph(run: Run) -> None:
     run.figures["tests"] = nccl_ranks(run, "graph", 2, "NcclGraphTest.*")
+
+
+def torch(run: Run) -> None:
+    """Two processes on one device. PyTorch is none of the project's dependencies, so it may be missing."""
+    python = os.environ.get("TORCH_PYTHON", "python3")
+    has_cuda = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+    ended = run.ended(processes.run([python, "-c", has_cuda], run.environment, run.log("torch-found"), run.limit()))
+    if ended.problem:
+        raise Skip(f"{python} has no PyTorch with CUDA: name one that has in TORCH_PYTHON")
+    # The modules are those of the sources, but for the one that is generated.
+    package = run.logs / "torch" / "onebit"
+    shutil.copytree(ROOT / "bindings/python/onebit", package, dirs_exist_ok=True)
+    shutil.copy(run.build / "bindings/python/onebit/_native.py", package)
+    environment = {**run.environment, "PYTHONPATH": str(package.parent),
+                   "ONEBIT_LIBRARY": str(run.build / "src/libonebit.so.0")}
+    command = [str(run.build / "perf/onebit_run"), "-n", "2", "--", python, "-B",
+               str(ROOT / "tests/gpu/torch_ranks.py"), "cuda"]
+    ended = run.ended(processes.run(command, environment, run.log("torch"), run.limit()))
+    require(run, ended, "torch_ranks")
+    found = re.search(r"^torch_ranks: (.*)$", ended.text(), re.MULTILINE)
+    if found is None:
+        raise Failure("torch_ranks printed no figures")
+    run.figures |= json.loads(found[1])
+    run.table.append(f"PyTorch {run.figures['torch']}, a step: " + ", ".join(
+        f"{way} {run.figures[way]['step_ms']} ms" for way in ("dense", "fp4", "sign")))
 
 
 def sanitizer(run: Run) -> None:

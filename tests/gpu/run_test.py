@@ -47,7 +47,7 @@ class WithoutGpuTest(unittest.TestCase):
         self.assertIn("no part is called engines: there are codec, kernels, hold", done.stderr)
 
 
-ALL = ["codec", "kernels", "hold", "staged", "nccl", "graph", "sweep", "sanitizer"]
+ALL = ["codec", "kernels", "hold", "staged", "nccl", "graph", "sweep", "torch", "sanitizer"]
 KERNELS = "tests/kernels/cuda_kernels_gpu_test"
 STAGED = "tests/gpu/staged_ranks"
 
