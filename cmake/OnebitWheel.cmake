@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 # Component `wheel` is the part of a Python wheel that CMake builds, installed into the package's folder.
-# bindings/python/pyproject.toml asks for it.
+# pyproject.toml asks for it.
 
 add_custom_target(onebit_wheel_parts DEPENDS onebit onebit_python)
 install(FILES ${PROJECT_BINARY_DIR}/bindings/python/onebit/_native.py DESTINATION . COMPONENT wheel)

@@ -9,6 +9,7 @@ import math
 import pathlib
 import statistics
 import sys
+import textwrap
 
 FILE, README = "results.json", "README.md"
 DENSE, NOTHING, ONEBIT_ADAM = "dense", "nothing", "onebit-adam"
@@ -56,10 +57,15 @@ class Results:
         return any(run["average"] == average and run["seed"] == seed for run in self._runs())
 
     def add(self, run: dict) -> None:
-        """Takes a run over, and writes the file."""
+        """Takes a run over, and writes the file: a line for each run."""
+        if self._part == "learn":  # ranks shared the cores with whatever else ran
+            run = {name: value for name, value in run.items() if not name.endswith("seconds")}
         self._runs().append(run)
-        text = json.dumps(self._contents, indent=1)
-        (self._folder / FILE).write_text(text + "\n", encoding="utf-8")
+        parts = []
+        for name, part in self._contents.items():
+            runs = ",\n".join(json.dumps(each) for each in part["runs"])
+            parts.append(f'"{name}": {{"setting": {json.dumps(part["setting"])},\n"runs": [\n{runs}]}}')
+        (self._folder / FILE).write_text("{" + ",\n".join(parts) + "}\n", encoding="utf-8")
 
     def _runs(self) -> list:
         return self._contents[self._part]["runs"]
@@ -89,10 +95,10 @@ def readme(contents: dict) -> str:
 def _setting(part: dict) -> str:
     run, setting = part["runs"][0], part["setting"]
     parameters = sum(run["matrices"]) + sum(run["vectors"])
-    return (f"{parameters} parameters (width {setting['width']}, {setting['layers']} layers), "
+    return _filled(f"{parameters} parameters (width {setting['width']}, {setting['layers']} layers), "
             f"{setting['ranks']} ranks x {setting['batch']} sequences of {setting['context']} bytes, "
             f"{setting['steps']} steps at rate {setting['lr']:g}, clipped at norm 1; 1-bit Adam freezes at step "
-            f"{setting['freeze_step']}. PyTorch {run['torch']}, {setting['cpu']}.\n\n")
+            f"{setting['freeze_step']}. PyTorch {run['torch']}, {setting['cpu']}.") + "\n"
 
 
 def _by_average(runs: list) -> dict:
@@ -115,11 +121,11 @@ def _learning(runs: list) -> str:
         rows.append([NAMES[average], *losses, "" if is_dense else mean_with_error(paired),
                      "" if is_dense else str(run["bytes_of_last_step"]), str(wire_bytes(run, average, 4))])
     alike = sum(run["steps_alike"] for run in runs)
-    steps = sum(len(run["seconds"]) for run in runs)
-    return (_table(rows) + "\nLosses are nats per byte on held-out text. \"against dense\" is the mean of the "
+    steps = sum(run["steps"] for run in runs)
+    return _table(rows) + "\n" + _filled("Losses are nats per byte on held-out text. \"against dense\" is the mean of the "
             "differences of runs with the same seed, and its standard error. \"bytes\" are what rank 0 sent in the "
             "last step, headers included, \"by formula\" codes, scales, and vectors in full precision. Parameters "
-            f"were equal on all ranks, byte for byte, behind {alike} of {steps} steps.\n")
+            f"were equal on all ranks, byte for byte, behind {alike} of {steps} steps.")
 
 
 def _waiting(part: dict) -> str:
@@ -139,12 +145,12 @@ def _waiting(part: dict) -> str:
         if average not in (NOTHING, DENSE):
             less = f"{(gloo - nothing) / (step - nothing):.1f}x" if step > nothing else "none is left"
         rows.append([NAMES[average], f"{step:.3f}", f"{median(average, 'update_seconds'):.3f}", exposed, less])
-    return (_table(rows) + f"\nHosts of `perf/lab` on one machine, links of {part['setting']['rate']}, medians of the "
+    return _table(rows) + "\n" + _filled(f"Hosts of `perf/lab` on one machine, links of {part['setting']['rate']}, medians of the "
             f"steps from {first} on, each as long as on the slowest rank. Exposed communication is what a step takes "
             "longer than with a hook that sends nothing. 1-bit Adam sends and computes all of its step behind the "
             "backward pass; where that takes less than AdamW's clipping and step, and DDP's copies, nothing is exposed. "
             f"For the dense average alone a link of 1 Gbit/s needs {8 * wire_bytes(part['runs'][0], DENSE, 4) / 1e9:.3f} "
-            "s.\n")
+            "s.")
 
 
 def mean_with_error(values: list) -> str:
@@ -174,3 +180,7 @@ def _table(rows: list) -> str:
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines) + "\n"
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 115, break_on_hyphens=False) + "\n"

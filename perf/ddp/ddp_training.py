@@ -163,6 +163,7 @@ def main() -> None:
         result = {
             "average": options.average,
             "seed": options.seed,
+            "steps": options.steps,
             "held_out_loss": loss,
             "steps_alike": alike,
             "seconds": seconds,
