@@ -12,12 +12,13 @@ import sys
 import textwrap
 
 FILE, README = "results.json", "README.md"
+# Ways to average, if not by the hook with a codec: DDP over Gloo; none, though DDP has its buckets; 1-bit Adam.
 DENSE, NOTHING, ONEBIT_ADAM = "dense", "nothing", "onebit-adam"
 # Bits of an element, elements that share a scale, and bytes of a scale.
 CODECS = {"fp4": (4, 128, 2), "int8": (8, 256, 2), "int2": (2, 4096, 2), "sign": (1, 4096, 4)}
 AVERAGES = (DENSE, ONEBIT_ADAM, *CODECS)
 NAMES = {DENSE: "DDP over Gloo, AdamW", NOTHING: "DDP with a hook that sends nothing, AdamW",
-         ONEBIT_ADAM: "1-bit Adam behind the freeze",
+         ONEBIT_ADAM: "1-bit Adam after the freeze",
          **{codec: f"DDP with onebit's hook, {codec}, AdamW" for codec in CODECS}}
 
 HEAD = """<!-- SPDX-FileCopyrightText: The onebit authors
@@ -85,11 +86,16 @@ def read_file(folder: pathlib.Path) -> dict:
 def readme(contents: dict) -> str:
     """The text of README.md."""
     text = HEAD
-    if "learn" in contents:
-        text += "\n## Learning\n\n" + _setting(contents["learn"]) + _learning(contents["learn"]["runs"])
-    if "lab" in contents:
+    if _has(contents, "learn", DENSE):
+        text += "\n## Learning\n\n" + _setting(contents["learn"]) + _learning(contents["learn"])
+    if _has(contents, "lab", DENSE, NOTHING):
         text += "\n## Waiting\n\n" + _setting(contents["lab"]) + _waiting(contents["lab"])
     return text
+
+
+def _has(contents: dict, name: str, *averages: str) -> bool:
+    """Tells if a part has the runs that others are compared with."""
+    return name in contents and set(averages) <= {run["average"] for run in contents[name]["runs"]}
 
 
 def _setting(part: dict) -> str:
@@ -108,7 +114,8 @@ def _by_average(runs: list) -> dict:
     return found
 
 
-def _learning(runs: list) -> str:
+def _learning(part: dict) -> str:
+    runs, ranks = part["runs"], part["setting"]["ranks"]
     by_average = _by_average(runs)
     dense = by_average[DENSE]
     seeds = sorted(dense)
@@ -119,13 +126,14 @@ def _learning(runs: list) -> str:
         run = next(iter(found.values()))
         is_dense = average == DENSE
         rows.append([NAMES[average], *losses, "" if is_dense else mean_with_error(paired),
-                     "" if is_dense else str(run["bytes_of_last_step"]), str(wire_bytes(run, average, 4))])
+                     "" if is_dense else str(run["bytes_of_last_step"]), str(wire_bytes(run, average, ranks))])
     alike = sum(run["steps_alike"] for run in runs)
     steps = sum(run["steps"] for run in runs)
-    return _table(rows) + "\n" + _filled("Losses are nats per byte on held-out text. \"against dense\" is the mean of the "
+    return _table(rows) + "\n" + _filled(
+            "Losses are nats per byte on held-out text. \"against dense\" is the mean of the "
             "differences of runs with the same seed, and its standard error. \"bytes\" are what rank 0 sent in the "
             "last step, headers included, \"by formula\" codes, scales, and vectors in full precision. Parameters "
-            f"were equal on all ranks, byte for byte, behind {alike} of {steps} steps.")
+            f"were equal on all ranks, byte for byte, after {alike} of {steps} steps.")
 
 
 def _waiting(part: dict) -> str:
@@ -137,7 +145,7 @@ def _waiting(part: dict) -> str:
         return statistics.median(sum((run[name][first:] for run in by_average[average].values()), []))
 
     nothing, gloo = median(NOTHING, "seconds"), median(DENSE, "seconds")
-    rows = [["", "a step, s", "behind the backward pass, s", "exposed communication, s", "less than Gloo"]]
+    rows = [["", "a step, s", "after the backward pass, s", "exposed communication, s", "less than Gloo"]]
     for average in by_average:
         step = median(average, "seconds")
         exposed = "" if average == NOTHING else f"{step - nothing:.3f}"
@@ -145,12 +153,12 @@ def _waiting(part: dict) -> str:
         if average not in (NOTHING, DENSE):
             less = f"{(gloo - nothing) / (step - nothing):.1f}x" if step > nothing else "none is left"
         rows.append([NAMES[average], f"{step:.3f}", f"{median(average, 'update_seconds'):.3f}", exposed, less])
-    return _table(rows) + "\n" + _filled(f"Hosts of `perf/lab` on one machine, links of {part['setting']['rate']}, medians of the "
-            f"steps from {first} on, each as long as on the slowest rank. Exposed communication is what a step takes "
-            "longer than with a hook that sends nothing. 1-bit Adam sends and computes all of its step behind the "
+    dense_bits = 8 * wire_bytes(part["runs"][0], DENSE, part["setting"]["ranks"])
+    return _table(rows) + "\n" + _filled(
+            f"Hosts of `perf/lab` on one machine, links of {part['setting']['rate']}, medians of the steps from {first} on, each as long as on the slowest rank. Exposed communication is what a step takes "
+            "longer than with a hook that sends nothing. 1-bit Adam sends and computes all of its step after the "
             "backward pass; where that takes less than AdamW's clipping and step, and DDP's copies, nothing is exposed. "
-            f"For the dense average alone a link of 1 Gbit/s needs {8 * wire_bytes(part['runs'][0], DENSE, 4) / 1e9:.3f} "
-            "s.")
+            f"For the dense average alone a link of 1 Gbit/s needs {dense_bits / 1e9:.3f} s.")
 
 
 def mean_with_error(values: list) -> str:

@@ -5,13 +5,14 @@ sent and took.
 
 The learning rate rises for --warmup steps, and falls to a tenth along half a cosine. Before each step ranks
 wait for each other; the step then takes as long as on the slowest of them. The time of the comparison of
-parameters behind a step does not count.
+parameters after a step does not count.
 """
 
 import argparse
 import hashlib
 import json
 import math
+import os
 import pathlib
 import sys
 import time
@@ -25,13 +26,13 @@ from torch.nn.parallel import DistributedDataParallel
 import onebit.torch
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bindings" / "python" / "examples"))
+PERF = pathlib.Path(__file__).resolve().parents[1]
+sys.path += [str(PERF), str(PERF.parent / "bindings" / "python" / "examples")]
 
-from gpt import GPT  # pylint: disable=wrong-import-position
+# pylint: disable=wrong-import-position
+from ddp.ddp_results import DENSE, NOTHING, ONEBIT_ADAM
+from gpt import GPT
 
-# How gradients are averaged, if not by the hook with a codec: by DDP over Gloo; not at all, though DDP has
-# its buckets; by 1-bit Adam.
-DENSE, NOTHING, ONEBIT_ADAM = "dense", "nothing", "onebit-adam"
 HELD_OUT_SHARE = 0.05
 HELD_OUT_SEQUENCES = 512
 
@@ -101,7 +102,7 @@ class Training:
         )
 
     def step(self, number: int) -> list:
-        """Makes a step and returns its seconds on this rank, and those of them behind the backward pass."""
+        """Makes a step and returns its seconds on this rank, and those of them after the backward pass."""
         seed = (self.options.seed * self.options.steps + number) * self.ranks + self.rank
         sequences = self._sequences(self.text, self.options.batch, seed)
         dist.barrier()
@@ -140,6 +141,11 @@ class Training:
             return self.optimizer.stats().bytes_sent if self.optimizer.last_step else 0
         return self.hook.report().bytes_sent if self.hook is not None else 0
 
+    def close(self) -> None:
+        for each in (self.hook, self.optimizer):
+            if hasattr(each, "close"):
+                each.close()
+
 
 def main() -> None:
     options = parse()
@@ -174,8 +180,12 @@ def main() -> None:
             "torch": torch.__version__,
         }
         options.json.write_text(json.dumps(result) + "\n", encoding="utf-8")
-    # A process that ends with Gloo's threads at work may be aborted.
+    training.close()
+    dist.barrier()
     dist.destroy_process_group()
+    # Gloo of PyTorch 2.15 now and then aborts a process whose interpreter winds down. This leaves out what is
+    # registered to run at exit, so onebit's communicators have been left above.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import unittest
 
-FREEZE = 15  # of all cases
 RANK_PROGRAM = pathlib.Path(__file__).with_name("deepspeed_rank.py")
 
 
@@ -32,12 +31,11 @@ class DeepSpeedTest(unittest.TestCase):
                 for rank, found in enumerate(run_ranks(ranks, case)):
                     apart = [distance / max(norm, 1e-9)
                              for distance, norm in zip(found["distances"], found["norms"])]
-                    print(f"{case}, rank {rank} of {ranks}: {max(apart[:FREEZE + 6]):.1e} apart up to step {FREEZE + 6}, "
-                          f"at most {max(apart):.1e}; {found['stats']}")
+                    print(f"{case}, rank {rank} of {ranks}: at most {max(apart):.1e} apart; {found['stats']}")
                     self.assertGreater(found["norms"][-1], 1.0)
-                    self.assertLess(max(apart[:FREEZE + 6]), 1e-5)
-                    # Later an element that is nearly 0 may get another sign, by another order of a sum.
-                    self.assertLess(max(apart), 0.3)
+                    # No element is so near to 0 that another order of a sum gives it another sign: with longer
+                    # tensors or more steps that happens, and the ways part.
+                    self.assertLess(max(apart), 1e-5)
 
     def test_adam(self):
         self.assert_same_way("adam")

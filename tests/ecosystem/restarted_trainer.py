@@ -4,10 +4,11 @@
 
 WAY is `hook` or `adam`. Every few steps it saves all of its state under FOLDER, and begins with the last
 that is complete: with that of each rank if there are as many ranks, otherwise with the global one. Before
-step DIES_AT of the first attempt WHO is killed: `rank` 1, or the `agent` that has $DIES with its workers.
+step DIES_AT of the first attempt WHO is killed: `rank` 1, or the `host` that has $DIES, torchrun and all.
 Each rank writes what it found to FOLDER, and the error that ended it.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -25,6 +26,7 @@ FOLDER, WAY, STEPS, DIES_AT, WHO = (
     pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
 )
 SAVES_EVERY = 4
+TORCHRUN = os.getppid()
 RANK, RANKS = ddp_rank.RANK, ddp_rank.RANKS
 ATTEMPT = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 
@@ -92,9 +94,11 @@ def error_of_owed(trainer: ddp_rank.Trainer, saved: dict) -> float:
 def die_if_it_is_time(step: int) -> None:
     if ATTEMPT > 0 or step != DIES_AT:
         return
-    if WHO == "agent" and "DIES" in os.environ:
-        os.kill(os.getppid(), signal.SIGKILL)
-    if (WHO == "agent" and "DIES" in os.environ) or (WHO == "rank" and RANK == 1):
+    is_on_lost_host = WHO == "host" and "DIES" in os.environ
+    if is_on_lost_host:
+        with contextlib.suppress(ProcessLookupError):  # another rank of the host may have been faster
+            os.kill(TORCHRUN, signal.SIGKILL)
+    if is_on_lost_host or (WHO == "rank" and RANK == 1):
         os.kill(os.getpid(), signal.SIGKILL)
 
 

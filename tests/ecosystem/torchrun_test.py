@@ -75,11 +75,12 @@ class TorchrunTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             options = ["--nnodes", "1:2", "--nproc-per-node", "2", "--max-restarts", "2", "--rdzv-backend", "c10d"]
             options += ["--rdzv-endpoint", f"localhost:{free_port()}", "--local-addr", "localhost", "--rdzv-conf"]
-            # The first attempt begins when both agents are there; seconds later the loss of one is noticed.
+            # The first attempt begins when both hosts are there; seconds later the loss of one is noticed.
             times = "last_call_timeout=20,keep_alive_interval=1,keep_alive_max_attempt=3"
-            stays = start(name, "hook", DIES_AT, "agent", *options, f"{times},is_host=true")
-            leaves = start(name, "hook", DIES_AT, "agent", *options, f"{times},is_host=false", DIES="yes")
-            self.addCleanup(leaves.kill)
+            stays = start(name, "hook", DIES_AT, "host", *options, f"{times},is_host=true")
+            leaves = start(name, "hook", DIES_AT, "host", *options, f"{times},is_host=false", DIES="yes")
+            for host in (stays, leaves):
+                self.addCleanup(host.terminate)  # torchrun then ends its ranks, too
             self.end(stays)
             leaves.communicate(timeout=60)
             self.assertLess(leaves.returncode, 0)

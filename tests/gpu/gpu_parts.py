@@ -224,13 +224,17 @@ def graph(run: Run) -> None:
 
 def torch(run: Run) -> None:
     """Two processes on one device. PyTorch is none of the project's dependencies, so it may be missing."""
-    python = os.environ.get("TORCH_PYTHON", "python3")
+    python = shutil.which(os.environ.get("TORCH_PYTHON", "python3"))
+    if python is None:
+        raise Skip("there is no python3: name one that has PyTorch with CUDA in TORCH_PYTHON")
     has_cuda = "import sys, torch; sys.exit(not torch.cuda.is_available())"
     ended = run.ended(processes.run([python, "-c", has_cuda], run.environment, run.log("torch-found"), run.limit()))
+    if ended.is_late:
+        require(run, ended, "PyTorch's first look at CUDA")
     if ended.problem:
         raise Skip(f"{python} has no PyTorch with CUDA: name one that has in TORCH_PYTHON")
     # The modules are those of the sources, but for the one that is generated.
-    package = run.logs / "torch" / "onebit"
+    package = run.logs / "torch-package" / "onebit"
     shutil.copytree(ROOT / "bindings/python/onebit", package, dirs_exist_ok=True)
     shutil.copy(run.build / "bindings/python/onebit/_native.py", package)
     environment = {**run.environment, "PYTHONPATH": str(package.parent),

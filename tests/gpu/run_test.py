@@ -117,6 +117,19 @@ class CallTest(BuildFolder):
         self.assertEqual(self.begun(output), ["codec", "kernels", "hold", "sweep"])
         self.assertIn("filter=-*EveryPosition*", (self.build / "output.txt").read_text())
 
+    def test_pytorch_is_found_or_missed(self):
+        self.environment["TORCH_PYTHON"] = str(self.build / "no-python")
+        self.call("torch", "--no-build")
+        self.assertEqual(self.statuses(), {"torch": "skipped"})
+        self.make("bin/torch-python", "")
+        self.make("bindings/python/onebit/_native.py", "")
+        figures = {"torch": "2", **{way: {"step_ms": 1.5} for way in ("dense", "fp4", "sign")}}
+        self.make("perf/onebit_run", f"print('torch_ranks:', {json.dumps(json.dumps(figures))})")
+        self.environment["TORCH_PYTHON"] = "torch-python"
+        self.call("torch", "--no-build")
+        self.assertEqual(self.statuses(), {"torch": "passed"})
+        self.assertEqual(self.rows()["torch"]["figures"], figures)
+
     def test_a_part_that_hangs_ends_at_its_limit(self):
         self.make(KERNELS, "import time; time.sleep(60)")
         self.call("kernels", "staged", "--no-build", "--limit", "kernels=3", "--limit", "60", status=1)

@@ -30,7 +30,7 @@ WIDTH, STEPS = 512, 30
 
 @contextlib.contextmanager
 def no_wait_of_the_host():
-    """What waits for the device in here is an error."""
+    """A wait for the device that PyTorch makes in here is an error."""
     if DEVICE.type != "cuda":
         yield
         return
@@ -123,11 +123,12 @@ def assert_as_on_the_host() -> None:
 def step_optimizers() -> dict:
     """Each optimizer, behind its freeze as well; parameters equal on all ranks."""
     found = {}
-    intervals = {"var_freeze_step": 20, "local_step_scaler": 4, "local_step_clipper": 4, "bias_correction": True}
-    for name, options in {"OnebitAdam": {"freeze_step": 20}, "OnebitLamb": {"freeze_step": 20},
+    intervals = {"var_freeze_step": 20, "local_step_scaler": 4, "local_step_clipper": 4}
+    for name, options in {"OnebitAdam": {"freeze_step": 20}, "OnebitLamb": {"freeze_step": 20, "lr": 1e-2},
                           "ZeroOneAdam": intervals}.items():
         model = network()
-        optimizer = getattr(onebit.torch.optim, name)(model.parameters(), 1e-3, betas=(0.9, 0.95), **options)
+        optimizer = getattr(onebit.torch.optim, name)(
+            model.parameters(), **{"lr": 1e-3, "betas": (0.9, 0.95), **options})
         for step in range(STEPS):
             points, classes = batch(step)
             optimizer.zero_grad()
@@ -139,7 +140,7 @@ def step_optimizers() -> dict:
         wait()
         assert_alike(model)
         found[name] = loss.item()
-        assert found[name] < 2.2, found  # it began at log(8), 2.08
+        assert found[name] < 1.95, found  # it began at log(8), 2.08
         optimizer.close()
     return found
 
@@ -153,6 +154,7 @@ def main() -> None:
     for codec in ("fp4", "sign"):
         found[codec] = train_by_ddp(codec)
     assert found["fp4"]["loss"] < 1.05 * found["dense"]["loss"], found
+    assert found["sign"]["loss"] < 1.95, found
     found.update(step_optimizers())
     assert_as_on_the_host()
     if RANK == 0:

@@ -32,12 +32,14 @@ def train(steps):
         scheduler.step()
 
 train(4)
+rate = scheduler.get_last_lr()
 before = [parameter.detach().clone() for parameter in model.parameters()]
 save(sys.argv[1])
 torch.distributed.barrier()
 train(2)
 load(sys.argv[1])
 assert all(torch.equal(one, other) for one, other in zip(before, model.parameters()))
+assert scheduler.get_last_lr() == rate
 train(2)
 print("the end")
 torch.distributed.destroy_process_group()
