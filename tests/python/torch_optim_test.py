@@ -370,6 +370,10 @@ class TorchOptimTest(unittest.TestCase):
                 OnebitAdam(
                     [{"params": given[:1]}, {"params": given[1:], "eps": 1.0}], communicator=comm
                 )
+            with self.assertRaisesRegex(onebit.InvalidArgument, "var_freeze_step, .* or lr_warmup_steps"):
+                ZeroOneAdam(given, communicator=comm)
+            with self.assertRaisesRegex(onebit.InvalidArgument, 'needs mode="plain"'):
+                onebit.torch.State(torch.nn.Linear(2, 2), codec="int8_stochastic")
             with self.assertRaisesRegex(onebit.InvalidUsage, "torch.distributed is not initialized"):
                 OnebitAdam(given)
             double = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))

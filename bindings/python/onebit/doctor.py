@@ -86,7 +86,7 @@ def inventory() -> Iterator[str]:
     yield f"onebit      {onebit.__version__}, {onebit.library_path()}"
     yield f"Python      {platform.python_version()}, {sys.executable}; {os.cpu_count()} processors"
     found = [name for name in ARRAY_PACKAGES if importlib.util.find_spec(name) is not None]
-    yield f"packages    {', '.join(found) or 'none for arrays: those of module array will do'}"
+    yield f"packages    {', '.join(found) or 'no NumPy, PyTorch or CuPy; arrays of the module array work'}"
     all_settings, log = log_of_settings()
     yield f"transports  {', '.join(transports())}"
     yield f"CUDA driver {can_open('libcuda.so.1')}"

@@ -86,7 +86,7 @@ class State:
         process_group: the group that DDP averages over; None: the default group. With data and
             tensor parallelism it is the data-parallel group, as for DDP.
         codec: "fp4" (default), "int8", "int2" or "sign". 1-bit signs suit optimizers whose variance
-            is frozen, not a plain Adam.
+            is frozen, not a plain Adam. Other codecs of onebit.Compressor have their defaults here.
         mode: "ef" (default): error feedback; "plain": what a call loses is lost.
         block: elements that share a scale; None: the codec's default.
         compress: tells which parameters are compressed; the others are averaged in full precision.
@@ -118,6 +118,10 @@ class State:
         self._tensor_ids = {name: number for number, name in enumerate(self._names.values())}
         self._codec = Codec.of(codec)
         self._mode = Mode.of(mode)
+        if self._codec == Codec.INT8_STOCHASTIC and self._mode == Mode.EF:
+            raise InvalidArgument(
+                'codec="int8_stochastic" needs mode="plain": error feedback would bias its averages'
+            )
         self._block = block
         self._compress = compress
         self._dense_iterations = dense_iterations

@@ -374,10 +374,18 @@ class ZeroOneAdam(OnebitOptimizer):
 
     Further options, as in DeepSpeed: `var_freeze_step`, `var_update_scaler`, `local_step_scaler`,
     `local_step_clipper`; and `lr_warmup_steps`, from which `var_freeze_step` is taken if it is not
-    given. Ratios between the rates of groups may only change at a sync.
+    given: one of the two is needed. Ratios between the rates of groups may only change at a sync.
     """
 
     _algorithm = Algorithm.ZERO_ONE_ADAM
+
+    def __init__(self, params: Iterable[Any], lr: float = 1e-3, *args: Any, **options: Any) -> None:
+        if options.get("var_freeze_step") is None and options.get("lr_warmup_steps") is None:
+            raise InvalidArgument(
+                "ZeroOneAdam needs var_freeze_step, the step up to which the variance is refreshed, or "
+                "lr_warmup_steps, whose end it then is"
+            )
+        super().__init__(params, lr, *args, **options)
 
 
 class _Parameter:
