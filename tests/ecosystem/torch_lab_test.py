@@ -35,12 +35,12 @@ class StudyTest(unittest.TestCase):
         self.assertEqual(sorted(runs), sorted(AVERAGES))
         for average, run in runs.items():
             self.assertEqual(run["steps_alike"], 12, average)
-            self.assertLess(abs(run["held_out_loss"] / runs["dense"]["held_out_loss"] - 1), 0.05, average)
+            self.assertLess(abs(run["held_out_loss"] / runs["dense"]["held_out_loss"] - 1), 0.1, average)
             if average != "dense":
                 least = wire_bytes(run, average, 4)
                 self.assertGreaterEqual(run["bytes_of_last_step"], least)
                 self.assertLess(run["bytes_of_last_step"], 1.2 * least + HEADERS)
-        self.assertIn("behind 36 of 36 steps", page)
+        self.assertIn("after 36 of 36 steps", page)
 
     def test_lab(self):
         runs, page = self.study("lab")
