@@ -3,13 +3,6 @@
 # The frame of .ci/run and .ci/ecosystem: named steps, one after another, and the count of what passed. Source
 # it from the repository root.
 
-# Results of compilers are kept from one run to the next, wherever the clone lies.
-use_ccache() {
-  command -v ccache >/dev/null || return 0
-  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
-  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
-}
-
 # Kernels are compiled for one GPU: a minute for each of the others would find the same mistakes.
 use_one_gpu() { export CUDAARCHS=90; }
 

@@ -138,7 +138,7 @@ def _learning(part: dict) -> str:
 
 def _waiting(part: dict) -> str:
     by_average = _by_average(part["runs"])
-    # What comes earlier is set-up, full precision, or before the freeze.
+    # Earlier steps set up buckets, send full precision, or come before the freeze.
     first = part["setting"]["freeze_step"] + 2
 
     def median(average: str, name: str) -> float:
@@ -155,7 +155,8 @@ def _waiting(part: dict) -> str:
         rows.append([NAMES[average], f"{step:.3f}", f"{median(average, 'update_seconds'):.3f}", exposed, less])
     dense_bits = 8 * wire_bytes(part["runs"][0], DENSE, part["setting"]["ranks"])
     return _table(rows) + "\n" + _filled(
-            f"Hosts of `perf/lab` on one machine, links of {part['setting']['rate']}, medians of the steps from {first} on, each as long as on the slowest rank. Exposed communication is what a step takes "
+            f"Hosts of `perf/lab` on one machine, links of {part['setting']['rate']}, medians of the "
+            f"steps from {first} on, each as long as on the slowest rank. Exposed communication is what a step takes "
             "longer than with a hook that sends nothing. 1-bit Adam sends and computes all of its step after the "
             "backward pass; where that takes less than AdamW's clipping and step, and DDP's copies, nothing is exposed. "
             f"For the dense average alone a link of 1 Gbit/s needs {dense_bits / 1e9:.3f} s.")

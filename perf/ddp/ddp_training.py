@@ -120,7 +120,7 @@ class Training:
     @torch.no_grad()
     def held_out_loss(self) -> float:
         self.model.eval()
-        # The same sequences for all runs.
+        # All runs evaluate the same sequences.
         batches = self._sequences(self.held_out, HELD_OUT_SEQUENCES, 0).split(32)
         mine = batches[self.rank :: self.ranks]
         found = torch.tensor(
@@ -142,9 +142,10 @@ class Training:
         return self.hook.report().bytes_sent if self.hook is not None else 0
 
     def close(self) -> None:
-        for each in (self.hook, self.optimizer):
-            if hasattr(each, "close"):
-                each.close()
+        if self.hook is not None:
+            self.hook.close()
+        if self.is_onebit_adam:
+            self.optimizer.close()
 
 
 def main() -> None:

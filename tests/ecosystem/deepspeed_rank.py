@@ -83,7 +83,7 @@ def main() -> None:
     compressed_backend.dist = Gloo()
     theirs_class, ours_class, options = CASES[case]
 
-    # One parameter, whose parts of all servers are multiples of what both libraries round up to.
+    # There is one parameter, whose parts of all servers are multiples of what both libraries round up to.
     start = torch.randn(512 * RANKS, generator=torch.Generator().manual_seed(1))
     theirs, ours = (torch.nn.Parameter(start.clone()) for _ in range(2))
     engine = Engine()

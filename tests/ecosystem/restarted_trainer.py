@@ -66,7 +66,7 @@ def load(trainer: ddp_rank.Trainer) -> dict:
     step = max((int(path.name[5:]) for path in FOLDER.glob("step-*")), default=0)
     if step == 0:
         return {}
-    # With weights_only, the default of PyTorch 2: states have tensors and plain values only.
+    # PyTorch 2 loads with weights_only by default, because states have tensors and plain values only.
     common = torch.load(FOLDER / f"step-{step}" / "0.pt")
     is_same_size = common["ranks"] == RANKS
     mine = torch.load(FOLDER / f"step-{step}" / f"{RANK}.pt") if is_same_size else common

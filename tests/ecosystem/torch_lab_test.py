@@ -14,7 +14,8 @@ sys.path.insert(0, str(ROOT / "perf"))
 from ddp.ddp_results import read_file, wire_bytes  # pylint: disable=wrong-import-position
 
 STUDY = ROOT / "perf" / "ddp" / "study"
-SMALL = ["--steps", "12", "--freeze-step", "4", "--width", "64", "--layers", "2", "--batch", "4"]
+# Its matrices have more elements than one exchange takes, which sends more bytes than the formula says.
+SMALL = ["--steps", "12", "--freeze-step", "4", "--width", "128", "--layers", "2", "--batch", "4"]
 AVERAGES = ("dense", "fp4", "onebit-adam")
 HEADERS = 4096  # bytes of a step's messages without codes and scales, at most
 
@@ -35,11 +36,11 @@ class StudyTest(unittest.TestCase):
         self.assertEqual(sorted(runs), sorted(AVERAGES))
         for average, run in runs.items():
             self.assertEqual(run["steps_alike"], 12, average)
-            self.assertLess(abs(run["held_out_loss"] / runs["dense"]["held_out_loss"] - 1), 0.1, average)
+            self.assertLess(abs(run["held_out_loss"] / runs["dense"]["held_out_loss"] - 1), 0.05, average)
             if average != "dense":
                 least = wire_bytes(run, average, 4)
                 self.assertGreaterEqual(run["bytes_of_last_step"], least)
-                self.assertLess(run["bytes_of_last_step"], 1.2 * least + HEADERS)
+                self.assertLess(run["bytes_of_last_step"], 1.05 * least + HEADERS)
         self.assertIn("after 36 of 36 steps", page)
 
     def test_lab(self):
@@ -47,7 +48,7 @@ class StudyTest(unittest.TestCase):
         self.assertEqual(sorted(runs), sorted([*AVERAGES, "nothing"]))
         for average in AVERAGES:
             self.assertEqual(runs[average]["steps_alike"], 12, average)
-        # What sends nothing has another model on each host.
+        # The ranks that send nothing end with models of their own.
         self.assertEqual(runs["nothing"]["steps_alike"], 0)
         self.assertIn("exposed communication", page)
 

@@ -14,20 +14,14 @@ import unittest
 TRAINER = pathlib.Path(__file__).with_name("restarted_trainer.py")
 MODULES = pathlib.Path(__file__).resolve().parents[1] / "python"
 STEPS, DIES_AT = 14, 10
-# Time for the others to find out by themselves, before torchrun ends them.
+# The others need time to find out by themselves, before torchrun ends them.
 MONITOR = ["--monitor-interval", "3"]
 
 
-class Folder:
-    """Where a trainer leaves what it found."""
-
-    def __init__(self, path: str):
-        self.path = pathlib.Path(path)
-
-    def found(self, name: str) -> dict:
-        """What the ranks wrote, by their numbers."""
-        files = self.path.glob(f"{name}-*.json")
-        return {int(file.stem.split("-")[1]): json.loads(file.read_text("utf-8")) for file in files}
+def found_in(folder: str, name: str) -> dict:
+    """What the ranks of a trainer wrote to its folder, by their numbers."""
+    files = pathlib.Path(folder).glob(f"{name}-*.json")
+    return {int(file.stem.split("-")[1]): json.loads(file.read_text("utf-8")) for file in files}
 
 
 def start(folder: str, way: str, dies_at: int, who: str, *options: str, **variables: str) -> subprocess.Popen:
@@ -55,7 +49,7 @@ class TorchrunTest(unittest.TestCase):
         """The results of a job of 4 ranks, and what ended the first attempt on those that lived."""
         with tempfile.TemporaryDirectory() as name:
             self.end(start(name, way, dies_at, "rank", "--standalone", "--nproc-per-node", "4", "--max-restarts", "1"))
-            return Folder(name).found("result"), Folder(name).found("failure")
+            return found_in(name, "result"), found_in(name, "failure")
 
     def test_a_job_continues_where_a_rank_was_killed(self):
         for way in ("hook", "adam"):
@@ -84,7 +78,7 @@ class TorchrunTest(unittest.TestCase):
             self.end(stays)
             leaves.communicate(timeout=60)
             self.assertLess(leaves.returncode, 0)
-            found = Folder(name).found("result")
+            found = found_in(name, "result")
         self.assertEqual(sorted(found), [0, 1])
         for each in found.values():
             self.assertEqual([each["ranks"], each["from"]], [2, 8])
