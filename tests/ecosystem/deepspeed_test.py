@@ -1,34 +1,25 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's 1-bit optimizers and ours, whose variant is theirs, on the same gradients."""
+"""DeepSpeed's 1-bit optimizers and ours, whose variant is theirs, on the same gradients: deepspeed_test.py
+ONEBIT_RUN"""
 
-import json
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-RANK_PROGRAM = pathlib.Path(__file__).with_name("deepspeed_rank.py")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 
+from rank_jobs import Jobs  # pylint: disable=wrong-import-position
 
-def run_ranks(ranks: int, case: str) -> list:
-    """What each rank found."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
-        result = subprocess.run([*command, str(RANK_PROGRAM), folder, case], env=environment, capture_output=True,
-                                text=True, check=False, timeout=300)
-        assert result.returncode == 0, result.stdout + result.stderr
-        return [json.loads((pathlib.Path(folder) / f"{rank}.json").read_text("utf-8")) for rank in range(ranks)]
+JOBS = Jobs(sys.argv.pop(1), pathlib.Path(__file__).with_name("deepspeed_rank.py"))
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
 
 
 class DeepSpeedTest(unittest.TestCase):
     def assert_same_way(self, case: str) -> None:
         for ranks in (2, 4):
             with self.subTest(ranks=ranks):
-                for rank, found in enumerate(run_ranks(ranks, case)):
+                for rank, found in JOBS.run(ranks, case, environment=ENVIRONMENT).items():
                     apart = [distance / max(norm, 1e-9)
                              for distance, norm in zip(found["distances"], found["norms"])]
                     print(f"{case}, rank {rank} of {ranks}: at most {max(apart):.1e} apart; {found['stats']}")
