@@ -11,6 +11,8 @@ import statistics
 import sys
 import textwrap
 
+from reporting.markdown import table
+
 FILE, README = "results.json", "README.md"
 # Ways to average, if not by the hook with a codec: DDP over Gloo; none, though DDP has its buckets; 1-bit Adam.
 DENSE, NOTHING, ONEBIT_ADAM = "dense", "nothing", "onebit-adam"
@@ -129,7 +131,7 @@ def _learning(part: dict) -> str:
                      "" if is_dense else str(run["bytes_of_last_step"]), str(wire_bytes(run, average, ranks))])
     alike = sum(run["steps_alike"] for run in runs)
     steps = sum(run["steps"] for run in runs)
-    return _table(rows) + "\n" + _filled(
+    return _lines(rows) + _filled(
             "Losses are nats per byte on held-out text. \"against dense\" is the mean of the "
             "differences of runs with the same seed, and its standard error. \"bytes\" are what rank 0 sent in the "
             "last step, headers included, \"by formula\" codes, scales, and vectors in full precision. Parameters "
@@ -154,7 +156,7 @@ def _waiting(part: dict) -> str:
             less = f"{(gloo - nothing) / (step - nothing):.1f}x" if step > nothing else "none is left"
         rows.append([NAMES[average], f"{step:.3f}", f"{median(average, 'update_seconds'):.3f}", exposed, less])
     dense_bits = 8 * wire_bytes(part["runs"][0], DENSE, part["setting"]["ranks"])
-    return _table(rows) + "\n" + _filled(
+    return _lines(rows) + _filled(
             f"Hosts of `perf/lab` on one machine, links of {part['setting']['rate']}, medians of the "
             f"steps from {first} on, each as long as on the slowest rank. Exposed communication is what a step takes "
             "longer than with a hook that sends nothing. 1-bit Adam sends and computes all of its step after the "
@@ -184,11 +186,8 @@ def _packed(count: int, codec: tuple) -> float:
     return count * bits / 8 + math.ceil(count / block) * scale_bytes
 
 
-def _table(rows: list) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(lines) + "\n"
+def _lines(rows: list) -> str:
+    return "\n".join([*table(rows, text_columns=1), "", ""])
 
 
 def _filled(text: str) -> str:
