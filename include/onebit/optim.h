@@ -383,10 +383,11 @@ ONEBIT_API onebitResult_t onebitOptimizerAddGradient(onebitOptimizer_t optimizer
  * Values that must be equal. Ranks that differ in a rate or a weight decay, or began with other
  * parameters, would drift apart. They compare learning_rate, grad_scale, max_grad_norm and the
  * configuration (but masks, and members that decide about steps) before the first step of each
- * stage, and a digest of the parameters before the first of these; again after a state was loaded
- * or the optimizer was rebound, but for parameters in the middle of an interval of 0/1 Adam. This
- * costs an allreduce of 17 numbers of each rank, which bytes_sent leaves out. A rate that differs
- * later is not detected before onebitOptimizerExport with onebitStateGlobal.
+ * stage and once in 64 later steps that send something, and a digest of the parameters before the
+ * first of these; again after a state was loaded or the optimizer was rebound, but for parameters
+ * in the middle of an interval of 0/1 Adam. This costs an allreduce of 17 numbers of each rank,
+ * which bytes_sent leaves out. Ranks whose rates part are told so at most 64 such steps later; what
+ * they did in between is different on each, so they go on from a checkpoint.
  *
  * On a device all work is enqueued on `stream`; kernels that make the gradients need not be done.
  * The call waits on the host, by polling, until the ranks have agreed, once for each average that

@@ -110,17 +110,24 @@ Status Optimizer::Step(StepInput input, StepOutcome* outcome) {
   return OkStatus();
 }
 
-// Compares values before the first step of each stage, when calls of another kind are new anyway.
-// Parameters are compared at the first occasion, unless local steps have taken ranks apart.
+// Compares values before the first step of each stage, when calls of another kind are new anyway,
+// and now and then later, because a schedule of rates can take ranks apart. Parameters are compared
+// at the first occasion, unless local steps have taken ranks apart.
 Status Optimizer::AgreeOnStep(const StepInput& input, onebitStage_t stage) {
+  if (ranks_ == 1) return OkStatus();
   const uint32_t bit = 1u << stage;
-  if (ranks_ == 1 || (agreed_stages_ & bit) != 0) return OkStatus();
+  const bool is_new_stage = (agreed_stages_ & bit) == 0;
+  if (!is_new_stage && steps_until_comparison_ > 0) {
+    --steps_until_comparison_;
+    return OkStatus();
+  }
   std::vector<uint64_t> digests;
   if (agreed_stages_ == 0 && ranks_share_parameters()) {
     ONEBIT_ASSIGN_OR_RETURN(digests, ParameterDigests());
   }
   ONEBIT_TRY(CompareStep(comm_, rank_, input, options_, table_, digests));
   agreed_stages_ |= bit;
+  steps_until_comparison_ = kStepsBetweenComparisons - 1;
   return OkStatus();
 }
 

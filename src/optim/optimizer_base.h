@@ -274,8 +274,10 @@ class Optimizer {
   // replaced.
   std::optional<uint64_t> epoch_of_open_call_;
   double first_learning_rate_ = 0;
-  // Stages, one bit each, before whose first step the ranks have compared their values.
+  // Stages, one bit each, before whose first step the ranks have compared their values, and how
+  // many steps that send something follow before they compare again.
   uint32_t agreed_stages_ = 0;
+  uint32_t steps_until_comparison_ = 0;
   bool awaits_residual_ = false;  // received a compressed step whose residuals must follow
   bool is_torn_ = false;          // a rebind failed while it overwrote parameters, m and v
   uint64_t dense_steps_ = 0, compressed_steps_ = 0, local_steps_ = 0, skipped_steps_ = 0;

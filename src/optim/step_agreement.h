@@ -21,6 +21,9 @@ struct StepNumbers {
   double max_grad_norm = 0;  // 0: no norm is measured
 };
 
+// A small allreduce each so many steps costs little, and ranks that part do so for a few steps.
+inline constexpr uint32_t kStepsBetweenComparisons = 64;
+
 // kMismatch if ranks differ; the text names the value, two ranks and what they have. Collective
 // over `comm`, where this is rank `rank`; every rank comes to the same verdict, and the
 // communicator stays healthy. `parameter_digests` has one entry per segment, or none if ranks need

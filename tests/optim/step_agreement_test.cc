@@ -34,7 +34,8 @@ class StepAgreementTest : public ::testing::Test {
                                     std::vector<float>& x)>;
 
   // Makes optimizers, that of rank 2 with a change.
-  void Create(const Change& change, onebitAlgorithm_t algorithm = onebitAlgorithmOneBitAdam) {
+  void Create(const Change& change, onebitAlgorithm_t algorithm = onebitAlgorithmOneBitAdam,
+              uint64_t freeze_step = kFreezeStep) {
     group_.Run([&](int rank) {
       const auto r = static_cast<size_t>(rank);
       x_[r] = problem_.StartPoint();
@@ -45,9 +46,9 @@ class StepAgreementTest : public ::testing::Test {
       onebitOptimizerConfig_t config = DefaultOptimizer();
       config.algorithm = algorithm;
       if (algorithm == onebitAlgorithmZeroOneAdam) {
-        config.varFreezeStep = kFreezeStep;
+        config.varFreezeStep = freeze_step;
       } else {
-        config.freezeStep = kFreezeStep;
+        config.freezeStep = freeze_step;
       }
       if (rank == 2) change(config, segments, x_[r]);
       config.segments = segments.data();
@@ -105,6 +106,22 @@ TEST_F(StepAgreementTest, TheRateIsComparedAgainAfterTheFreeze) {
   for (uint64_t step = 1; step <= kFreezeStep; ++step) ExpectSuccess(Step());
   ExpectMismatch(Step({.learning_rate = 0.25}), "learning_rate", "0.05", "0.25");
   ExpectSuccess(Step());
+}
+
+TEST_F(StepAgreementTest, RatesThatPartLaterAreFoundWithin64Steps) {
+  for (const uint64_t freeze_step : {kFreezeStep, uint64_t{200}}) {
+    Create(kNoChange, onebitAlgorithmOneBitAdam, freeze_step);
+    // The last step that compares because it begins a stage.
+    const uint64_t first = freeze_step == kFreezeStep ? kFreezeStep + 1 : 1;
+    for (uint64_t step = 1; step <= first; ++step) ExpectSuccess(Step());
+    for (uint64_t step = first + 1; step < first + 64; ++step) {
+      ExpectSuccess(Step({.learning_rate = 0.25}));
+    }
+    ExpectMismatch(Step({.learning_rate = 0.25}), "learning_rate", "0.05", "0.25");
+    ExpectMismatch(Step({.learning_rate = 0.25}), "learning_rate", "0.05", "0.25");
+    EXPECT_EQ(StatsOf(optimizers_[0]).step, first + 63);
+    ExpectSuccess(Step());
+  }
 }
 
 TEST_F(StepAgreementTest, MembersOfTheConfiguration) {
