@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank of a job of ddp_test.py: ddp_rank.py FOLDER CASE [ARGUMENT]; writes FOLDER/RANK.json."""
 
+import datetime
 import hashlib
 import json
 import os
@@ -311,6 +312,19 @@ def loss_of_a_rank(_argument: str) -> dict:
         trainer.close()
         return {"text": str(error), "failure": type(trainer.state.failure).__name__}
     return {"text": ""}
+
+
+def missing_state(_argument: str) -> dict:
+    """Rank 0 makes no State."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=2))
+    text = ""
+    if RANK == 1:
+        try:
+            onebit.torch.State(network(), process_group=group)
+        except onebit.RemoteError as error:
+            text = str(error)
+    dist.barrier()
+    return {"text": text}
 
 
 def optimizer_steps(optimizer, model, count: int, first: int = 0) -> float:

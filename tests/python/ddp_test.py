@@ -87,6 +87,11 @@ class DdpTest(unittest.TestCase):
             self.assertIn("rank 1 is gone", each["text"])
             self.assertEqual(each["failure"], "PeerLost")
 
+    def test_a_rank_without_a_state_is_an_error(self):
+        text = run_job(2, "missing_state")[1]["text"]
+        self.assertIn("rank 1 of the process group cannot learn where rank 0 waits", text)
+        self.assertIn("constructed on all 2 ranks", text)
+
     def test_optimizers_average(self):
         for each in run_job(2, "optimizers").values():
             self.assertLess(each["adam"], 1.1 * each["dense"])

@@ -76,7 +76,13 @@ def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
         except Error as error:
             box[0] = str(error)
     source = 0 if process_group is None else dist.distributed_c10d.get_global_rank(process_group, 0)
-    dist.broadcast_object_list(box, src=source, group=process_group)
+    try:
+        dist.broadcast_object_list(box, src=source, group=process_group)
+    except RuntimeError as error:
+        raise RemoteError(
+            f"rank {rank} of the process group cannot learn where rank 0 waits; a onebit State or "
+            f"optimizer is constructed on all {size} ranks, at the same point of the program: {error}"
+        ) from error
     if not isinstance(box[0], bytes):
         raise RemoteError(f"rank 0 of the process group cannot open a port: {box[0]}")
     return Communicator.from_unique_id(box[0], size, rank)
