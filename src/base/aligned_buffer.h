@@ -3,6 +3,8 @@
 // AlignedBuffer: owned, zeroed memory on a cache-line boundary.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +15,9 @@
 namespace onebit {
 
 inline constexpr size_t kCacheLine = 64;
+// Buffers from this size on are in huge pages if the system has them for who asks: passes over long
+// tensors then wait less for translations of addresses.
+inline constexpr size_t kHugePage = size_t{1} << 21;
 
 constexpr size_t RoundUp(size_t value, size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -27,15 +32,18 @@ class AlignedBuffer {
   static Result<AlignedBuffer> Create(size_t bytes, const char* purpose) {
     AlignedBuffer buffer;
     if (bytes == 0) return buffer;
-    if (bytes > SIZE_MAX - kCacheLine) {
+    const size_t alignment = bytes >= kHugePage ? kHugePage : kCacheLine;
+    if (bytes > SIZE_MAX - kHugePage) {
       return Error(Code::kOutOfMemory, "{} of {} bytes is more than can be addressed", purpose,
                    bytes);
     }
-    buffer.memory_.reset(std::aligned_alloc(kCacheLine, RoundUp(bytes, kCacheLine)));
+    buffer.memory_.reset(std::aligned_alloc(alignment, RoundUp(bytes, kCacheLine)));
     if (buffer.memory_ == nullptr) {
       return Error(Code::kOutOfMemory, "no memory for {} of {} bytes", purpose, bytes);
     }
     buffer.bytes_ = bytes;
+    // A request, which may be ignored.
+    if (bytes >= kHugePage) madvise(buffer.data(), bytes, MADV_HUGEPAGE);
     buffer.Clear();
     return buffer;
   }
