@@ -118,7 +118,7 @@ constexpr Setting kOwnSettings[] = {
      .kind = SettingKind::kInteger,
      .values = "elements",
      .maximum = 1'073'741'824,
-     .default_value = "1048576",
+     .default_value = "262144",
      .help = "Calls of a group up to this size travel together, up to four times as much in a "
              "message; 0: none does; equal on all ranks.",
      .offset = offsetof(Settings, group_elements)},

@@ -34,7 +34,7 @@ struct CommOptions {
   std::optional<uint64_t> one_exchange_elements = 0;
   uint64_t segment_elements = 262'144;
   // Calls of a group up to this size share messages.
-  uint64_t group_elements = 1'048'576;
+  uint64_t group_elements = 262'144;
   // Threads that compute in addition to the caller; nullopt: as many as there are spare cores.
   std::optional<uint64_t> compute_threads = 0;
   uint64_t regroup_timeout_ms = 60'000;  // for all ranks to enter a Split or Shrink

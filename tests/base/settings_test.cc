@@ -93,7 +93,7 @@ TEST(SettingsTest, EmptyEnvironmentGivesDefaults) {
   EXPECT_EQ(settings.value().one_exchange_elements, kAuto);
   EXPECT_EQ(settings.value().compute_threads, kAuto);
   EXPECT_EQ(settings.value().segment_elements, 262'144u);
-  EXPECT_EQ(settings.value().group_elements, 1'048'576u);
+  EXPECT_EQ(settings.value().group_elements, 262'144u);
 }
 
 TEST(SettingsTest, ValuesAreTaken) {

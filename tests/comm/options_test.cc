@@ -59,7 +59,7 @@ TEST_F(CommOptionsTest, GroupLimitsThatDifferAreNamedWithBothRanks) {
   CommOptions odd = kOptions;
   odd.group_elements = 0;
   ExpectMismatch({kOptions, odd},
-                 "ONEBIT_GROUP_ELEMENTS differs between ranks: rank 0 has 1048576, rank 1 has 0");
+                 "ONEBIT_GROUP_ELEMENTS differs between ranks: rank 0 has 262144, rank 1 has 0");
 }
 
 }  // namespace
