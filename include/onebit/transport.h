@@ -108,6 +108,10 @@ typedef struct {
    * memory to device memory in the order of a CUDA stream. A transport with this face and no frame
    * face serves device memory only. */
   int hasStreamFace;
+  /* Name and value of a setting that changes calls in a way that the library does not see; ranks
+   * whose values differ do not join. NULL: there is none. Valid as long as the context. */
+  const char* agreedName;
+  const char* agreedValue;
 } onebitTransportProperties;
 
 typedef enum {

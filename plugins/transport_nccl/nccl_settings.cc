@@ -49,6 +49,22 @@ constexpr onebitTransportSetting kSettings[] = {
          "How long the end of a communicator waits for work that was started before; then it is "
          "aborted.",
      .offset = offsetof(Options, close_ms)},
+    {.name = "ONEBIT_NCCL_RULES",
+     .kind = onebitSettingText,
+     .values = "off, default or rules",
+     .defaultValue = "off",
+     .help =
+         "Which calls of NCCL the interposer compresses, and how (docs/preload.md). Equal on all "
+         "ranks.",
+     .offset = offsetof(Options, rules)},
+    {.name = "ONEBIT_NCCL_STATS",
+     .kind = onebitSettingPath,
+     .values = "path of a file",
+     .defaultValue = "",
+     .help =
+         "Where the interposer writes, when the process ends, what became of the calls of NCCL: "
+         "a file, %p in its name being the process, or stderr; empty: nowhere.",
+     .offset = offsetof(Options, stats)},
 };
 
 }  // namespace
@@ -65,7 +81,9 @@ onebitTransportProperties PropertiesWith(const Options& options) {
           .settingsBytes = sizeof(Options),
           .survivesLoss = 1,
           .nativeDense = options.native_dense != 0 ? 1 : 0,
-          .hasStreamFace = 1};
+          .hasStreamFace = 1,
+          .agreedName = options.rules == nullptr ? nullptr : "ONEBIT_NCCL_RULES",
+          .agreedValue = options.rules};
 }
 
 }  // namespace onebit::nccl

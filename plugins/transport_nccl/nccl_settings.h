@@ -15,6 +15,8 @@ struct Options {
   uint64_t native_dense;  // 0 or 1
   uint64_t is_blocking;   // 0 or 1
   uint64_t close_ms;
+  const char* rules;  // of the interposer, as its file is
+  const char* stats;
 };
 
 onebitTransportProperties PropertiesWith(const Options& options);

@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/nccl_preload/call_counts.h"
+
+#include <cstdio>
+#include <string_view>
+
+namespace onebit::preload {
+namespace {
+
+constexpr std::string_view kTypeNames[] = {"int8",    "uint8",    "int32",      "uint32",
+                                           "int64",   "uint64",   "float16",    "float32",
+                                           "float64", "bfloat16", "float8e4m3", "float8e5m2"};
+
+std::string NameOf(DataType type) {
+  const auto number = static_cast<size_t>(type);
+  return number < std::size(kTypeNames) ? std::string(kTypeNames[number])
+                                        : "type " + std::to_string(static_cast<int>(type));
+}
+
+}  // namespace
+
+void CallCounts::Count(const CommFacts& comm, const CallFacts& call, Reason reason) {
+  const std::lock_guard lock(mutex_);
+  Sum& sum = sums_[{std::string(comm.name), comm.ranks, call.operation, call.type, reason}];
+  ++sum.calls;
+  sum.bytes += TensorBytes(comm, call);
+}
+
+std::string CallCounts::Report() const {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  for (const auto& [row, sum] : sums_) {
+    if (text.empty()) {
+      text =
+          "communicator          ranks  operation      type        calls             bytes  "
+          "outcome\n";
+    }
+    const std::string_view operation = kOperationNames[static_cast<size_t>(row.operation)];
+    char line[256];
+    std::snprintf(
+        line, sizeof line, "%-20.60s %6d  %-13.*s  %-10s %6llu  %16llu  %s\n",
+        row.comm.empty() ? "-" : row.comm.c_str(), row.ranks, static_cast<int>(operation.size()),
+        operation.data(), NameOf(row.type).c_str(), static_cast<unsigned long long>(sum.calls),
+        static_cast<unsigned long long>(sum.bytes), kReasonNames[static_cast<size_t>(row.reason)]);
+    text += line;
+  }
+  return text;
+}
+
+}  // namespace onebit::preload

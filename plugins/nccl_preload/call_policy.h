@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Decides about each call on a communicator: if it is compressed, how, and which tensor it is of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plugins/nccl_preload/call_cycle.h"
+#include "plugins/nccl_preload/call_facts.h"
+#include "plugins/nccl_preload/call_rules.h"
+
+namespace onebit::preload {
+
+// Why a call goes the way it goes; the statistics count calls and bytes of each.
+enum class Reason : uint8_t {
+  kCompressed,
+  kNoRule,     // no rule compresses it
+  kOtherComm,  // the default rule does not hold here: see DefaultScope
+  kNoCycle,    // the order of calls does not tell which tensor it is
+  kStart,      // its tensor has its first calls in full precision
+  kNoRoom,     // as many elements as may have residuals have them
+  kForbidden,  // its arguments forbid compression: a capture, a group of other calls, ...
+};
+inline constexpr size_t kReasons = 7;
+inline constexpr const char* kReasonNames[kReasons] = {
+    "compressed", "no rule", "several communicators", "order unknown",
+    "start",      "no room", "not possible"};
+
+struct Decision {
+  Reason reason = Reason::kNoRule;
+  Compression compression;  // how, if reason is kCompressed
+  // Which tensor of the communicator: one with residuals of its own.
+  uint64_t tensor = 0;
+  // Tensors whose residuals end before the call, because they are not those of this tensor.
+  std::vector<uint64_t> ended;
+};
+
+// The default rule is for data-parallel training, where one communicator has all ranks and moves
+// all floats. A process that moves floats on another one as well trains in some other way, and only
+// its author can tell which tensors tolerate errors.
+class DefaultScope {
+ public:
+  // `job_ranks` are those of the job, as its launcher says; 0: unknown.
+  explicit DefaultScope(int job_ranks) : job_ranks_(job_ranks) {}
+
+  // Observes a call. Returns false if the default rule does not hold for it.
+  bool Includes(uint64_t comm, const CommFacts& facts, const CallFacts& call);
+  // True once there was a second communicator.
+  bool is_lost() const { return is_lost_; }
+
+ private:
+  const int job_ranks_;
+  bool has_comm_ = false;
+  uint64_t comm_ = 0;
+  bool is_lost_ = false;
+};
+
+// The decisions for one communicator. A pure function of the sequence of its calls, the rules, and
+// what DefaultScope says: equal on all of its ranks.
+class CallPolicy {
+ public:
+  // `most_elements` is the limit of the elements that have residuals, or had them: their memory
+  // cannot be freed in a call, which waits for nothing.
+  CallPolicy(const Rules& rules, std::string comm_name, int ranks, uint64_t most_elements)
+      : rules_(rules),
+        comm_name_(std::move(comm_name)),
+        comm_{.name = comm_name_, .ranks = ranks},
+        most_elements_(most_elements) {}
+  CallPolicy(const CallPolicy&) = delete;
+  CallPolicy& operator=(const CallPolicy&) = delete;
+
+  // `tensor_id` is the caller's own name for the tensor, if it has given one. With `is_allowed`
+  // false the call is only observed, and goes as it is.
+  Decision Decide(const CallFacts& call, std::optional<uint64_t> tensor_id, bool is_allowed);
+
+  const CommFacts& comm() const { return comm_; }
+  // Elements of tensors that have residuals, or had them.
+  uint64_t elements() const { return elements_; }
+
+ private:
+  struct Tensor {
+    CallFacts call;
+    uint64_t calls = 0;
+    bool has_residual = false;
+  };
+
+  std::optional<uint64_t> Identify(const CallFacts& call, std::optional<uint64_t> tensor_id,
+                                   Decision* decision);
+  void End(uint64_t tensor, Decision* decision);
+
+  const Rules& rules_;
+  const std::string comm_name_;
+  const CommFacts comm_;
+  const uint64_t most_elements_;
+  CallCycle cycle_;
+  uint64_t generation_ = 0;  // of cycle_, when its tensors were last looked at
+  uint64_t elements_ = 0;
+  std::map<uint64_t, Tensor> tensors_;
+};
+
+}  // namespace onebit::preload

@@ -1,0 +1,225 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Parses rules and applies them.
+#include "plugins/nccl_preload/call_rules.h"
+
+#include <array>
+#include <charconv>
+#include <span>
+#include <system_error>
+#include <utility>
+
+namespace onebit::preload {
+namespace {
+
+constexpr std::string_view kDefaultRules =
+    "op=allreduce,type=float32,bytes>=1M:fp4; op=allreduce,type=bfloat16,bytes>=1M:fp4";
+
+using Error = std::optional<std::string>;
+
+struct TypeName {
+  std::string_view name;
+  DataType type;
+};
+constexpr TypeName kTypes[] = {{"float32", DataType::kFloat32},
+                               {"bfloat16", DataType::kBfloat16},
+                               {"float16", DataType::kFloat16}};
+struct ReductionName {
+  std::string_view name;
+  int reduction;
+};
+constexpr ReductionName kReductions[] = {{"sum", kSum}, {"avg", kAvg}};
+// Operations that a rule can name.
+constexpr Operation kCompressible[] = {Operation::kAllReduce, Operation::kReduceScatter};
+
+std::string_view Trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\n");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\n") - begin + 1);
+}
+
+// Cuts the text before the next separator off `rest`.
+std::string_view CutPart(std::string_view* rest, char separator) {
+  const size_t end = rest->find(separator);
+  const std::string_view part = rest->substr(0, end);
+  *rest = end == std::string_view::npos ? std::string_view() : rest->substr(end + 1);
+  return Trimmed(part);
+}
+
+std::string Quoted(std::string_view text) {
+  std::string quoted(1, '"');
+  quoted.append(text).push_back('"');
+  return quoted;
+}
+
+// True if `text` begins with `key`, which is then cut off.
+bool Consume(std::string_view* text, std::string_view key) {
+  if (!text->starts_with(key)) return false;
+  *text = Trimmed(text->substr(key.size()));
+  return true;
+}
+
+template <typename Number>
+bool ParseNumber(std::string_view text, Number* number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+  return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+bool ParseSize(std::string_view text, uint64_t* bytes) {
+  int shift = 0;
+  if (!text.empty()) {
+    const std::string_view units = "KMG";
+    const size_t unit = units.find(text.back());
+    if (unit != std::string_view::npos) {
+      shift = 10 * (static_cast<int>(unit) + 1);
+      text.remove_suffix(1);
+    }
+  }
+  if (!ParseNumber(text, bytes) || *bytes > UINT64_MAX >> shift) return false;
+  *bytes <<= shift;
+  return true;
+}
+
+Error ParseOperation(std::string_view value, Rule* rule) {
+  for (const Operation operation : kCompressible) {
+    if (value != kOperationNames[static_cast<size_t>(operation)]) continue;
+    rule->operation = operation;
+    return std::nullopt;
+  }
+  return "no operation " + Quoted(value) + " can be compressed; there are allreduce, reducescatter";
+}
+
+Error ParseReduction(std::string_view value, Rule* rule) {
+  for (const ReductionName& each : kReductions) {
+    if (value == each.name) rule->reduction = each.reduction;
+  }
+  if (rule->reduction) return std::nullopt;
+  return "no reduction " + Quoted(value) + " can be compressed; there are sum, avg";
+}
+
+Error ParseType(std::string_view value, Rule* rule) {
+  for (const TypeName& each : kTypes) {
+    if (value == each.name) rule->type = each.type;
+  }
+  if (rule->type) return std::nullopt;
+  return "no type " + Quoted(value) + " can be compressed; there are float32, bfloat16, float16";
+}
+
+Error ParseCondition(std::string_view text, Rule* rule) {
+  std::string_view value = text;
+  if (Consume(&value, "comm=")) {
+    if (value.empty()) return "comm= needs the name of a communicator";
+    rule->comm = std::string(value);
+    return std::nullopt;
+  }
+  if (Consume(&value, "op=")) return ParseOperation(value, rule);
+  if (Consume(&value, "reduce=")) return ParseReduction(value, rule);
+  if (Consume(&value, "type=")) return ParseType(value, rule);
+  if (Consume(&value, "bytes>=") || Consume(&value, "bytes<")) {
+    uint64_t* const bound = text.starts_with("bytes<") ? &rule->bytes_below : &rule->least_bytes;
+    if (ParseSize(value, bound)) return std::nullopt;
+    return Quoted(value) + " is no size in bytes, such as 65536, 64K or 1M";
+  }
+  if (Consume(&value, "ranks>=")) {
+    if (ParseNumber(value, &rule->least_ranks) && rule->least_ranks > 0) return std::nullopt;
+    return Quoted(value) + " is no number of ranks";
+  }
+  return "no condition " + Quoted(text) +
+         "; there are comm=, op=, reduce=, type=, bytes>=, bytes<, ranks>= and *";
+}
+
+Error ParseCodec(std::string_view name, Codec* codec) {
+  for (size_t i = 0; i < std::size(kCodecNames); ++i) {
+    if (name != kCodecNames[i]) continue;
+    *codec = static_cast<Codec>(i);
+    return std::nullopt;
+  }
+  return "no codec " + Quoted(name) + "; there are off, fp4, int8, int2, sign";
+}
+
+Error ParseOption(std::string_view text, Compression* compression) {
+  std::string_view value = text;
+  if (text == "ef" || text == "plain") {
+    compression->has_feedback = text == "ef";
+    return std::nullopt;
+  }
+  if (Consume(&value, "block=")) {
+    if (ParseNumber(value, &compression->block) && compression->block > 0) return std::nullopt;
+    return Quoted(value) + " is no number of elements";
+  }
+  if (Consume(&value, "start=")) {
+    if (ParseNumber(value, &compression->start)) return std::nullopt;
+    return Quoted(value) + " is no number of calls";
+  }
+  return "no option " + Quoted(text) + "; there are ef, plain, block=, start=";
+}
+
+Error ParseRule(std::string_view text, Rule* rule) {
+  std::string_view options = text;
+  std::string_view conditions = CutPart(&options, ':');
+  if (conditions.size() == Trimmed(text).size()) return "it has no \":\" with a codec after it";
+  if (conditions.empty()) return "it has no conditions; * is for all calls";
+  if (conditions == "*") conditions = {};
+  while (!conditions.empty()) {
+    if (Error error = ParseCondition(CutPart(&conditions, ','), rule)) return error;
+  }
+  if (Error error = ParseCodec(CutPart(&options, ','), &rule->compression.codec)) return error;
+  while (!options.empty()) {
+    if (Error error = ParseOption(CutPart(&options, ','), &rule->compression)) return error;
+  }
+  return std::nullopt;
+}
+
+bool MatchesName(std::string_view pattern, std::string_view name) {
+  if (!pattern.ends_with('*')) return pattern == name;
+  pattern.remove_suffix(1);
+  return name.starts_with(pattern);
+}
+
+}  // namespace
+
+bool Rule::Matches(const CommFacts& comm_facts, const CallFacts& call) const {
+  const uint64_t bytes = TensorBytes(comm_facts, call);
+  return (!comm || MatchesName(*comm, comm_facts.name)) &&
+         (!operation || *operation == call.operation) &&
+         (!reduction || *reduction == call.reduction) && (!type || *type == call.type) &&
+         bytes >= least_bytes && bytes < bytes_below && comm_facts.ranks >= least_ranks;
+}
+
+std::optional<std::string> ParseRules(std::string_view text, Rules* rules) {
+  *rules = {};
+  text = Trimmed(text);
+  if (text.empty() || text == "off") return std::nullopt;
+  const bool is_default = text == "default";
+  std::string_view rest = is_default ? kDefaultRules : text;
+  std::vector<Rule> parsed;
+  while (!Trimmed(rest).empty()) {
+    const std::string_view part = CutPart(&rest, ';');
+    if (part.empty()) continue;
+    Rule rule;
+    if (Error error = ParseRule(part, &rule)) {
+      return "rule " + std::to_string(parsed.size() + 1) + ", " + Quoted(part) + ": " + *error;
+    }
+    parsed.push_back(std::move(rule));
+  }
+  *rules = {.rules = std::move(parsed), .is_default = is_default};
+  return std::nullopt;
+}
+
+Compression Choose(const Rules& rules, const CommFacts& comm, const CallFacts& call) {
+  bool is_compressible = false;
+  for (const Operation operation : kCompressible) is_compressible |= operation == call.operation;
+  bool has_type = false;
+  for (const TypeName& each : kTypes) has_type |= each.type == call.type;
+  bool has_reduction = false;
+  for (const ReductionName& each : kReductions) has_reduction |= each.reduction == call.reduction;
+  if (comm.ranks < 2 || call.count == 0 || !is_compressible || !has_type || !has_reduction) {
+    return {};
+  }
+  for (const Rule& rule : rules.rules) {
+    if (rule.Matches(comm, call)) return rule.compression;
+  }
+  return {};
+}
+
+}  // namespace onebit::preload

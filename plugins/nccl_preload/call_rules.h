@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// ONEBIT_NCCL_RULES: which calls of NCCL are compressed, and how.
+//
+//   rules      = "off" | "default" | rule { ";" rule }
+//   rule       = conditions ":" codec { "," option }
+//   conditions = "*" | condition { "," condition }
+//   condition  = "comm=" NAME | "op=" OPERATION | "reduce=" REDUCTION | "type=" TYPE
+//              | "bytes>=" SIZE | "bytes<" SIZE | "ranks>=" N
+//   codec      = "off" | "fp4" | "int8" | "int2" | "sign"
+//   option     = "ef" | "plain" | "block=" N | "start=" N
+//
+// The first rule whose conditions all hold decides. A NAME may end in "*". OPERATION is allreduce
+// or reducescatter; REDUCTION sum or avg; TYPE float32, bfloat16 or float16. A SIZE is that of the
+// whole tensor in bytes, with K, M or G for its powers of 1024. "start" counts the calls in full
+// precision that each tensor has first (20).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plugins/nccl_preload/call_facts.h"
+
+namespace onebit::preload {
+
+// How the calls of a rule travel. kOff: as NCCL sends them.
+enum class Codec : uint8_t { kOff, kFp4, kInt8, kInt2, kSign };
+inline constexpr std::string_view kCodecNames[] = {"off", "fp4", "int8", "int2", "sign"};
+
+struct Compression {
+  Codec codec = Codec::kOff;
+  bool has_feedback = true;
+  uint32_t block = 0;  // 0: the codec's default
+  uint32_t start = 20;
+
+  friend bool operator==(const Compression&, const Compression&) = default;
+};
+
+struct Rule {
+  std::optional<std::string> comm;  // with its "*"
+  std::optional<Operation> operation;
+  std::optional<int> reduction;
+  std::optional<DataType> type;
+  uint64_t least_bytes = 0;
+  uint64_t bytes_below = UINT64_MAX;
+  int least_ranks = 0;
+  Compression compression;
+
+  bool Matches(const CommFacts& comm_facts, const CallFacts& call) const;
+};
+
+// All rules of a process; equal on all ranks of a job, which CommInit checks.
+struct Rules {
+  std::vector<Rule> rules;
+  // True for "default": its rule holds for one communicator only, that of all ranks, and for none
+  // once another one has moved floats (DefaultScope).
+  bool is_default = false;
+
+  bool is_off() const { return rules.empty(); }
+};
+
+// Parses the value of ONEBIT_NCCL_RULES. An error is a text that says which rule is wrong, and what
+// there is instead; `rules` is then off.
+std::optional<std::string> ParseRules(std::string_view text, Rules* rules);
+
+// Returns the compression of a call; kOff if no rule matches, or if it cannot be compressed: one
+// rank, another operation, reduction or type, or no elements.
+Compression Choose(const Rules& rules, const CommFacts& comm, const CallFacts& call);
+
+}  // namespace onebit::preload

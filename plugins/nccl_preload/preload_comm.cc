@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/nccl_preload/preload_comm.h"
+
+#include <utility>
+
+#include "plugins/nccl_preload/preload_log.h"
+
+namespace onebit::preload {
+namespace {
+
+int32_t CodecOf(Codec codec) {
+  switch (codec) {
+    case Codec::kFp4:
+      return onebitCodecFp4;
+    case Codec::kInt8:
+      return onebitCodecInt8;
+    case Codec::kInt2:
+      return onebitCodecInt2;
+    case Codec::kSign:
+    case Codec::kOff:
+      break;
+  }
+  return onebitCodecSign;
+}
+
+}  // namespace
+
+PreloadComm::PreloadComm(const Rules& rules, uint64_t number, std::string name, int ranks,
+                         uint64_t most_elements)
+    : number_(number), policy_(rules, std::move(name), ranks, most_elements) {}
+
+PreloadComm::~PreloadComm() {
+  compressors_.clear();
+  retired_.clear();
+  if (comm_ != nullptr) onebit_->comm_destroy(comm_);
+}
+
+void PreloadComm::Join(Comm native) {
+  onebit_ = LinkedOnebit::Get();
+  if (onebit_ == nullptr) return;
+  const onebitResult_t result =
+      onebit_->comm_init_from(&comm_, "nccl", &native, sizeof native, nullptr);
+  if (result == onebitSuccess) return;
+  comm_ = nullptr;
+  Log(LogLevel::kWarn, "calls on communicator \"%s\" of NCCL are not compressed: %s",
+      std::string(facts().name).c_str(), onebit_->last_error(nullptr));
+}
+
+Decision PreloadComm::Decide(const CallFacts& call, bool is_allowed) {
+  Decision decision = policy_.Decide(call, std::nullopt, is_allowed);
+  for (const uint64_t tensor : decision.ended) {
+    const auto found = compressors_.find(tensor);
+    if (found == compressors_.end()) continue;
+    retired_.push_back(std::move(found->second));
+    compressors_.erase(found);
+  }
+  return decision;
+}
+
+onebitResult_t PreloadComm::MakeCompressor(const Reduction& call, const Decision& decision,
+                                           onebitCompressor_t* made) {
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.mode = decision.compression.has_feedback ? onebitModeEf : onebitModePlain;
+  config.codec = CodecOf(decision.compression.codec);
+  if (decision.compression.block > 0) {
+    config.block = static_cast<int32_t>(decision.compression.block);
+  }
+  config.collective = call.facts.operation == Operation::kReduceScatter
+                          ? onebitCollectiveReduceScatter
+                          : onebitCollectiveAllReduce;
+  config.memory = onebitMemoryDevice;
+  return onebit_->compressor_create(made, comm_, call.facts.count,
+                                    static_cast<onebitDataType_t>(call.facts.type), &config);
+}
+
+Result PreloadComm::Compress(const Reduction& call, const Decision& decision) {
+  auto found = compressors_.find(decision.tensor);
+  if (found == compressors_.end()) {
+    onebitCompressor_t made = nullptr;
+    // A rank that fails here alone says so: it must not send what the others do not expect.
+    const onebitResult_t result = MakeCompressor(call, decision, &made);
+    if (result != onebitSuccess) return NcclResultOf(result);
+    found =
+        compressors_.emplace(decision.tensor, CompressorPointer(made, onebit_->compressor_destroy))
+            .first;
+  }
+  const auto reduce = call.facts.operation == Operation::kReduceScatter ? onebit_->reduce_scatter
+                                                                        : onebit_->all_reduce;
+  return NcclResultOf(reduce(call.send, call.recv, call.facts.count,
+                             static_cast<onebitDataType_t>(call.facts.type),
+                             call.facts.reduction == kAvg ? onebitAvg : onebitSum,
+                             found->second.get(), comm_, call.stream));
+}
+
+void PreloadComm::Abort() {
+  if (comm_ != nullptr) onebit_->comm_abort(comm_);
+}
+
+Result PreloadComm::AsyncError() const {
+  if (comm_ == nullptr) return kSuccess;
+  onebitResult_t error = onebitSuccess;
+  onebit_->comm_async_error(comm_, &error);
+  return NcclResultOf(error);
+}
+
+Result NcclResultOf(onebitResult_t result) {
+  constexpr int kRemoteError = 6;
+  if (result == onebitPeerLost || result == onebitTimeout) return kRemoteError;
+  return result >= onebitSuccess && result < onebitInProgress ? static_cast<Result>(result)
+                                                              : kInternalError;
+}
+
+}  // namespace onebit::preload

@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A communicator of NCCL as this library sees it: what it decides about its calls, and how it makes
+// those that are compressed.
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plugins/nccl_preload/call_policy.h"
+#include "plugins/nccl_preload/linked_onebit.h"
+#include "plugins/nccl_preload/nccl_types.h"
+
+namespace onebit::preload {
+
+// The arguments of an allreduce or reduce-scatter.
+struct Reduction {
+  const void* send;
+  void* recv;
+  CallFacts facts;
+  Stream stream;
+};
+
+class PreloadComm {
+ public:
+  // `number` tells communicators of this process apart.
+  PreloadComm(const Rules& rules, uint64_t number, std::string name, int ranks,
+              uint64_t most_elements);
+  // Frees compressors and leaves the communicator of onebit; NCCL's own stays.
+  ~PreloadComm();
+  PreloadComm(const PreloadComm&) = delete;
+  PreloadComm& operator=(const PreloadComm&) = delete;
+
+  // Makes a communicator of onebit on `native`. Collective: called where the ranks make `native`,
+  // never in a call that moves data. After an error no call is compressed, on any rank.
+  void Join(Comm native);
+  bool can_compress() const { return comm_ != nullptr; }
+
+  uint64_t number() const { return number_; }
+  const CommFacts& facts() const { return policy_.comm(); }
+
+  // Decides about the next call. The caller of NCCL makes the calls of a communicator one at a
+  // time.
+  Decision Decide(const CallFacts& call, bool is_allowed);
+  // Enqueues a call that was decided to be compressed. Waits for nothing.
+  Result Compress(const Reduction& call, const Decision& decision);
+
+  // Thread-safe: stops what is under way.
+  void Abort();
+  // The error that ended the communicator of onebit; kSuccess if there is none.
+  Result AsyncError() const;
+
+ private:
+  using CompressorPointer =
+      std::unique_ptr<onebitCompressor_s, onebitResult_t (*)(onebitCompressor_t)>;
+
+  onebitResult_t MakeCompressor(const Reduction& call, const Decision& decision,
+                                onebitCompressor_t* made);
+
+  const uint64_t number_;
+  CallPolicy policy_;
+  const LinkedOnebit* onebit_ = nullptr;
+  onebitComm_t comm_ = nullptr;
+  std::map<uint64_t, CompressorPointer> compressors_;  // by tensor
+  // Compressors of tensors that have ended. To destroy one waits for its calls, so that is done
+  // with the communicator.
+  std::vector<CompressorPointer> retired_;
+};
+
+// A result of onebit as NCCL has it.
+Result NcclResultOf(onebitResult_t result);
+
+}  // namespace onebit::preload

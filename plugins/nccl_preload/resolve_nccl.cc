@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Fills in the slots of the trampolines.
+#include <atomic>
+#include <string_view>
+
+#include "plugins/nccl_preload/preload_log.h"
+#include "plugins/nccl_preload/real_nccl.h"
+
+namespace onebit::preload {
+namespace {
+
+// Stand for functions that the real NCCL does not have.
+Result Missing() { return kInvalidUsage; }
+const char* MissingText() { return "no NCCL behind onebit's library"; }
+
+bool ReturnsText(std::string_view name) {
+  return name.ends_with("GetErrorString") || name.ends_with("GetLastError");
+}
+
+}  // namespace
+}  // namespace onebit::preload
+
+// Returns the function of the real NCCL that `name` stands for ("ncclMemAlloc", "pncclMemAlloc"),
+// and stores it in `slot` for later calls. Called by trampolines.S.
+extern "C" void* onebitResolveNccl(const char* name, std::atomic<void*>* slot) {
+  using onebit::preload::FindReal;
+  void* found = FindReal(name[0] == 'p' ? name + 1 : name);
+  if (found == nullptr) {
+    onebit::preload::Log(onebit::preload::LogLevel::kWarn,
+                         "%s was called, which the NCCL behind this library does not have", name);
+    found = onebit::preload::ReturnsText(name)
+                ? reinterpret_cast<void*>(&onebit::preload::MissingText)
+                : reinterpret_cast<void*>(&onebit::preload::Missing);
+  }
+  slot->store(found, std::memory_order_release);
+  return found;
+}

@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// ONEBIT_NCCL_RULES: what its texts mean, and what is said of wrong ones.
+#include "plugins/nccl_preload/call_rules.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace onebit::preload {
+namespace {
+
+using ::testing::HasSubstr;
+
+Rules Parsed(const std::string& text) {
+  Rules rules;
+  EXPECT_EQ(ParseRules(text, &rules).value_or("no error"), "no error") << text;
+  return rules;
+}
+
+constexpr CommFacts kWorld{.name = "world", .ranks = 4};
+
+TEST(CallRulesTest, NothingIsCompressedWithoutRules) {
+  EXPECT_TRUE(Parsed("").is_off());
+  EXPECT_TRUE(Parsed(" off ").is_off());
+  EXPECT_EQ(Choose(Parsed("off"), kWorld, {.count = 1 << 20}).codec, Codec::kOff);
+}
+
+TEST(CallRulesTest, TheDefaultIsForLongSumsAndAveragesOfFloats) {
+  const Rules rules = Parsed("default");
+  EXPECT_TRUE(rules.is_default);
+  const CallFacts call{.count = 1 << 18};
+  EXPECT_EQ(Choose(rules, kWorld, call), (Compression{.codec = Codec::kFp4}));
+  CallFacts other = call;
+  other.reduction = kAvg;
+  EXPECT_EQ(Choose(rules, kWorld, other).codec, Codec::kFp4);
+  other.type = DataType::kBfloat16;
+  EXPECT_EQ(Choose(rules, kWorld, other).codec, Codec::kOff);  // 512 KiB
+  other.count *= 2;
+  EXPECT_EQ(Choose(rules, kWorld, other).codec, Codec::kFp4);
+  other.type = DataType::kFloat16;
+  EXPECT_EQ(Choose(rules, kWorld, other).codec, Codec::kOff);
+  other = call;
+  other.count -= 1;
+  EXPECT_EQ(Choose(rules, kWorld, other).codec, Codec::kOff);
+  other = call;
+  other.reduction = 2;  // max
+  EXPECT_EQ(Choose(rules, kWorld, other).codec, Codec::kOff);
+  other = call;
+  other.operation = Operation::kAllGather;
+  EXPECT_EQ(Choose(rules, kWorld, other).codec, Codec::kOff);
+  EXPECT_EQ(Choose(rules, {.name = "world", .ranks = 1}, call).codec, Codec::kOff);
+}
+
+TEST(CallRulesTest, TheFirstRuleThatMatchesDecides) {
+  const Rules rules = Parsed(
+      "comm=tp*:off; comm=dp, op=reducescatter, type=bfloat16, reduce=avg, ranks>=4:int8,plain,"
+      "block=256; bytes>=1M,bytes<4M:sign,start=5 ; *:int2");
+  EXPECT_FALSE(rules.is_default);
+  const CallFacts reduce_scatter{.operation = Operation::kReduceScatter,
+                                 .reduction = kAvg,
+                                 .type = DataType::kBfloat16,
+                                 .count = 100};
+  EXPECT_EQ(Choose(rules, {.name = "dp", .ranks = 4}, reduce_scatter),
+            (Compression{.codec = Codec::kInt8, .has_feedback = false, .block = 256}));
+  EXPECT_EQ(Choose(rules, {.name = "dp", .ranks = 3}, reduce_scatter).codec, Codec::kInt2);
+  EXPECT_EQ(Choose(rules, {.name = "dp2", .ranks = 4}, reduce_scatter).codec, Codec::kInt2);
+  EXPECT_EQ(Choose(rules, {.name = "tp_7", .ranks = 4}, reduce_scatter).codec, Codec::kOff);
+  EXPECT_EQ(Choose(rules, {.name = "t", .ranks = 4}, reduce_scatter).codec, Codec::kInt2);
+  // The bytes are those of the whole tensor.
+  const CallFacts parts{.operation = Operation::kReduceScatter, .count = 1 << 16};
+  EXPECT_EQ(Choose(rules, kWorld, parts), (Compression{.codec = Codec::kSign, .start = 5}));
+  EXPECT_EQ(Choose(rules, kWorld, {.count = 1 << 16}).codec, Codec::kInt2);
+  EXPECT_EQ(Choose(rules, kWorld, {.count = 1 << 20}).codec, Codec::kInt2);
+}
+
+TEST(CallRulesTest, ErrorsNameTheRuleAndWhatThereIs) {
+  const auto error = [](const std::string& text) {
+    Rules rules;
+    const std::string found = ParseRules(text, &rules).value_or("no error");
+    EXPECT_TRUE(rules.is_off());
+    return found;
+  };
+  EXPECT_EQ(error("*:fp4; op=allreduce"),
+            "rule 2, \"op=allreduce\": it has no \":\" with a codec after it");
+  EXPECT_THAT(error(":fp4"), HasSubstr("it has no conditions; * is for all calls"));
+  EXPECT_THAT(error("*:"), HasSubstr("no codec \"\"; there are off, fp4, int8, int2, sign"));
+  EXPECT_THAT(error("*:fp8"), HasSubstr("no codec \"fp8\""));
+  EXPECT_THAT(error("*:fp4,residual"), HasSubstr("no option \"residual\"; there are ef, plain"));
+  EXPECT_THAT(error("*:fp4,block=0"), HasSubstr("\"0\" is no number of elements"));
+  EXPECT_THAT(error("*:fp4,start=-1"), HasSubstr("\"-1\" is no number of calls"));
+  EXPECT_THAT(error("op=broadcast:fp4"), HasSubstr("no operation \"broadcast\" can be compressed"));
+  EXPECT_THAT(error("reduce=max:fp4"), HasSubstr("no reduction \"max\" can be compressed"));
+  EXPECT_THAT(error("type=int8:fp4"), HasSubstr("no type \"int8\" can be compressed"));
+  EXPECT_THAT(error("bytes>=1T:fp4"), HasSubstr("\"1T\" is no size in bytes"));
+  EXPECT_THAT(error("bytes<99999999999G:fp4"), HasSubstr("is no size in bytes"));
+  EXPECT_THAT(error("ranks>=0:fp4"), HasSubstr("\"0\" is no number of ranks"));
+  EXPECT_THAT(error("comm=:fp4"), HasSubstr("needs the name of a communicator"));
+  EXPECT_THAT(error("tensor=3:fp4"), HasSubstr("no condition \"tensor=3\"; there are comm=, op="));
+}
+
+}  // namespace
+}  // namespace onebit::preload

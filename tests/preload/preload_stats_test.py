@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The table of ONEBIT_NCCL_STATS: preload_stats_test.py PRELOADED_CALLS_TEST"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+
+
+def run(stats: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "ONEBIT_NCCL_STATS": stats, "CUDA_STAND_IN_DEVICES": "5"}
+    return subprocess.run(
+        [PROGRAM, "--gtest_filter=*TensorsAreCompressedAfterTheirStart"],
+        env=environment, check=True, capture_output=True, text=True, timeout=200,
+    )
+
+
+def rows(table: str) -> dict:
+    """Calls and bytes by outcome."""
+    head, *lines = table.splitlines()
+    assert head.split() == ["communicator", "ranks", "operation", "type", "calls", "bytes", "outcome"], head
+    found = {}
+    for line in lines:
+        name, ranks, operation, kind, calls, size, *outcome = line.split()
+        assert (name, ranks, operation, kind) == ("dp", "3", "allreduce", "float32"), line
+        found[" ".join(outcome)] = (int(calls), int(size))
+    return found
+
+
+class StatsTest(unittest.TestCase):
+    def check(self, table: str):
+        found = rows(table)
+        self.assertEqual(set(found), {"compressed", "start", "order unknown", "no rule"})
+        # Three tensors, 40 steps, three ranks.
+        self.assertEqual(sum(calls for calls, _ in found.values()), 3 * 3 * 40)
+        self.assertEqual(found["no rule"], (3 * 40, 3 * 40 * 400))
+        self.assertEqual(found["start"][0], 3 * 2 * 2)
+        self.assertEqual(sum(size for _, size in found.values()), 3 * 40 * 4 * (20_000 + 30_000 + 100))
+
+    def test_a_file_for_each_process(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run(f"{folder}/%p.txt")
+            (file,) = pathlib.Path(folder).iterdir()
+            self.assertTrue(file.stem.isdigit())
+            self.check(file.read_text(encoding="utf-8"))
+
+    def test_standard_error(self):
+        text = run("stderr").stderr
+        self.check(text[text.index("communicator "):])
+
+    def test_a_file_that_cannot_be_written_is_named(self):
+        text = run("/nowhere/stats").stderr
+        self.assertIn("ONEBIT_NCCL_STATS: /nowhere/stats cannot be written: No such file", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,265 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A program of NCCL with the interposer in front, on the stand-ins for NCCL and CUDA. Ranks are
+// threads, so rules name communicators; the main function sets them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <climits>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cuda/cuda_test_memory.h"
+#include "tests/support/nccl/nccl_stand_in.h"
+
+namespace onebit::testing {
+namespace {
+
+constexpr int kRanks = 3;
+constexpr int kStart = 2;  // of the rules
+
+// ncclConfig_t of NCCL 2.27.
+struct NamedConfig {
+  ncclConfig_t head{.size = sizeof(NamedConfig),
+                    .magic = 0xcafebeef,
+                    .version = 22700,
+                    .blocking = 1,
+                    .cgaClusterSize = INT_MIN};
+  int min_ctas = INT_MIN;
+  int max_ctas = INT_MIN;
+  const char* net_name = nullptr;
+  int split_share = INT_MIN;
+  int traffic_class = INT_MIN;
+  const char* comm_name = nullptr;
+};
+
+struct Rank {
+  int rank;
+  ncclComm_t comm;
+  const CudaStream& stream;
+  std::barrier<>& everybody;
+};
+
+// Runs `body` on each rank, on a thread and a device of its own.
+void RunNamed(const char* name, const std::function<void(Rank&)>& body) {
+  UseCudaDevice(0);
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::barrier everybody(kRanks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      UseCudaDevice(rank);
+      NamedConfig config;
+      config.comm_name = name;
+      ncclComm_t comm = nullptr;
+      ASSERT_EQ(ncclCommInitRankConfig(&comm, kRanks, id, rank, &config.head), ncclSuccess);
+      const CudaStream stream;
+      Rank self{.rank = rank, .comm = comm, .stream = stream, .everybody = everybody};
+      body(self);
+      // A rank that frees memory waits for the devices of all threads.
+      stream.Synchronize();
+      everybody.arrive_and_wait();
+      EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::vector<float> Gradient(int rank, int tensor, size_t count) {
+  std::mt19937 random(static_cast<unsigned>(100 * tensor + rank));
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+std::vector<float> Average(int tensor, size_t count) {
+  std::vector<float> sum(count);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const std::vector<float> values = Gradient(rank, tensor, count);
+    for (size_t i = 0; i < count; ++i) sum[i] += values[i] / kRanks;
+  }
+  return sum;
+}
+
+// |a - b| / |b|
+double Error(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0;
+  double norm = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    difference += std::pow(double{a[i]} - b[i], 2);
+    norm += std::pow(double{b[i]}, 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+class Tensor {
+ public:
+  Tensor(const Rank& self, int number, size_t count)
+      : values_(Gradient(self.rank, number, count)),
+        average_(Average(number, count)),
+        buffer_(values_.size() * sizeof(float)) {}
+
+  // Averages the same values again, in place.
+  ncclResult_t AllReduce(const Rank& self, ncclRedOp_t op = ncclAvg) {
+    buffer_.Write(std::as_bytes(std::span(values_)));
+    return ncclAllReduce(buffer_.data(), buffer_.data(), values_.size(), ncclFloat32, op, self.comm,
+                         self.stream.get());
+  }
+  std::vector<float> Result(const Rank& self) const {
+    self.stream.Synchronize();
+    const std::vector<std::byte> bytes = buffer_.Read();
+    std::vector<float> found(values_.size());
+    std::memcpy(found.data(), bytes.data(), bytes.size());
+    return found;
+  }
+  double ErrorOfResult(const Rank& self) const { return Error(Result(self), average_); }
+  const std::vector<float>& average() const { return average_; }
+
+ private:
+  const std::vector<float> values_;
+  const std::vector<float> average_;
+  CudaBuffer buffer_;
+};
+
+uint64_t RealAllReduces() {
+  onebitTestNcclCounts counts;
+  onebitTestNcclGetCounts(&counts);
+  return counts.all_reduces;
+}
+
+TEST(PreloadedCallsTest, TensorsAreCompressedAfterTheirStart) {
+  constexpr size_t kLong = 20'000;
+  constexpr size_t kOther = 30'000;
+  constexpr size_t kShort = 100;
+  std::vector<std::vector<float>> sums(kRanks, std::vector<float>(kLong));
+  RunNamed("dp", [&](Rank& self) {
+    Tensor first(self, 1, kLong);
+    Tensor second(self, 2, kOther);
+    Tensor loss(self, 3, kShort);
+    const uint64_t before = RealAllReduces();
+    constexpr int kSteps = 40;
+    int compressed_steps = 0;
+    for (int step = 0; step < kSteps; ++step) {
+      for (Tensor* tensor : {&first, &second, &loss}) {
+        ASSERT_EQ(tensor->AllReduce(self), ncclSuccess);
+      }
+      EXPECT_LT(loss.ErrorOfResult(self), 1e-6);
+      const bool is_compressed = step >= 2 + kStart;
+      // Both are exact at first. Codes of 4 bits miss by a tenth.
+      EXPECT_EQ(first.ErrorOfResult(self) > 1e-3, is_compressed) << step;
+      EXPECT_LT(first.ErrorOfResult(self), 0.3) << step;
+      EXPECT_LT(second.ErrorOfResult(self), 0.3) << step;
+      if (!is_compressed) continue;
+      ++compressed_steps;
+      const std::vector<float> result = first.Result(self);
+      std::vector<float>& sum = sums[static_cast<size_t>(self.rank)];
+      for (size_t i = 0; i < kLong; ++i) sum[i] += result[i];
+    }
+    self.everybody.arrive_and_wait();
+    // NCCL's own were the first steps of both, and the short ones.
+    const uint64_t own = RealAllReduces() - before;
+    EXPECT_LE(own, static_cast<uint64_t>(kRanks) * (kSteps + 2 * (2 + kStart)));
+    self.everybody.arrive_and_wait();
+    // What a call misses, later ones make up for.
+    std::vector<float>& sum = sums[static_cast<size_t>(self.rank)];
+    for (float& value : sum) value /= static_cast<float>(compressed_steps);
+    EXPECT_LT(Error(sum, first.average()), 0.02);
+  });
+  EXPECT_EQ(sums[0], sums[1]);
+  EXPECT_EQ(sums[0], sums[2]);
+}
+
+TEST(PreloadedCallsTest, GroupsOfReductionsAreCompressedTogether) {
+  RunNamed("dp", [&](Rank& self) {
+    std::vector<Tensor> tensors;
+    tensors.reserve(5);
+    for (int number = 0; number < 5; ++number) {
+      tensors.emplace_back(self, number, static_cast<size_t>(10'000 + 1000 * number));
+    }
+    for (int step = 0; step < 6; ++step) {
+      ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+      for (Tensor& tensor : tensors) ASSERT_EQ(tensor.AllReduce(self), ncclSuccess);
+      ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+      for (const Tensor& tensor : tensors) {
+        EXPECT_LT(tensor.ErrorOfResult(self), 0.3);
+        if (step < 2 + kStart) continue;
+        EXPECT_GT(tensor.ErrorOfResult(self), 1e-3);
+      }
+    }
+  });
+}
+
+TEST(PreloadedCallsTest, AGroupWithOtherCallsIsNccls) {
+  RunNamed("dp", [&](Rank& self) {
+    Tensor tensor(self, 1, 10'000);
+    CudaBuffer from(16);
+    CudaBuffer to(16);
+    const int next = (self.rank + 1) % kRanks;
+    const int previous = (self.rank + kRanks - 1) % kRanks;
+    for (int step = 0; step < 12; ++step) {
+      ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+      ASSERT_EQ(tensor.AllReduce(self), ncclSuccess);
+      ASSERT_EQ(ncclSend(from.data(), 16, ncclInt8, next, self.comm, self.stream.get()),
+                ncclSuccess);
+      ASSERT_EQ(ncclRecv(to.data(), 16, ncclInt8, previous, self.comm, self.stream.get()),
+                ncclSuccess);
+      ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+      EXPECT_LT(tensor.ErrorOfResult(self), 1e-6) << step;
+    }
+  });
+}
+
+TEST(PreloadedCallsTest, WithoutARuleCallsAreNccls) {
+  RunNamed("tp", [&](Rank& self) {
+    Tensor tensor(self, 1, 100'000);
+    for (int step = 0; step < 8; ++step) {
+      ASSERT_EQ(tensor.AllReduce(self), ncclSuccess);
+      EXPECT_LT(tensor.ErrorOfResult(self), 1e-6) << step;
+    }
+    // Products of a maximum would be wrong.
+    for (int step = 0; step < 8; ++step) {
+      ASSERT_EQ(tensor.AllReduce(self, ncclMax), ncclSuccess);
+      self.stream.Synchronize();
+    }
+  });
+}
+
+TEST(PreloadedCallsTest, ACaptureIsNccls) {
+  RunNamed("dp", [&](Rank& self) {
+    Tensor tensor(self, 1, 10'000);
+    for (int step = 0; step < 8; ++step) ASSERT_EQ(tensor.AllReduce(self), ncclSuccess);
+    EXPECT_GT(tensor.ErrorOfResult(self), 1e-3);
+    CudaBuffer buffer(40'000);
+    self.stream.Synchronize();
+    self.everybody.arrive_and_wait();
+    const uint64_t before = RealAllReduces();
+    self.everybody.arrive_and_wait();
+    CudaGraph::Begin(self.stream);
+    EXPECT_EQ(ncclAllReduce(buffer.data(), buffer.data(), 10'000, ncclFloat32, ncclAvg, self.comm,
+                            self.stream.get()),
+              ncclSuccess);
+    const CudaGraph graph(self.stream);
+    self.everybody.arrive_and_wait();
+    EXPECT_EQ(RealAllReduces() - before, static_cast<uint64_t>(kRanks));
+    self.everybody.arrive_and_wait();
+  });
+}
+
+}  // namespace
+}  // namespace onebit::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  setenv("ONEBIT_NCCL_RULES", "comm=dp,bytes>=4K:fp4,start=2", 1);
+  return RUN_ALL_TESTS();
+}
