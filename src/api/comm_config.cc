@@ -39,7 +39,7 @@ CommOptions CommOptionsOf(const Settings& settings) {
       .timeout_ms = settings.collective_timeout_ms,
       .one_exchange_elements = unless_auto(settings.one_exchange_elements),
       .segment_elements = settings.segment_elements,
-      .group_elements = settings.group_elements,
+      .group_elements = unless_auto(settings.group_elements),
       .compute_threads = unless_auto(settings.compute_threads),
       .regroup_timeout_ms = settings.connect_timeout_ms,
   };

@@ -37,7 +37,7 @@ class AlignedBuffer {
       return Error(Code::kOutOfMemory, "{} of {} bytes is more than can be addressed", purpose,
                    bytes);
     }
-    buffer.memory_.reset(std::aligned_alloc(alignment, RoundUp(bytes, kCacheLine)));
+    buffer.memory_.reset(std::aligned_alloc(alignment, RoundUp(bytes, alignment)));
     if (buffer.memory_ == nullptr) {
       return Error(Code::kOutOfMemory, "no memory for {} of {} bytes", purpose, bytes);
     }

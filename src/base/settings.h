@@ -61,7 +61,7 @@ struct Settings {
   uint64_t collective_timeout_ms;
   uint64_t one_exchange_elements;  // or kAuto
   uint64_t segment_elements;
-  uint64_t group_elements;
+  uint64_t group_elements;   // or kAuto
   uint64_t compute_threads;  // or kAuto
 
   LogLevel log_level() const { return static_cast<LogLevel>(debug); }

@@ -75,7 +75,7 @@ void PlanCache::PlanBatches(std::span<const CallRequest> requests, std::vector<C
   for (const CallRequest& request : requests) keys_.push_back(KeyOf(request, comm_));
   const auto ranks = static_cast<size_t>(comm_.ranks());
   // A single rank sends nothing, so its calls have no messages to share.
-  const uint64_t group_elements = ranks == 1 ? 0 : comm_.options().group_elements;
+  const uint64_t group_elements = ranks == 1 ? 0 : comm_.group_elements();
   for (size_t begin = 0; begin < requests.size(); begin += batches->back().cut.count) {
     const auto rest = std::span<const PlanKey>(keys_).subspan(begin);
     // Sends and receives come last in a group, and make progress together.

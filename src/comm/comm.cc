@@ -30,11 +30,12 @@ bool IsOnlyThreadOfProcess() {
 }  // namespace
 
 AgreedValues AgreedOptions(const CommOptions& options) {
+  const auto text_of = [](const std::optional<uint64_t>& value) {
+    return value.has_value() ? Format("{}", *value) : "auto";
+  };
   return {
-      {"ONEBIT_ONE_EXCHANGE_ELEMENTS", options.one_exchange_elements.has_value()
-                                           ? Format("{}", *options.one_exchange_elements)
-                                           : "auto"},
-      {"ONEBIT_GROUP_ELEMENTS", Format("{}", options.group_elements)},
+      {"ONEBIT_ONE_EXCHANGE_ELEMENTS", text_of(options.one_exchange_elements)},
+      {"ONEBIT_GROUP_ELEMENTS", text_of(options.group_elements)},
       {"ONEBIT_SEGMENT_ELEMENTS", Format("{}", options.segment_elements)},
   };
 }

@@ -33,8 +33,8 @@ struct CommOptions {
   // Compressed tensors up to this size use one exchange; nullopt: depends on the number of ranks.
   std::optional<uint64_t> one_exchange_elements = 0;
   uint64_t segment_elements = 262'144;
-  // Calls of a group up to this size share messages.
-  uint64_t group_elements = 262'144;
+  // Calls of a group up to this size share messages; nullopt: depends on the transport.
+  std::optional<uint64_t> group_elements = 262'144;
   // Threads that compute in addition to the caller; nullopt: as many as there are spare cores.
   std::optional<uint64_t> compute_threads = 0;
   uint64_t regroup_timeout_ms = 60'000;  // for all ranks to enter a Split or Shrink
@@ -130,6 +130,11 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // stream-ordered transport, the collectives of onebitTransportCollective_t.
   bool has_native_dense() const { return transport_->properties().nativeDense != 0; }
   bool is_stream_ordered() const { return transport_->is_stream_ordered(); }
+  // Short messages let ranks compute while others travel. Over a stream-ordered transport they cost
+  // launches of kernels instead.
+  uint64_t group_elements() const {
+    return options_.group_elements.value_or(is_stream_ordered() ? 1'048'576 : 262'144);
+  }
   // Number and processors of the threads that may compute in addition to the calling one.
   CpuSet FindCpuSet() const;
   Endpoint& endpoint() { return endpoint_; }

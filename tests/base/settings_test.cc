@@ -93,7 +93,7 @@ TEST(SettingsTest, EmptyEnvironmentGivesDefaults) {
   EXPECT_EQ(settings.value().one_exchange_elements, kAuto);
   EXPECT_EQ(settings.value().compute_threads, kAuto);
   EXPECT_EQ(settings.value().segment_elements, 262'144u);
-  EXPECT_EQ(settings.value().group_elements, 262'144u);
+  EXPECT_EQ(settings.value().group_elements, kAuto);
 }
 
 TEST(SettingsTest, ValuesAreTaken) {
@@ -129,7 +129,7 @@ TEST(SettingsTest, NumbersThatDoNotParseAreRefusedWithWhatIsAllowed) {
                                      "\" is not milliseconds, 1 to 86400000");
   }
   ExpectRefused("ONEBIT_SEGMENT_ELEMENTS=63", "elements, 64 to 1073741824");
-  ExpectRefused("ONEBIT_GROUP_ELEMENTS=1073741825", "elements, 0 to 1073741824");
+  ExpectRefused("ONEBIT_GROUP_ELEMENTS=1073741825", "auto, or elements, 0 to 1073741824");
   ExpectRefused("ONEBIT_ONE_EXCHANGE_ELEMENTS=1048577", "auto, or elements, 0 to 1048576");
   ExpectRefused("ONEBIT_COMPUTE_THREADS=65", "auto, or threads, 0 to 64");
   for (const char* value : {"some", "autos", "AUTO", ""}) {

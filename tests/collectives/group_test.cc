@@ -152,7 +152,7 @@ TEST(GroupTest, LargeCallsAndGroupsOfOneTravelAsEver) {
     alone.Run([&](int r) { alone_ranks[static_cast<size_t>(r)].CallAll(); });
     together.Run([&](int r) {
       GroupRank& rank = together_ranks[static_cast<size_t>(r)];
-      if (options.group_elements < 5000) {
+      if (*options.group_elements < 5000) {
         EXPECT_EQ(rank.CallGroup(), onebitSuccess);
         return;
       }

@@ -58,7 +58,14 @@ struct GroupOfCalls {
   size_t calls;
 };
 
-// A call of more than 1 Mi elements is alone, and one of more than 8 MiB passes in pieces.
+// Messages of groups as long as over nccl. A call of more than 1 Mi elements is alone, and one of
+// more than 8 MiB passes in pieces.
+CommOptions LongMessages() {
+  CommOptions options = kPatient;
+  options.group_elements = 1'048'576;
+  return options;
+}
+
 const GroupOfCalls kGroups[] = {
     {"Allreduces", false,
      [](const Rank& rank, size_t call) { return AllReduce(rank, call * 3'600'000, 900'000); }, 5},
@@ -133,7 +140,7 @@ class MixedGroupsTest : public ::testing::TestWithParam<GroupOfCalls> {
     const GroupOfCalls& calls = GetParam();
     outputs->assign(kRanks, {});
     errors->assign(kRanks, {});
-    CommGroup group(kRanks);
+    CommGroup group(kRanks, LongMessages());
     std::barrier everybody(kRanks);
     group.Run([&](int rank) {
       const bool is_on_device = rank < on_device;
