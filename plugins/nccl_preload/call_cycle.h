@@ -16,9 +16,10 @@ namespace onebit::preload {
 // Finds the period of the calls on one communicator. Its answers depend on the sequence of calls
 // alone, so all ranks get the same ones.
 //
-// A cycle is believed once it was seen twice. A step can contain shorter repetitions, as of equal
-// layers: after a call that breaks a cycle, the next one must either reach back over that call, or
-// last for twice as many calls as the one before had to.
+// A cycle is believed once it was seen twice. Layers of equal size make shorter repetitions within
+// a step. Therefore, after a call that breaks a cycle, the next one must either reach back over
+// that call, or last for twice as many calls as the one before had to. Where all calls of a step
+// are equal, nothing tells its tensors apart, and they count as one.
 class CallCycle {
  public:
   // Number of the call in the cycle, below period(); calls with equal numbers are of one tensor

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What decisions about a call of NCCL may depend on. All of it is the same on every rank of the
+// Decisions about a call of NCCL depend on these facts only. They are the same on every rank of the
 // communicator, so every rank decides alike; addresses, values, times and free memory are not here.
 #pragma once
 
@@ -78,14 +78,14 @@ constexpr bool IsFloat(DataType type) {
 // rank's part.
 struct CallFacts {
   Operation operation = Operation::kAllReduce;
-  int reduction = kSum;  // of operations that reduce; not kSum or kAvg: another one
+  int reduction = kSum;  // of operations that reduce; may be neither kSum nor kAvg
   DataType type = DataType::kFloat32;
   uint64_t count = 0;
 
   friend bool operator==(const CallFacts&, const CallFacts&) = default;
 };
 
-// What is known of its communicator.
+// The facts about its communicator.
 struct CommFacts {
   std::string_view name;  // of ncclConfig_t.commName; empty: none
   int ranks = 1;

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Decides about each call on a communicator: if it is compressed, how, and which tensor it is of.
+// CallPolicy decides about each call on a communicator: if and how it is compressed, and which
+// tensor it is of.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +52,11 @@ class DefaultScope {
 
   // Observes a call. Returns false if the default rule does not hold for it.
   bool Includes(uint64_t comm, const CommFacts& facts, const CallFacts& call);
-  // True once there was a second communicator.
+  // The communicator has ended: another one may take its place.
+  void Forget(uint64_t comm) {
+    if (has_comm_ && comm == comm_) has_comm_ = false;
+  }
+  // True once there was a second communicator, or one without all ranks.
   bool is_lost() const { return is_lost_; }
 
  private:
@@ -61,8 +66,9 @@ class DefaultScope {
   bool is_lost_ = false;
 };
 
-// The decisions for one communicator. A pure function of the sequence of its calls, the rules, and
-// what DefaultScope says: equal on all of its ranks.
+// The decisions for one communicator: a pure function of the sequence of its calls, of the rules,
+// and of the answers of DefaultScope. All ranks of the communicator decide alike if these answers
+// are alike.
 class CallPolicy {
  public:
   // `most_elements` is the limit of the elements that have residuals, or had them: their memory

@@ -154,6 +154,16 @@ Error ParseOption(std::string_view text, Compression* compression) {
   return "no option " + Quoted(text) + "; there are ef, plain, block=, start=";
 }
 
+// The compressor would refuse others, at a call in the middle of a training.
+Error CheckBlock(const Compression& compression) {
+  const bool is_sign = compression.codec == Codec::kSign;
+  const uint32_t multiple = is_sign ? 64 : 32;
+  const uint32_t most = is_sign ? 1u << 30 : 65536;
+  if (compression.block % multiple == 0 && compression.block <= most) return std::nullopt;
+  return "block=" + std::to_string(compression.block) + " is no multiple of " +
+         std::to_string(multiple) + " up to " + std::to_string(most) + ", as this codec needs";
+}
+
 Error ParseRule(std::string_view text, Rule* rule) {
   std::string_view options = text;
   std::string_view conditions = CutPart(&options, ':');
@@ -167,7 +177,7 @@ Error ParseRule(std::string_view text, Rule* rule) {
   while (!options.empty()) {
     if (Error error = ParseOption(CutPart(&options, ','), &rule->compression)) return error;
   }
-  return std::nullopt;
+  return CheckBlock(rule->compression);
 }
 
 bool MatchesName(std::string_view pattern, std::string_view name) {

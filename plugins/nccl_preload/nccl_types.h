@@ -41,6 +41,7 @@ struct Config {
   int traffic_class;
   const char* comm_name;  // since 2.27
 };
+inline constexpr unsigned kFirstVersionWithBlocking = 21400;
 inline constexpr unsigned kFirstVersionWithName = 22700;
 
 }  // namespace onebit::preload

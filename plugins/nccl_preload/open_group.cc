@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/nccl_preload/open_group.h"
 
-#include <cstring>
-
 #include "plugins/nccl_preload/linked_onebit.h"
 #include "plugins/nccl_preload/real_reductions.h"
 
@@ -20,30 +18,18 @@ bool OpenGroup::Defer(const Session::Route& route, Comm native, const Reduction&
   return true;
 }
 
-void OpenGroup::NoteNew(Comm* made, const Config* config) {
-  New added{.made = made, .config = {}};
-  if (config != nullptr && config->size >= sizeof(Config)) {
-    const auto* const bytes = reinterpret_cast<const char*>(config);
-    added.config.assign(bytes, bytes + sizeof(Config));
+void OpenGroup::Drop() {
+  if (depth_ > 1) {
+    --depth_;
+  } else {
+    *this = OpenGroup();
   }
-  new_.push_back(std::move(added));
-}
-
-void OpenGroup::Drop() { *this = OpenGroup(); }
-
-// A thread that makes several communicators at once has several devices, whose ranks would wait for
-// each other in it: their calls go to NCCL.
-void OpenGroup::AddAll(const std::vector<New>& comms) {
-  if (comms.size() != 1) return;
-  Config config{};
-  const std::vector<char>& bytes = comms[0].config;
-  if (!bytes.empty()) std::memcpy(&config, bytes.data(), sizeof config);
-  Session::Get().Add(*comms[0].made, bytes.empty() ? nullptr : &config);
 }
 
 Result OpenGroup::PassAll(const std::vector<Deferred>& calls) {
   Result first = kSuccess;
   for (const Deferred& each : calls) {
+    Session::Get().Count(*each.route.comm, each.call.facts, Reason::kForbidden);
     const Result result = MakeRealReduction(each.call, each.native);
     if (first == kSuccess) first = result;
   }
@@ -56,6 +42,7 @@ Result OpenGroup::CompressAll(const std::vector<Deferred>& calls) {
   Result first = NcclResultOf(onebit.group_start());
   if (first != kSuccess) return first;
   for (const Deferred& each : calls) {
+    Session::Get().Count(*each.route.comm, each.call.facts, Reason::kCompressed);
     const Result result = each.route.comm->Compress(each.call, each.route.decision);
     if (first == kSuccess) first = result;
   }

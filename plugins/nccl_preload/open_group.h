@@ -3,7 +3,7 @@
 // A thread's open group of NCCL, and the calls that wait for its end.
 #pragma once
 
-#include <memory>
+#include <cstdint>
 #include <set>
 #include <utility>
 #include <vector>
@@ -21,24 +21,18 @@ class OpenGroup {
  public:
   static OpenGroup& OfThisThread();
 
-  void Begin() { ++depth_; }
   bool is_open() const { return depth_ > 0; }
-  // True if the group would end now.
-  bool is_outermost() const { return depth_ == 1; }
-
-  // Another call than a reduction.
+  void Begin() { ++depth_; }
+  // Records another call than a reduction.
   void NoteOther() { has_other_ = true; }
-  // Takes a call that waits. False if one of its tensor does already: a group has one for each.
+  // Takes a call that waits. False if the group has a call of its tensor already.
   bool Defer(const Session::Route& route, Comm native, const Reduction& call);
-  // A communicator to be made at the end, in `*made`.
-  void NoteNew(Comm* made, const Config* config);
 
-  // The end of the outermost group. `end` is that of NCCL's.
+  // Ends one level. `end` is the call that ends it in NCCL.
   template <typename End>
   Result Finish(End end);
-  // Drops what waits, because the group ends without its calls.
+  // Ends one level without making its calls.
   void Drop();
-  void EndInner() { --depth_; }
 
  private:
   struct Deferred {
@@ -46,34 +40,30 @@ class OpenGroup {
     Comm native;
     Reduction call;
   };
-  struct New {
-    Comm* made;
-    std::vector<char> config;  // its bytes
-  };
 
   static Result CompressAll(const std::vector<Deferred>& calls);
   static Result PassAll(const std::vector<Deferred>& calls);
-  static void AddAll(const std::vector<New>& comms);
 
   int depth_ = 0;
   bool has_other_ = false;
   std::vector<Deferred> deferred_;
   std::set<std::pair<uint64_t, uint64_t>> tensors_;  // of deferred_: communicator, tensor
-  std::vector<New> new_;
 };
 
 template <typename End>
 Result OpenGroup::Finish(End end) {
+  if (depth_ != 1) {
+    if (depth_ > 0) --depth_;
+    return end();
+  }
   const OpenGroup group = std::exchange(*this, OpenGroup());
-  if (group.has_other_ && !group.deferred_.empty()) {
+  if (group.has_other_) {
     const Result passed = PassAll(group.deferred_);
     const Result ended = end();
     return passed == kSuccess ? ended : passed;
   }
   const Result ended = end();
-  if (ended != kSuccess) return ended;
-  AddAll(group.new_);
-  return CompressAll(group.deferred_);
+  return ended == kSuccess ? CompressAll(group.deferred_) : ended;
 }
 
 }  // namespace onebit::preload

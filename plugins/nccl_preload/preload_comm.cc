@@ -9,6 +9,8 @@
 namespace onebit::preload {
 namespace {
 
+constexpr int32_t kDayMs = 86'400'000;  // the longest time-out there is
+
 int32_t CodecOf(Codec codec) {
   switch (codec) {
     case Codec::kFp4:
@@ -27,8 +29,10 @@ int32_t CodecOf(Codec codec) {
 }  // namespace
 
 PreloadComm::PreloadComm(const Rules& rules, uint64_t number, std::string name, int ranks,
-                         uint64_t most_elements)
-    : number_(number), policy_(rules, std::move(name), ranks, most_elements) {}
+                         bool is_blocking, uint64_t most_elements)
+    : number_(number),
+      is_blocking_(is_blocking),
+      policy_(rules, std::move(name), ranks, most_elements) {}
 
 PreloadComm::~PreloadComm() {
   compressors_.clear();
@@ -39,8 +43,11 @@ PreloadComm::~PreloadComm() {
 void PreloadComm::Join(Comm native) {
   onebit_ = LinkedOnebit::Get();
   if (onebit_ == nullptr) return;
+  // NCCL waits for a late rank as long as its program does. Only a rank that is gone is an error.
+  onebitConfig_t config = ONEBIT_CONFIG_INIT;
+  config.collectiveTimeoutMs = kDayMs;
   const onebitResult_t result =
-      onebit_->comm_init_from(&comm_, "nccl", &native, sizeof native, nullptr);
+      onebit_->comm_init_from(&comm_, "nccl", &native, sizeof native, &config);
   if (result == onebitSuccess) return;
   comm_ = nullptr;
   Log(LogLevel::kWarn, "calls on communicator \"%s\" of NCCL are not compressed: %s",
@@ -93,12 +100,22 @@ Result PreloadComm::Compress(const Reduction& call, const Decision& decision) {
                              found->second.get(), comm_, call.stream));
 }
 
-void PreloadComm::Abort() {
+void PreloadComm::Revoke() {
+  const std::lock_guard lock(mutex_);
+  is_revoked_ = true;
   if (comm_ != nullptr) onebit_->comm_abort(comm_);
 }
 
+void PreloadComm::Leave() {
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr) return;
+  onebit_->comm_abort(comm_);
+  onebit_->comm_destroy(std::exchange(comm_, nullptr));
+}
+
 Result PreloadComm::AsyncError() const {
-  if (comm_ == nullptr) return kSuccess;
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr || is_revoked_) return kSuccess;
   onebitResult_t error = onebitSuccess;
   onebit_->comm_async_error(comm_, &error);
   return NcclResultOf(error);

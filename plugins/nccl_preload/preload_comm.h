@@ -31,7 +31,7 @@ struct Reduction {
 class PreloadComm {
  public:
   // `number` tells communicators of this process apart.
-  PreloadComm(const Rules& rules, uint64_t number, std::string name, int ranks,
+  PreloadComm(const Rules& rules, uint64_t number, std::string name, int ranks, bool is_blocking,
               uint64_t most_elements);
   // Frees compressors and leaves the communicator of onebit; NCCL's own stays.
   ~PreloadComm();
@@ -39,22 +39,28 @@ class PreloadComm {
   PreloadComm& operator=(const PreloadComm&) = delete;
 
   // Makes a communicator of onebit on `native`. Collective: called where the ranks make `native`,
-  // never in a call that moves data. After an error no call is compressed, on any rank.
+  // never in a call that moves data. After an error no call is compressed.
   void Join(Comm native);
   bool can_compress() const { return comm_ != nullptr; }
 
   uint64_t number() const { return number_; }
+  bool is_blocking() const { return is_blocking_; }
   const CommFacts& facts() const { return policy_.comm(); }
 
   // Decides about the next call. The caller of NCCL makes the calls of a communicator one at a
   // time.
   Decision Decide(const CallFacts& call, bool is_allowed);
-  // Enqueues a call that was decided to be compressed. Waits for nothing.
+  // Enqueues a call that was decided to be compressed. Waits for no other rank; the first call of a
+  // tensor allocates its residuals, and waits until its device has cleared them.
   Result Compress(const Reduction& call, const Decision& decision);
 
-  // Thread-safe: stops what is under way.
-  void Abort();
-  // The error that ended the communicator of onebit; kSuccess if there is none.
+  // Stops the calls under way because the program has revoked NCCL's communicator, which is no
+  // error. Thread-safe.
+  void Revoke();
+  // Stops the calls under way and leaves the communicator of onebit, which then no longer uses
+  // NCCL's. Residuals stay until the destructor: to free them waits for the device. Thread-safe.
+  void Leave();
+  // The error that ended the communicator of onebit; kSuccess if there is none. Thread-safe.
   Result AsyncError() const;
 
  private:
@@ -65,9 +71,13 @@ class PreloadComm {
                                 onebitCompressor_t* made);
 
   const uint64_t number_;
+  const bool is_blocking_;
   CallPolicy policy_;
   const LinkedOnebit* onebit_ = nullptr;
+  // Guards comm_ where another thread than that of the calls ends it.
+  mutable std::mutex mutex_;
   onebitComm_t comm_ = nullptr;
+  bool is_revoked_ = false;
   std::map<uint64_t, CompressorPointer> compressors_;  // by tensor
   // Compressors of tensors that have ended. To destroy one waits for its calls, so that is done
   // with the communicator.

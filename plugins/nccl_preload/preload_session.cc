@@ -5,7 +5,9 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -38,11 +40,16 @@ int JobRanks() {
   return 0;
 }
 
+// True if NCCL reads this field of the configuration.
+bool Has(const Config* config, size_t end_of_field, unsigned version) {
+  constexpr unsigned kMagic = 0xcafebeef;
+  return config != nullptr && config->size >= end_of_field && config->magic == kMagic &&
+         config->version >= version;
+}
+
 // The name in a configuration, if it is as long and as new as the name needs.
 std::string NameIn(const Config* config) {
-  constexpr unsigned kMagic = 0xcafebeef;
-  if (config == nullptr || config->size < sizeof *config || config->magic != kMagic ||
-      config->version < kFirstVersionWithName || config->comm_name == nullptr) {
+  if (!Has(config, sizeof *config, kFirstVersionWithName) || config->comm_name == nullptr) {
     return "";
   }
   return config->comm_name;
@@ -72,39 +79,66 @@ Session& Session::Get() {
   return *session;
 }
 
-Session::Session() : stats_file_(SettingOf("ONEBIT_NCCL_STATS")), scope_(JobRanks()) {
+Session::Session()
+    : stats_file_(SettingOf("ONEBIT_NCCL_STATS")), process_(getpid()), scope_(JobRanks()) {
   if (const auto error = ParseRules(SettingOf("ONEBIT_NCCL_RULES"), &rules_)) {
     Log(LogLevel::kWarn, "ONEBIT_NCCL_RULES, %s: nothing is compressed", error->c_str());
   }
-  most_elements_ = kMostElements;
   if (!stats_file_.empty()) {
     std::atexit([] { Get().WriteReport(); });
   }
+  is_idle_ = rules_.is_off() && stats_file_.empty();
   Log(LogLevel::kInfo, "between this program and NCCL: %s",
       rules_.is_off() ? "no rules, so calls pass as they are" : SettingOf("ONEBIT_NCCL_RULES"));
 }
 
-void Session::Add(Comm native, const Config* config) {
+std::shared_ptr<PreloadComm> Session::Insert(Comm native, std::string name, bool is_blocking) {
   static RealFunction<Result(Comm, int*)> count("ncclCommCount");
   int ranks = 0;
-  if (native == nullptr || count(native, &ranks) != kSuccess) return;
-  std::shared_ptr<PreloadComm> comm;
-  {
-    const std::lock_guard lock(mutex_);
-    comm = std::make_shared<PreloadComm>(rules_, next_number_++, NameIn(config), ranks,
-                                         most_elements_);
-    comms_[native] = comm;
-  }
-  if (!rules_.is_off() && ranks > 1) comm->Join(native);
+  if (native == nullptr || count(native, &ranks) != kSuccess) return nullptr;
+  std::shared_ptr<PreloadComm> former;  // ends after the lock, if nobody has removed it
+  const std::lock_guard lock(mutex_);
+  auto comm = std::make_shared<PreloadComm>(rules_, next_number_++, std::move(name), ranks,
+                                            is_blocking, kMostElements);
+  former = std::exchange(comms_[native], comm);
+  return comm;
 }
 
-void Session::Remove(Comm native) {
-  std::shared_ptr<PreloadComm> removed;
+// The answer must be that of all ranks, so it does not depend on the state that NCCL reports: a
+// rank for which NCCL had nothing to wait for would find a communicator that is ready already.
+bool Session::IsBlocking(const Config* config, Comm parent) {
+  if (const char* const value = std::getenv("NCCL_COMM_BLOCKING"); value != nullptr && *value) {
+    const long long number = std::strtoll(value, nullptr, 0);
+    if (number == 0 || number == 1) return number == 1;
+  }
+  constexpr size_t kEnd = offsetof(Config, blocking) + sizeof(int);
+  if (Has(config, kEnd, kFirstVersionWithBlocking) &&
+      (config->blocking == 0 || config->blocking == 1)) {
+    return config->blocking == 1;
+  }
+  const std::shared_ptr<PreloadComm> known = Find(parent);
+  return known == nullptr || known->is_blocking();
+}
+
+void Session::Add(Comm native, const Config* config, Comm parent) {
+  if (is_idle_ || !IsBlocking(config, parent)) return;
+  const std::shared_ptr<PreloadComm> comm = Insert(native, NameIn(config), true);
+  if (comm != nullptr && !rules_.is_off() && comm->facts().ranks > 1) comm->Join(native);
+}
+
+std::shared_ptr<PreloadComm> Session::FindOrAdd(Comm native) {
+  std::shared_ptr<PreloadComm> found = Find(native);
+  return found != nullptr ? found : Insert(native, "", false);
+}
+
+std::shared_ptr<PreloadComm> Session::Remove(Comm native) {
   const std::lock_guard lock(mutex_);
   const auto found = comms_.find(native);
-  if (found == comms_.end()) return;
-  removed = std::move(found->second);
+  if (found == comms_.end()) return nullptr;
+  std::shared_ptr<PreloadComm> removed = std::move(found->second);
   comms_.erase(found);
+  scope_.Forget(removed->number());
+  return removed;
 }
 
 std::shared_ptr<PreloadComm> Session::Find(Comm native) {
@@ -113,36 +147,35 @@ std::shared_ptr<PreloadComm> Session::Find(Comm native) {
   return found == comms_.end() ? nullptr : found->second;
 }
 
-void Session::Abort(Comm native) {
-  if (const std::shared_ptr<PreloadComm> comm = Find(native)) comm->Abort();
-}
-
-Result Session::AsyncError(Comm native) {
-  const std::shared_ptr<PreloadComm> comm = Find(native);
-  return comm == nullptr ? kSuccess : comm->AsyncError();
-}
-
 bool Session::IsAllowed(const PreloadComm& comm, const CallFacts& call) {
   if (!rules_.is_default) return true;
-  const std::lock_guard lock(mutex_);
-  const bool is_included = scope_.Includes(comm.number(), comm.facts(), call);
-  if (scope_.is_lost() && !std::exchange(has_told_scope_, true)) {
+  bool is_new = false;
+  bool is_included = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_included = scope_.Includes(comm.number(), comm.facts(), call);
+    is_new = scope_.is_lost() && !std::exchange(has_told_scope_, true);
+  }
+  if (is_new) {
     Log(LogLevel::kWarn,
-        "this process moves floats on several communicators of NCCL, so the default rule "
-        "compresses nothing: name a communicator in ONEBIT_NCCL_RULES, such as comm=NAME:fp4");
+        "this process moves floats on several communicators of NCCL, or on one that lacks ranks of "
+        "the job, so the default rule compresses nothing: name a communicator in "
+        "ONEBIT_NCCL_RULES, such as comm=NAME:fp4");
   }
   return is_included;
 }
 
 void Session::Pass(Comm native, const CallFacts& call, Reason reason) {
-  const std::shared_ptr<PreloadComm> comm = Find(native);
+  if (is_idle_) return;
+  const std::shared_ptr<PreloadComm> comm = FindOrAdd(native);
   if (comm == nullptr) return;
   IsAllowed(*comm, call);
-  counts_.Count(comm->facts(), call, reason);
+  Count(*comm, call, reason);
 }
 
 Session::Route Session::Choose(Comm native, const CallFacts& call, Stream stream) {
-  std::shared_ptr<PreloadComm> comm = Find(native);
+  if (is_idle_) return {};
+  std::shared_ptr<PreloadComm> comm = FindOrAdd(native);
   if (comm == nullptr) return {};
   const bool is_allowed = IsAllowed(*comm, call);
   Decision decision = comm->Decide(call, is_allowed);
@@ -150,12 +183,19 @@ Session::Route Session::Choose(Comm native, const CallFacts& call, Stream stream
   if (decision.reason == Reason::kCompressed && (!comm->can_compress() || IsCaptured(stream))) {
     decision.reason = Reason::kForbidden;
   }
-  counts_.Count(comm->facts(), call, decision.reason);
-  if (decision.reason != Reason::kCompressed) return {};
-  return {.comm = std::move(comm), .decision = std::move(decision)};
+  if (decision.reason == Reason::kCompressed) {
+    return {.comm = std::move(comm), .decision = std::move(decision)};
+  }
+  Count(*comm, call, decision.reason);
+  return {};
+}
+
+void Session::Count(const PreloadComm& comm, const CallFacts& call, Reason reason) {
+  if (!stats_file_.empty()) counts_.Count(comm.facts(), call, reason);
 }
 
 void Session::WriteReport() const {
+  if (getpid() != process_) return;
   const std::string report = counts_.Report();
   const bool is_stderr = stats_file_ == "stderr";
   std::FILE* const file = is_stderr ? stderr : std::fopen(ExpandedPath(stats_file_).c_str(), "w");
@@ -164,7 +204,9 @@ void Session::WriteReport() const {
         std::strerror(errno));
     return;
   }
-  std::fputs(report.empty() ? "no calls of NCCL\n" : report.c_str(), file);
+  const char* const rank = SettingOf("RANK");
+  std::fprintf(file, "onebit: calls of NCCL in process %d%s%s\n%s", static_cast<int>(process_),
+               *rank == '\0' ? "" : ", rank ", rank, report.empty() ? "none\n" : report.c_str());
   if (!is_stderr) std::fclose(file);
 }
 

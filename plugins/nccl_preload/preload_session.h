@@ -1,14 +1,15 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What this process has of the interposer: its settings, and its communicators beside NCCL's.
+// The interposer's state in this process: its settings, and its communicators beside NCCL's.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "plugins/nccl_preload/call_counts.h"
 #include "plugins/nccl_preload/call_policy.h"
@@ -18,41 +19,46 @@
 namespace onebit::preload {
 
 // The one object of its kind. It is never destroyed, because threads of NCCL outlive main.
-// Thread-safe; nothing waits while its mutex is held.
+// Thread-safe; no call waits for another rank or a device while its mutex is held.
 class Session {
  public:
-  // Reads the settings at its first use, which is the first communicator.
+  // Reads the settings when it is called first.
   static Session& Get();
 
-  // A communicator was made. `config` may be null. Collective on it if rules are set.
-  void Add(Comm native, const Config* config);
-  // It is about to end: leaves it first, because NCCL may give its address to the next one.
-  void Remove(Comm native);
-  void Abort(Comm native);
-  // The error of the communicator beside it.
-  Result AsyncError(Comm native);
+  // Takes over a communicator that was made, and joins its ranks if rules are set. Collective on
+  // it. `config` may be null; `parent` is the communicator it was made from, or null.
+  void Add(Comm native, const Config* config, Comm parent);
+  // Forgets a communicator that is about to end, because NCCL may give its address to another one.
+  // Destroying the result leaves the ranks; null if it was unknown.
+  std::shared_ptr<PreloadComm> Remove(Comm native);
+  // Null if it is unknown.
+  std::shared_ptr<PreloadComm> Find(Comm native);
 
-  // A call on a communicator that is not compressed, whatever the rules say.
-  void Pass(Comm native, const CallFacts& call, Reason reason = Reason::kNoRule);
-  // A call that rules may be for. `comm` is null if it is to go to NCCL.
+  // Observes a call that goes to NCCL, whatever the rules say.
+  void Pass(Comm native, const CallFacts& call, Reason reason);
+  // Decides about a call that rules may select.
   struct Route {
-    std::shared_ptr<PreloadComm> comm;
+    std::shared_ptr<PreloadComm> comm;  // null: the call goes to NCCL
     Decision decision;
   };
   Route Choose(Comm native, const CallFacts& call, Stream stream);
-  void Count(const PreloadComm& comm, const CallFacts& call, Reason reason) {
-    counts_.Count(comm.facts(), call, reason);
-  }
+  // Counts the outcome of a call that Choose has not sent to NCCL.
+  void Count(const PreloadComm& comm, const CallFacts& call, Reason reason);
 
  private:
   Session();
-  std::shared_ptr<PreloadComm> Find(Comm native);
+  // The communicator, which is added without its ranks if it was made in a group, by several
+  // threads at once or without waiting: such calls go to NCCL.
+  std::shared_ptr<PreloadComm> FindOrAdd(Comm native);
+  std::shared_ptr<PreloadComm> Insert(Comm native, std::string name, bool is_blocking);
+  bool IsBlocking(const Config* config, Comm parent);
   bool IsAllowed(const PreloadComm& comm, const CallFacts& call);
   void WriteReport() const;
 
   Rules rules_;
-  uint64_t most_elements_ = 0;
   std::string stats_file_;  // empty: no report
+  bool is_idle_ = false;    // neither rules nor a report
+  pid_t process_;           // children of a fork write no report
   CallCounts counts_;
   std::mutex mutex_;  // guards the rest
   std::map<Comm, std::shared_ptr<PreloadComm>> comms_;

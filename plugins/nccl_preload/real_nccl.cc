@@ -6,7 +6,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Makes reductions as NCCL does.
+// MakeRealReduction forwards a reduction to the real NCCL.
 #pragma once
 
 #include "plugins/nccl_preload/nccl_types.h"
@@ -8,7 +8,6 @@
 
 namespace onebit::preload {
 
-// The allreduce or reduce-scatter, by the real NCCL.
 Result MakeRealReduction(const Reduction& call, Comm native);
 
 }  // namespace onebit::preload

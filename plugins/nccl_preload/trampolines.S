@@ -6,9 +6,8 @@
 #define PASS(name) PASS_AS(name)
 #define PASS_AS(name) trampoline name
 
-#if defined(__x86_64__)
-
-.macro trampoline name
+// Begins a function that has a slot and its name as a text.
+.macro begin name
   .section .bss.slots, "aw", @nobits
   .p2align 3
 .Lslot_\name:
@@ -21,6 +20,12 @@
   .type \name, @function
   .p2align 4
 \name:
+.endm
+
+#if defined(__x86_64__)
+
+.macro trampoline name
+  begin \name
   endbr64
   movq .Lslot_\name(%rip), %r11
   testq %r11, %r11
@@ -81,18 +86,7 @@
 #elif defined(__aarch64__)
 
 .macro trampoline name
-  .section .bss.slots, "aw", @nobits
-  .p2align 3
-.Lslot_\name:
-  .zero 8
-  .section .rodata.names, "a"
-.Lname_\name:
-  .asciz "\name"
-  .text
-  .globl \name
-  .type \name, @function
-  .p2align 4
-\name:
+  begin \name
   adrp x16, .Lslot_\name
   add x16, x16, :lo12:.Lslot_\name
   ldr x17, [x16]

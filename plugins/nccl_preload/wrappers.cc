@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The functions of NCCL that this library has in front of NCCL's own.
-#include <initializer_list>
+#include <memory>
 
 #include "plugins/nccl_preload/nccl_types.h"
 #include "plugins/nccl_preload/open_group.h"
@@ -12,8 +12,8 @@
 namespace onebit::preload {
 namespace {
 
-// NCCL calls some of its own functions by their public names, and so ends up here again; so does
-// onebit while it makes a call. Such a call goes on to NCCL and is counted nowhere.
+// NCCL calls some of its own functions by their public names, and so ends up here again. Such a
+// call goes on to NCCL and is counted nowhere.
 class Entry {
  public:
   Entry() { ++depth; }
@@ -27,32 +27,72 @@ class Entry {
 };
 thread_local int Entry::depth = 0;
 
-// The state of a call whose arguments forbid compression.
-void Observe(Comm comm, const CallFacts& call, Reason reason = Reason::kNoRule) {
-  OpenGroup& group = OpenGroup::OfThisThread();
-  if (group.is_open()) group.NoteOther();
-  Session::Get().Pass(comm, call, reason);
-}
-
+// Makes a call that rules may select.
 Result Reduce(const Reduction& call, Comm comm) {
   const Entry entry;
   if (entry.is_nested()) return MakeRealReduction(call, comm);
-  const Session::Route route = Session::Get().Choose(comm, call.facts, call.stream);
+  Session& session = Session::Get();
+  const Session::Route route = session.Choose(comm, call.facts, call.stream);
   if (route.comm == nullptr) return MakeRealReduction(call, comm);
   OpenGroup& group = OpenGroup::OfThisThread();
-  if (!group.is_open()) return route.comm->Compress(call, route.decision);
-  return group.Defer(route, comm, call) ? kSuccess : MakeRealReduction(call, comm);
+  if (group.is_open()) {
+    if (group.Defer(route, comm, call)) return kSuccess;
+    session.Count(*route.comm, call.facts, Reason::kForbidden);
+    return MakeRealReduction(call, comm);
+  }
+  session.Count(*route.comm, call.facts, Reason::kCompressed);
+  return route.comm->Compress(call, route.decision);
 }
 
-// A new communicator, in `*made` now or when the group ends.
-Result Created(Result result, Comm* made, const Config* config) {
-  // A communicator that does not block is not ready yet; its calls go to NCCL.
-  if (result != kSuccess || made == nullptr) return result;
-  OpenGroup& group = OpenGroup::OfThisThread();
-  if (group.is_open()) {
-    group.NoteNew(made, config);
-  } else {
-    Session::Get().Add(*made, config);
+Reduction ReductionOf(Operation operation, const void* send, void* recv, size_t count, int type,
+                      int op, Stream stream) {
+  return {.send = send,
+          .recv = recv,
+          .facts = {.operation = operation,
+                    .reduction = op,
+                    .type = static_cast<DataType>(type),
+                    .count = count},
+          .stream = stream};
+}
+
+// Makes a call by the real NCCL, and counts it. A group that has one goes to NCCL as a whole.
+template <typename Function, typename... Arguments>
+Result PassBecause(Reason reason, RealFunction<Function>& real, Comm comm, Operation operation,
+                   size_t count, int type, Arguments... arguments) {
+  const Entry entry;
+  if (!entry.is_nested()) {
+    OpenGroup& group = OpenGroup::OfThisThread();
+    if (group.is_open()) group.NoteOther();
+    Session::Get().Pass(
+        comm, {.operation = operation, .type = static_cast<DataType>(type), .count = count},
+        reason);
+  }
+  return real(arguments...);
+}
+
+template <typename Function, typename... Arguments>
+Result Pass(RealFunction<Function>& real, Comm comm, Operation operation, size_t count, int type,
+            Arguments... arguments) {
+  return PassBecause(Reason::kNoRule, real, comm, operation, count, type, arguments...);
+}
+
+// A configuration may ask for what a call in phases cannot do, so NCCL makes the call.
+template <typename Function, typename... Arguments>
+Result PassConfigured(RealFunction<Function>& real, Comm comm, Operation operation, size_t count,
+                      int type, Arguments... arguments) {
+  return PassBecause(Reason::kForbidden, real, comm, operation, count, type, arguments...);
+}
+
+// Makes a communicator by the real NCCL, in *made. One that is made in a group is not joined: its
+// thread may make those of other ranks, too, for which it would wait.
+template <typename Function, typename... Arguments>
+Result MakeComm(RealFunction<Function>& real, Comm* made, const Config* config, Comm parent,
+                Arguments... arguments) {
+  const Entry entry;
+  const Result result = real(arguments...);
+  if (result == kSuccess && made != nullptr && !entry.is_nested() &&
+      !OpenGroup::OfThisThread().is_open()) {
+    Session::Get().Add(*made, config, parent);
   }
   return result;
 }
@@ -70,225 +110,144 @@ using namespace onebit::preload;  // NOLINT: the functions below are NCCL's
 
 ONEBIT_NCCL_FUNCTION Result ncclAllReduce(const void* send, void* recv, size_t count, int type,
                                           int op, Comm comm, Stream stream) {
-  return Reduce({.send = send,
-                 .recv = recv,
-                 .facts = {.operation = Operation::kAllReduce,
-                           .reduction = op,
-                           .type = static_cast<DataType>(type),
-                           .count = count},
-                 .stream = stream},
-                comm);
+  return Reduce(ReductionOf(Operation::kAllReduce, send, recv, count, type, op, stream), comm);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclReduceScatter(const void* send, void* recv, size_t count, int type,
                                               int op, Comm comm, Stream stream) {
-  return Reduce({.send = send,
-                 .recv = recv,
-                 .facts = {.operation = Operation::kReduceScatter,
-                           .reduction = op,
-                           .type = static_cast<DataType>(type),
-                           .count = count},
-                 .stream = stream},
-                comm);
+  return Reduce(ReductionOf(Operation::kReduceScatter, send, recv, count, type, op, stream), comm);
 }
-
-// ------------------------------------------------------------------------------------ other calls
-
-ONEBIT_NCCL_FUNCTION Result ncclAllGather(const void* send, void* recv, size_t count, int type,
-                                          Comm comm, Stream stream) {
-  ONEBIT_REAL(ncclAllGather);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kAllGather, kSum, static_cast<DataType>(type), count});
-  }
-  return real(send, recv, count, type, comm, stream);
-}
-
-ONEBIT_NCCL_FUNCTION Result ncclAlltoAll(const void* send, void* recv, size_t count, int type,
-                                         Comm comm, Stream stream) {
-  ONEBIT_REAL(ncclAlltoAll);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kAllToAll, kSum, static_cast<DataType>(type), count});
-  }
-  return real(send, recv, count, type, comm, stream);
-}
-
-ONEBIT_NCCL_FUNCTION Result ncclReduce(const void* send, void* recv, size_t count, int type, int op,
-                                       int root, Comm comm, Stream stream) {
-  ONEBIT_REAL(ncclReduce);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kReduce, op, static_cast<DataType>(type), count});
-  }
-  return real(send, recv, count, type, op, root, comm, stream);
-}
-
-ONEBIT_NCCL_FUNCTION Result ncclBroadcast(const void* send, void* recv, size_t count, int type,
-                                          int root, Comm comm, Stream stream) {
-  ONEBIT_REAL(ncclBroadcast);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kBroadcast, kSum, static_cast<DataType>(type), count});
-  }
-  return real(send, recv, count, type, root, comm, stream);
-}
-
-ONEBIT_NCCL_FUNCTION Result ncclBcast(void* buffer, size_t count, int type, int root, Comm comm,
-                                      Stream stream) {
-  ONEBIT_REAL(ncclBcast);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kBroadcast, kSum, static_cast<DataType>(type), count});
-  }
-  return real(buffer, count, type, root, comm, stream);
-}
-
-ONEBIT_NCCL_FUNCTION Result ncclGather(const void* send, void* recv, size_t count, int type,
-                                       int root, Comm comm, Stream stream) {
-  ONEBIT_REAL(ncclGather);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kGather, kSum, static_cast<DataType>(type), count});
-  }
-  return real(send, recv, count, type, root, comm, stream);
-}
-
-ONEBIT_NCCL_FUNCTION Result ncclScatter(const void* send, void* recv, size_t count, int type,
-                                        int root, Comm comm, Stream stream) {
-  ONEBIT_REAL(ncclScatter);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kScatter, kSum, static_cast<DataType>(type), count});
-  }
-  return real(send, recv, count, type, root, comm, stream);
-}
-
-ONEBIT_NCCL_FUNCTION Result ncclSend(const void* buffer, size_t count, int type, int peer,
-                                     Comm comm, Stream stream) {
-  ONEBIT_REAL(ncclSend);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kSend, kSum, static_cast<DataType>(type), count});
-  }
-  return real(buffer, count, type, peer, comm, stream);
-}
-
-ONEBIT_NCCL_FUNCTION Result ncclRecv(void* buffer, size_t count, int type, int peer, Comm comm,
-                                     Stream stream) {
-  ONEBIT_REAL(ncclRecv);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kRecv, kSum, static_cast<DataType>(type), count});
-  }
-  return real(buffer, count, type, peer, comm, stream);
-}
-
-// ------------------------------------------------------------------- calls with a configuration
-
-// Without one they are the plain calls. One may ask for what a call in phases cannot do, so NCCL
-// makes the call.
 
 ONEBIT_NCCL_FUNCTION Result ncclAllReduceConfig(const void* send, void* recv, size_t count,
                                                 int type, int op, Comm comm, Stream stream,
                                                 const void* config) {
   ONEBIT_REAL(ncclAllReduceConfig);
-  if (config == nullptr) return ncclAllReduce(send, recv, count, type, op, comm, stream);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kAllReduce, op, static_cast<DataType>(type), count},
-            Reason::kForbidden);
+  if (config == nullptr) {
+    return Reduce(ReductionOf(Operation::kAllReduce, send, recv, count, type, op, stream), comm);
   }
-  return real(send, recv, count, type, op, comm, stream, config);
+  return PassConfigured(real, comm, Operation::kAllReduce, count, type, send, recv, count, type, op,
+                        comm, stream, config);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclReduceScatterConfig(const void* send, void* recv, size_t count,
                                                     int type, int op, Comm comm, Stream stream,
                                                     const void* config) {
   ONEBIT_REAL(ncclReduceScatterConfig);
-  if (config == nullptr) return ncclReduceScatter(send, recv, count, type, op, comm, stream);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kReduceScatter, op, static_cast<DataType>(type), count},
-            Reason::kForbidden);
+  if (config == nullptr) {
+    return Reduce(ReductionOf(Operation::kReduceScatter, send, recv, count, type, op, stream),
+                  comm);
   }
-  return real(send, recv, count, type, op, comm, stream, config);
+  return PassConfigured(real, comm, Operation::kReduceScatter, count, type, send, recv, count, type,
+                        op, comm, stream, config);
+}
+
+// ----------------------------------------------------------------------------------- other calls
+
+ONEBIT_NCCL_FUNCTION Result ncclAllGather(const void* send, void* recv, size_t count, int type,
+                                          Comm comm, Stream stream) {
+  ONEBIT_REAL(ncclAllGather);
+  return Pass(real, comm, Operation::kAllGather, count, type, send, recv, count, type, comm,
+              stream);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclAllGatherConfig(const void* send, void* recv, size_t count,
                                                 int type, Comm comm, Stream stream,
                                                 const void* config) {
   ONEBIT_REAL(ncclAllGatherConfig);
-  if (config == nullptr) return ncclAllGather(send, recv, count, type, comm, stream);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kAllGather, kSum, static_cast<DataType>(type), count},
-            Reason::kForbidden);
-  }
-  return real(send, recv, count, type, comm, stream, config);
+  return PassConfigured(real, comm, Operation::kAllGather, count, type, send, recv, count, type,
+                        comm, stream, config);
+}
+
+ONEBIT_NCCL_FUNCTION Result ncclAlltoAll(const void* send, void* recv, size_t count, int type,
+                                         Comm comm, Stream stream) {
+  ONEBIT_REAL(ncclAlltoAll);
+  return Pass(real, comm, Operation::kAllToAll, count, type, send, recv, count, type, comm, stream);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclAlltoAllConfig(const void* send, void* recv, size_t count, int type,
                                                Comm comm, Stream stream, const void* config) {
   ONEBIT_REAL(ncclAlltoAllConfig);
-  if (config == nullptr) return ncclAlltoAll(send, recv, count, type, comm, stream);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kAllToAll, kSum, static_cast<DataType>(type), count},
-            Reason::kForbidden);
-  }
-  return real(send, recv, count, type, comm, stream, config);
+  return PassConfigured(real, comm, Operation::kAllToAll, count, type, send, recv, count, type,
+                        comm, stream, config);
+}
+
+ONEBIT_NCCL_FUNCTION Result ncclReduce(const void* send, void* recv, size_t count, int type, int op,
+                                       int root, Comm comm, Stream stream) {
+  ONEBIT_REAL(ncclReduce);
+  return Pass(real, comm, Operation::kReduce, count, type, send, recv, count, type, op, root, comm,
+              stream);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclReduceConfig(const void* send, void* recv, size_t count, int type,
                                              int op, int root, Comm comm, Stream stream,
                                              const void* config) {
   ONEBIT_REAL(ncclReduceConfig);
-  if (config == nullptr) return ncclReduce(send, recv, count, type, op, root, comm, stream);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kReduce, op, static_cast<DataType>(type), count}, Reason::kForbidden);
-  }
-  return real(send, recv, count, type, op, root, comm, stream, config);
+  return PassConfigured(real, comm, Operation::kReduce, count, type, send, recv, count, type, op,
+                        root, comm, stream, config);
+}
+
+ONEBIT_NCCL_FUNCTION Result ncclBroadcast(const void* send, void* recv, size_t count, int type,
+                                          int root, Comm comm, Stream stream) {
+  ONEBIT_REAL(ncclBroadcast);
+  return Pass(real, comm, Operation::kBroadcast, count, type, send, recv, count, type, root, comm,
+              stream);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclBroadcastConfig(const void* send, void* recv, size_t count,
                                                 int type, int root, Comm comm, Stream stream,
                                                 const void* config) {
   ONEBIT_REAL(ncclBroadcastConfig);
-  if (config == nullptr) return ncclBroadcast(send, recv, count, type, root, comm, stream);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kBroadcast, kSum, static_cast<DataType>(type), count},
-            Reason::kForbidden);
-  }
-  return real(send, recv, count, type, root, comm, stream, config);
+  return PassConfigured(real, comm, Operation::kBroadcast, count, type, send, recv, count, type,
+                        root, comm, stream, config);
+}
+
+ONEBIT_NCCL_FUNCTION Result ncclBcast(void* buffer, size_t count, int type, int root, Comm comm,
+                                      Stream stream) {
+  ONEBIT_REAL(ncclBcast);
+  return Pass(real, comm, Operation::kBroadcast, count, type, buffer, count, type, root, comm,
+              stream);
+}
+
+ONEBIT_NCCL_FUNCTION Result ncclGather(const void* send, void* recv, size_t count, int type,
+                                       int root, Comm comm, Stream stream) {
+  ONEBIT_REAL(ncclGather);
+  return Pass(real, comm, Operation::kGather, count, type, send, recv, count, type, root, comm,
+              stream);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclGatherConfig(const void* send, void* recv, size_t count, int type,
                                              int root, Comm comm, Stream stream,
                                              const void* config) {
   ONEBIT_REAL(ncclGatherConfig);
-  if (config == nullptr) return ncclGather(send, recv, count, type, root, comm, stream);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kGather, kSum, static_cast<DataType>(type), count},
-            Reason::kForbidden);
-  }
-  return real(send, recv, count, type, root, comm, stream, config);
+  return PassConfigured(real, comm, Operation::kGather, count, type, send, recv, count, type, root,
+                        comm, stream, config);
+}
+
+ONEBIT_NCCL_FUNCTION Result ncclScatter(const void* send, void* recv, size_t count, int type,
+                                        int root, Comm comm, Stream stream) {
+  ONEBIT_REAL(ncclScatter);
+  return Pass(real, comm, Operation::kScatter, count, type, send, recv, count, type, root, comm,
+              stream);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclScatterConfig(const void* send, void* recv, size_t count, int type,
                                               int root, Comm comm, Stream stream,
                                               const void* config) {
   ONEBIT_REAL(ncclScatterConfig);
-  if (config == nullptr) return ncclScatter(send, recv, count, type, root, comm, stream);
-  const Entry entry;
-  if (!entry.is_nested()) {
-    Observe(comm, {Operation::kScatter, kSum, static_cast<DataType>(type), count},
-            Reason::kForbidden);
-  }
-  return real(send, recv, count, type, root, comm, stream, config);
+  return PassConfigured(real, comm, Operation::kScatter, count, type, send, recv, count, type, root,
+                        comm, stream, config);
+}
+
+ONEBIT_NCCL_FUNCTION Result ncclSend(const void* buffer, size_t count, int type, int peer,
+                                     Comm comm, Stream stream) {
+  ONEBIT_REAL(ncclSend);
+  return Pass(real, comm, Operation::kSend, count, type, buffer, count, type, peer, comm, stream);
+}
+
+ONEBIT_NCCL_FUNCTION Result ncclRecv(void* buffer, size_t count, int type, int peer, Comm comm,
+                                     Stream stream) {
+  ONEBIT_REAL(ncclRecv);
+  return Pass(real, comm, Operation::kRecv, count, type, buffer, count, type, peer, comm, stream);
 }
 
 // ---------------------------------------------------------------------------------------- groups
@@ -304,11 +263,7 @@ ONEBIT_NCCL_FUNCTION Result ncclGroupStart() {
 ONEBIT_NCCL_FUNCTION Result ncclGroupEnd() {
   ONEBIT_REAL(ncclGroupEnd);
   const Entry entry;
-  OpenGroup& group = OpenGroup::OfThisThread();
-  if (entry.is_nested() || !group.is_open()) return real();
-  if (group.is_outermost()) return group.Finish([] { return real(); });
-  group.EndInner();
-  return real();
+  return entry.is_nested() ? real() : OpenGroup::OfThisThread().Finish([] { return real(); });
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclGroupSimulateEnd(void* info) {
@@ -322,49 +277,37 @@ ONEBIT_NCCL_FUNCTION Result ncclGroupSimulateEnd(void* info) {
 
 ONEBIT_NCCL_FUNCTION Result ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank) {
   ONEBIT_REAL(ncclCommInitRank);
-  const Entry entry;
-  const Result result = real(comm, ranks, id, rank);
-  return entry.is_nested() ? result : Created(result, comm, nullptr);
+  return MakeComm(real, comm, nullptr, nullptr, comm, ranks, id, rank);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank,
                                                    Config* config) {
   ONEBIT_REAL(ncclCommInitRankConfig);
-  const Entry entry;
-  const Result result = real(comm, ranks, id, rank, config);
-  return entry.is_nested() ? result : Created(result, comm, config);
+  return MakeComm(real, comm, config, nullptr, comm, ranks, id, rank, config);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclCommInitRankScalable(Comm* comm, int ranks, int rank, int ids,
                                                      UniqueId* unique_ids, Config* config) {
   ONEBIT_REAL(ncclCommInitRankScalable);
-  const Entry entry;
-  const Result result = real(comm, ranks, rank, ids, unique_ids, config);
-  return entry.is_nested() ? result : Created(result, comm, config);
+  return MakeComm(real, comm, config, nullptr, comm, ranks, rank, ids, unique_ids, config);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclCommSplit(Comm comm, int color, int key, Comm* made,
                                           Config* config) {
   ONEBIT_REAL(ncclCommSplit);
-  const Entry entry;
-  const Result result = real(comm, color, key, made, config);
-  return entry.is_nested() ? result : Created(result, made, config);
+  return MakeComm(real, made, config, comm, comm, color, key, made, config);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclCommShrink(Comm comm, int* excluded, int excluded_count, Comm* made,
                                            Config* config, int flags) {
   ONEBIT_REAL(ncclCommShrink);
-  const Entry entry;
-  const Result result = real(comm, excluded, excluded_count, made, config, flags);
-  return entry.is_nested() ? result : Created(result, made, config);
+  return MakeComm(real, made, config, comm, comm, excluded, excluded_count, made, config, flags);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank,
                                          Comm* made, Config* config) {
   ONEBIT_REAL(ncclCommGrow);
-  const Entry entry;
-  const Result result = real(comm, ranks, id, rank, made, config);
-  return entry.is_nested() ? result : Created(result, made, config);
+  return MakeComm(real, made, config, comm, comm, ranks, id, rank, made, config);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclCommDestroy(Comm comm) {
@@ -374,29 +317,37 @@ ONEBIT_NCCL_FUNCTION Result ncclCommDestroy(Comm comm) {
   return real(comm);
 }
 
+// NCCL's abort frees what the other communicator uses, and ends the work on the device, for which
+// residuals wait.
 ONEBIT_NCCL_FUNCTION Result ncclCommAbort(Comm comm) {
   ONEBIT_REAL(ncclCommAbort);
   const Entry entry;
-  if (!entry.is_nested()) {
-    Session::Get().Abort(comm);
-    Session::Get().Remove(comm);
-  }
+  if (entry.is_nested()) return real(comm);
+  const std::shared_ptr<PreloadComm> removed = Session::Get().Remove(comm);
+  if (removed != nullptr) removed->Leave();
   return real(comm);
 }
 
+// NCCL revokes a communicator once, and the end of the other one does it as well: its warning that
+// this was in vain is to be expected.
 ONEBIT_NCCL_FUNCTION Result ncclCommRevoke(Comm comm, int flags) {
   ONEBIT_REAL(ncclCommRevoke);
   const Entry entry;
-  if (!entry.is_nested()) Session::Get().Abort(comm);
-  return real(comm, flags);
+  const Result result = real(comm, flags);
+  if (entry.is_nested()) return result;
+  if (const std::shared_ptr<PreloadComm> known = Session::Get().Find(comm)) known->Revoke();
+  return result;
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclCommGetAsyncError(Comm comm, Result* error) {
   ONEBIT_REAL(ncclCommGetAsyncError);
   const Entry entry;
   const Result result = real(comm, error);
-  if (!entry.is_nested() && result == kSuccess && error != nullptr && *error == kSuccess) {
-    *error = Session::Get().AsyncError(comm);
+  if (entry.is_nested() || result != kSuccess || error == nullptr || *error != kSuccess) {
+    return result;
+  }
+  if (const std::shared_ptr<PreloadComm> known = Session::Get().Find(comm)) {
+    *error = known->AsyncError();
   }
   return result;
 }

@@ -15,8 +15,8 @@
 namespace onebit {
 
 inline constexpr size_t kCacheLine = 64;
-// Buffers from this size on are in huge pages if the system has them for who asks: passes over long
-// tensors then wait less for translations of addresses.
+// Buffers of at least this size ask for huge pages, so that passes over long tensors wait less for
+// translations of addresses.
 inline constexpr size_t kHugePage = size_t{1} << 21;
 
 constexpr size_t RoundUp(size_t value, size_t multiple) {

@@ -80,8 +80,9 @@ AgreedValues ValuesOf(const JoinOptions& options, const Transport& transport) {
       {"ONEBIT_HEARTBEAT_MS", Format("{}", options.control.heartbeat.count())},
       {"ONEBIT_LOSS_TIMEOUT_MS", Format("{}", options.control.loss_timeout.count())},
   };
-  if (transport.properties().agreedName != nullptr) {
-    values.emplace_back(transport.properties().agreedName, transport.properties().agreedValue);
+  const onebitTransportProperties& properties = transport.properties();
+  if (properties.agreedName != nullptr && properties.agreedValue != nullptr) {
+    values.emplace_back(properties.agreedName, properties.agreedValue);
   }
   for (auto& value : AgreedOptions(options.comm)) values.push_back(std::move(value));
   return values;

@@ -21,7 +21,7 @@ struct StepNumbers {
   double max_grad_norm = 0;  // 0: no norm is measured
 };
 
-// A small allreduce each so many steps costs little, and ranks that part do so for a few steps.
+// A small allreduce once in so many steps costs little, and limits how long ranks can drift apart.
 inline constexpr uint32_t kStepsBetweenComparisons = 64;
 
 // kMismatch if ranks differ; the text names the value, two ranks and what they have. Collective

@@ -75,6 +75,10 @@ TEST(CallRulesTest, TheFirstRuleThatMatchesDecides) {
   EXPECT_EQ(Choose(rules, kWorld, {.count = 1 << 20}).codec, Codec::kInt2);
 }
 
+TEST(CallRulesTest, SignsHaveLongBlocks) {
+  EXPECT_EQ(Choose(Parsed("*:sign,block=131072;"), kWorld, {.count = 1}).block, 131072u);
+}
+
 TEST(CallRulesTest, ErrorsNameTheRuleAndWhatThereIs) {
   const auto error = [](const std::string& text) {
     Rules rules;
@@ -89,6 +93,10 @@ TEST(CallRulesTest, ErrorsNameTheRuleAndWhatThereIs) {
   EXPECT_THAT(error("*:fp8"), HasSubstr("no codec \"fp8\""));
   EXPECT_THAT(error("*:fp4,residual"), HasSubstr("no option \"residual\"; there are ef, plain"));
   EXPECT_THAT(error("*:fp4,block=0"), HasSubstr("\"0\" is no number of elements"));
+  EXPECT_THAT(error("*:fp4,block=100"),
+              HasSubstr("block=100 is no multiple of 32 up to 65536, as this codec needs"));
+  EXPECT_THAT(error("*:int8,block=131072"), HasSubstr("no multiple of 32 up to 65536"));
+  EXPECT_THAT(error("*:sign,block=96"), HasSubstr("no multiple of 64 up to 1073741824"));
   EXPECT_THAT(error("*:fp4,start=-1"), HasSubstr("\"-1\" is no number of calls"));
   EXPECT_THAT(error("op=broadcast:fp4"), HasSubstr("no operation \"broadcast\" can be compressed"));
   EXPECT_THAT(error("reduce=max:fp4"), HasSubstr("no reduction \"max\" can be compressed"));

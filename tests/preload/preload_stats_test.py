@@ -22,7 +22,8 @@ def run(stats: str) -> subprocess.CompletedProcess:
 
 def rows(table: str) -> dict:
     """Calls and bytes by outcome."""
-    head, *lines = table.splitlines()
+    first, head, *lines = table.splitlines()
+    assert first.startswith("onebit: calls of NCCL in process "), first
     assert head.split() == ["communicator", "ranks", "operation", "type", "calls", "bytes", "outcome"], head
     found = {}
     for line in lines:
@@ -51,7 +52,7 @@ class StatsTest(unittest.TestCase):
 
     def test_standard_error(self):
         text = run("stderr").stderr
-        self.check(text[text.index("communicator "):])
+        self.check(text[text.index("onebit: calls of NCCL"):])
 
     def test_a_file_that_cannot_be_written_is_named(self):
         text = run("/nowhere/stats").stderr

@@ -89,7 +89,7 @@ class DdpTest(unittest.TestCase):
 
     def test_a_rank_without_a_state_is_an_error(self):
         text = run_job(2, "missing_state")[1]["text"]
-        self.assertIn("rank 1 of the process group cannot learn where rank 0 waits", text)
+        self.assertIn("did not pass on where its rank 0 waits (this is rank 1)", text)
         self.assertIn("constructed on all 2 ranks", text)
 
     def test_optimizers_average(self):

@@ -80,8 +80,9 @@ def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
         dist.broadcast_object_list(box, src=source, group=process_group)
     except RuntimeError as error:
         raise RemoteError(
-            f"rank {rank} of the process group cannot learn where rank 0 waits; a onebit State or "
-            f"optimizer is constructed on all {size} ranks, at the same point of the program: {error}"
+            f"the process group did not pass on where its rank 0 waits (this is rank {rank}): a onebit "
+            f"State or optimizer is constructed on all {size} ranks, at the same point of the program: "
+            f"{error}"
         ) from error
     if not isinstance(box[0], bytes):
         raise RemoteError(f"rank 0 of the process group cannot open a port: {box[0]}")
