@@ -11,19 +11,17 @@ constexpr uint64_t kNamed = uint64_t{1} << 63;
 
 }  // namespace
 
-bool DefaultScope::Includes(uint64_t comm, const CommFacts& facts, const CallFacts& call) {
+void DefaultScope::Observe(uint64_t comm, const CommFacts& facts, const CallFacts& call) {
   // A barrier of PyTorch is an allreduce of one float.
-  if (facts.ranks > 1 && IsFloat(call.type) && call.count > 1) {
-    const bool has_all_ranks = job_ranks_ == 0 || facts.ranks == job_ranks_;
-    if (!has_all_ranks || (has_comm_ && comm != comm_)) is_lost_ = true;
-    if (!has_comm_) comm_ = comm;
-    has_comm_ = true;
-  }
-  return has_comm_ && comm == comm_ && !is_lost_;
+  if (facts.ranks == 1 || !IsFloat(call.type) || call.count <= 1) return;
+  const bool has_all_ranks = job_ranks_ == 0 || facts.ranks == job_ranks_;
+  if (!has_all_ranks || (has_comm_ && comm != comm_)) is_lost_ = true;
+  if (!has_comm_) comm_ = comm;
+  has_comm_ = true;
 }
 
 Decision CallPolicy::Decide(const CallFacts& call, std::optional<uint64_t> tensor_id,
-                            bool is_allowed) {
+                            const ScopeResult& scope_result) {
   Decision decision;
   const Compression compression = Choose(rules_, comm_, call);
   if (compression.codec == Codec::kOff) return decision;
@@ -40,12 +38,16 @@ Decision CallPolicy::Decide(const CallFacts& call, std::optional<uint64_t> tenso
     found = tensors_.try_emplace(*number, Tensor{.call = call}).first;
   }
   Tensor& tensor = found->second;
-  if (!is_allowed) {
-    decision.reason = Reason::kOtherComm;
+  const uint64_t calls_before = tensor.calls++;
+  if (calls_before < compression.start) {
+    decision.reason = Reason::kStart;
+    if (rules_.is_default && !has_asked_scope_ && calls_before >= compression.start / 2) {
+      has_asked_scope_ = is_scope_awaited_ = decision.asks_scope = true;
+    }
     return decision;
   }
-  if (tensor.calls++ < compression.start) {
-    decision.reason = Reason::kStart;
+  if (rules_.is_default && !IsInScope(scope_result)) {
+    decision.reason = Reason::kOtherComm;
     return decision;
   }
   if (compression.has_feedback && !tensor.has_residual) {
@@ -62,6 +64,14 @@ Decision CallPolicy::Decide(const CallFacts& call, std::optional<uint64_t> tenso
   return decision;
 }
 
+bool CallPolicy::IsInScope(const ScopeResult& scope_result) {
+  if (is_scope_awaited_) {
+    is_in_scope_ = scope_result();
+    is_scope_awaited_ = false;
+  }
+  return is_in_scope_.value_or(false);
+}
+
 std::optional<uint64_t> CallPolicy::Identify(const CallFacts& call,
                                              std::optional<uint64_t> tensor_id,
                                              Decision* decision) {
@@ -69,6 +79,7 @@ std::optional<uint64_t> CallPolicy::Identify(const CallFacts& call,
   const std::optional<uint32_t> number = cycle_.Next(call);
   if (cycle_.generation() != generation_) {
     generation_ = cycle_.generation();
+    has_asked_scope_ = false;
     while (!tensors_.empty() && (tensors_.begin()->first & kNamed) == 0) {
       End(tensors_.begin()->first, decision);
     }

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -40,6 +41,9 @@ struct Decision {
   uint64_t tensor = 0;
   // Tensors whose residuals end before the call, because they are not those of this tensor.
   std::vector<uint64_t> ended;
+  // True if the ranks have to tell each other, on the stream before the call, if the default rule
+  // holds for them.
+  bool asks_scope = false;
 };
 
 // The default rule is for data-parallel training, where one communicator has all ranks and moves
@@ -50,12 +54,15 @@ class DefaultScope {
   // `job_ranks` are those of the job, as its launcher says; 0: unknown.
   explicit DefaultScope(int job_ranks) : job_ranks_(job_ranks) {}
 
-  // Observes a call. Returns false if the default rule does not hold for it.
-  bool Includes(uint64_t comm, const CommFacts& facts, const CallFacts& call);
+  // Observes a call of this process.
+  void Observe(uint64_t comm, const CommFacts& facts, const CallFacts& call);
   // The communicator has ended: another one may take its place.
   void Forget(uint64_t comm) {
     if (has_comm_ && comm == comm_) has_comm_ = false;
   }
+  // True if the default rule holds for the communicator, as far as this process knows. Another rank
+  // may know better, so all of them agree before it is used (CallPolicy).
+  bool Holds(uint64_t comm) const { return has_comm_ && comm == comm_ && !is_lost_; }
   // True once there was a second communicator, or one without all ranks.
   bool is_lost() const { return is_lost_; }
 
@@ -67,8 +74,11 @@ class DefaultScope {
 };
 
 // The decisions for one communicator: a pure function of the sequence of its calls, of the rules,
-// and of the answers of DefaultScope. All ranks of the communicator decide alike if these answers
-// are alike.
+// and of what its ranks have agreed on. So all of them decide alike.
+//
+// The default rule needs an agreement. The ranks exchange their answers when a tensor is halfway
+// through its calls in full precision, and the result decides at its first call after these. A
+// cycle that is learned anew comes with a new agreement.
 class CallPolicy {
  public:
   // `most_elements` is the limit of the elements that have residuals, or had them: their memory
@@ -81,9 +91,13 @@ class CallPolicy {
   CallPolicy(const CallPolicy&) = delete;
   CallPolicy& operator=(const CallPolicy&) = delete;
 
-  // `tensor_id` is the caller's own name for the tensor, if it has given one. With `is_allowed`
-  // false the call is only observed, and goes as it is.
-  Decision Decide(const CallFacts& call, std::optional<uint64_t> tensor_id, bool is_allowed);
+  // Returns the result of the last exchange that a Decision has asked for: true if the default rule
+  // holds for all ranks.
+  using ScopeResult = std::function<bool()>;
+
+  // `tensor_id` is the caller's own name for the tensor, if it has given one.
+  Decision Decide(const CallFacts& call, std::optional<uint64_t> tensor_id,
+                  const ScopeResult& scope_result);
 
   const CommFacts& comm() const { return comm_; }
   // Elements of tensors that have residuals, or had them.
@@ -99,6 +113,7 @@ class CallPolicy {
   std::optional<uint64_t> Identify(const CallFacts& call, std::optional<uint64_t> tensor_id,
                                    Decision* decision);
   void End(uint64_t tensor, Decision* decision);
+  bool IsInScope(const ScopeResult& scope_result);
 
   const Rules& rules_;
   const std::string comm_name_;
@@ -108,6 +123,9 @@ class CallPolicy {
   uint64_t generation_ = 0;  // of cycle_, when its tensors were last looked at
   uint64_t elements_ = 0;
   std::map<uint64_t, Tensor> tensors_;
+  bool has_asked_scope_ = false;     // since the cycle was last broken
+  bool is_scope_awaited_ = false;    // an exchange has begun, and its result is not known yet
+  std::optional<bool> is_in_scope_;  // the last result
 };
 
 }  // namespace onebit::preload

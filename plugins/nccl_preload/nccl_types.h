@@ -15,6 +15,7 @@ namespace onebit::preload {
 // Values of ncclResult_t.
 using Result = int;
 inline constexpr Result kSuccess = 0;
+inline constexpr Result kSystemError = 2;
 inline constexpr Result kInternalError = 3;
 inline constexpr Result kInvalidUsage = 5;
 inline constexpr Result kInProgress = 7;

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "plugins/nccl_preload/loaded_driver.h"
 #include "plugins/nccl_preload/preload_log.h"
 
 namespace onebit::preload {
@@ -28,11 +29,11 @@ int32_t CodecOf(Codec codec) {
 
 }  // namespace
 
-PreloadComm::PreloadComm(const Rules& rules, uint64_t number, std::string name, int ranks,
-                         bool is_blocking, uint64_t most_elements)
+PreloadComm::PreloadComm(const Rules& rules, uint64_t number, Origin origin, int ranks,
+                         uint64_t most_elements)
     : number_(number),
-      is_blocking_(is_blocking),
-      policy_(rules, std::move(name), ranks, most_elements) {}
+      origin_(std::move(origin)),
+      policy_(rules, origin_.name, ranks, most_elements) {}
 
 PreloadComm::~PreloadComm() {
   compressors_.clear();
@@ -40,22 +41,41 @@ PreloadComm::~PreloadComm() {
   if (comm_ != nullptr) onebit_->comm_destroy(comm_);
 }
 
-void PreloadComm::Join(Comm native) {
+bool PreloadComm::Join(Comm native) {
+  native_ = native;
   onebit_ = LinkedOnebit::Get();
-  if (onebit_ == nullptr) return;
+  if (onebit_ == nullptr) return false;
+  scope_exchange_ = ScopeExchange::Create();
   // NCCL waits for a late rank as long as its program does. Only a rank that is gone is an error.
   onebitConfig_t config = ONEBIT_CONFIG_INIT;
   config.collectiveTimeoutMs = kDayMs;
   const onebitResult_t result =
       onebit_->comm_init_from(&comm_, "nccl", &native, sizeof native, &config);
-  if (result == onebitSuccess) return;
+  if (result == onebitSuccess) return true;
   comm_ = nullptr;
-  Log(LogLevel::kWarn, "calls on communicator \"%s\" of NCCL are not compressed: %s",
-      std::string(facts().name).c_str(), onebit_->last_error(nullptr));
+  Log(LogLevel::kWarn, "the ranks of communicator \"%s\" of NCCL cannot compress its calls: %s",
+      origin_.name.c_str(), onebit_->last_error(nullptr));
+  return false;
 }
 
-Decision PreloadComm::Decide(const CallFacts& call, bool is_allowed) {
-  Decision decision = policy_.Decide(call, std::nullopt, is_allowed);
+void PreloadComm::BeginScopeExchange(Stream stream, bool holds) {
+  // Ranks capture the same calls, and a graph would run the exchange too late.
+  has_scope_exchange_ =
+      scope_exchange_ != nullptr && !IsCaptured(stream) &&
+      scope_exchange_->Begin(native_, stream, holds, [this] { return IsOver(); }) == kSuccess;
+}
+
+bool PreloadComm::IsOver() const {
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr || is_revoked_) return true;
+  onebitResult_t error = onebitSuccess;
+  return onebit_->comm_async_error(comm_, &error) != onebitSuccess || error != onebitSuccess;
+}
+
+Decision PreloadComm::Decide(const CallFacts& call) {
+  Decision decision = policy_.Decide(call, std::nullopt, [this] {
+    return has_scope_exchange_ && scope_exchange_->Await([this] { return IsOver(); });
+  });
   for (const uint64_t tensor : decision.ended) {
     const auto found = compressors_.find(tensor);
     if (found == compressors_.end()) continue;

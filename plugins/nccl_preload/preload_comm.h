@@ -17,6 +17,7 @@
 #include "plugins/nccl_preload/call_policy.h"
 #include "plugins/nccl_preload/linked_onebit.h"
 #include "plugins/nccl_preload/nccl_types.h"
+#include "plugins/nccl_preload/scope_exchange.h"
 
 namespace onebit::preload {
 
@@ -30,8 +31,14 @@ struct Reduction {
 
 class PreloadComm {
  public:
+  struct Origin {
+    std::string name;
+    bool is_blocking = true;
+    bool has_shared_rules = false;  // all its ranks are known to have this process's rules
+  };
+
   // `number` tells communicators of this process apart.
-  PreloadComm(const Rules& rules, uint64_t number, std::string name, int ranks, bool is_blocking,
+  PreloadComm(const Rules& rules, uint64_t number, Origin origin, int ranks,
               uint64_t most_elements);
   // Frees compressors and leaves the communicator of onebit; NCCL's own stays.
   ~PreloadComm();
@@ -39,17 +46,21 @@ class PreloadComm {
   PreloadComm& operator=(const PreloadComm&) = delete;
 
   // Makes a communicator of onebit on `native`. Collective: called where the ranks make `native`,
-  // never in a call that moves data. After an error no call is compressed.
-  void Join(Comm native);
+  // never in a call that moves data. Returns false, after a warning, if that has failed: other
+  // ranks may have succeeded, so `native` must not be used either.
+  bool Join(Comm native);
   bool can_compress() const { return comm_ != nullptr; }
 
   uint64_t number() const { return number_; }
-  bool is_blocking() const { return is_blocking_; }
+  bool is_blocking() const { return origin_.is_blocking; }
+  bool has_shared_rules() const { return origin_.has_shared_rules; }
   const CommFacts& facts() const { return policy_.comm(); }
 
   // Decides about the next call. The caller of NCCL makes the calls of a communicator one at a
   // time.
-  Decision Decide(const CallFacts& call, bool is_allowed);
+  Decision Decide(const CallFacts& call);
+  // Enqueues the exchange that a decision asks for; `holds` is this process's answer.
+  void BeginScopeExchange(Stream stream, bool holds);
   // Enqueues a call that was decided to be compressed. Waits for no other rank; the first call of a
   // tensor allocates its residuals, and waits until its device has cleared them.
   Result Compress(const Reduction& call, const Decision& decision);
@@ -70,9 +81,14 @@ class PreloadComm {
   onebitResult_t MakeCompressor(const Reduction& call, const Decision& decision,
                                 onebitCompressor_t* made);
 
+  bool IsOver() const;
+
   const uint64_t number_;
-  const bool is_blocking_;
+  const Origin origin_;
   CallPolicy policy_;
+  Comm native_ = nullptr;
+  std::unique_ptr<ScopeExchange> scope_exchange_;
+  bool has_scope_exchange_ = false;  // one has begun
   const LinkedOnebit* onebit_ = nullptr;
   // Guards comm_ where another thread than that of the calls ends it.
   mutable std::mutex mutex_;

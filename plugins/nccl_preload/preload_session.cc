@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/nccl_preload/preload_session.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,8 +14,10 @@
 #include <system_error>
 #include <utility>
 
+#include "plugins/nccl_preload/loaded_driver.h"
 #include "plugins/nccl_preload/preload_log.h"
 #include "plugins/nccl_preload/real_nccl.h"
+#include "plugins/nccl_preload/rules_stamp.h"
 
 namespace onebit::preload {
 namespace {
@@ -55,16 +56,14 @@ std::string NameIn(const Config* config) {
   return config->comm_name;
 }
 
-// True if calls on the stream become nodes of a graph.
-bool IsCaptured(Stream stream) {
-  using Function = int(Stream, int*);
-  static auto* const is_capturing = reinterpret_cast<Function*>([]() -> void* {
-    void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    return driver == nullptr ? nullptr : dlsym(driver, "cuStreamIsCapturing");
-  }());
-  int status = 0;
-  return is_capturing != nullptr && is_capturing(stream, &status) == 0 && status != 0;
-}
+constexpr char kScopeLost[] =
+    "processes of this job move floats on several communicators of NCCL, or on one that lacks "
+    "ranks of the job, so the default rule compresses nothing: name a communicator in "
+    "ONEBIT_NCCL_RULES, such as comm=NAME:fp4";
+constexpr char kScopeLostLate[] =
+    "this process begins to move floats on a second communicator of NCCL. The default rule goes on "
+    "with the first, on which all ranks have agreed: if they are not gradients alone, name "
+    "communicators in ONEBIT_NCCL_RULES, such as comm=NAME:fp4";
 
 std::string ExpandedPath(std::string path) {
   const size_t at = path.find("%p");
@@ -80,8 +79,11 @@ Session& Session::Get() {
 }
 
 Session::Session()
-    : stats_file_(SettingOf("ONEBIT_NCCL_STATS")), process_(getpid()), scope_(JobRanks()) {
-  if (const auto error = ParseRules(SettingOf("ONEBIT_NCCL_RULES"), &rules_)) {
+    : rules_text_(SettingOf("ONEBIT_NCCL_RULES")),
+      stats_file_(SettingOf("ONEBIT_NCCL_STATS")),
+      process_(getpid()),
+      scope_(JobRanks()) {
+  if (const auto error = ParseRules(rules_text_, &rules_)) {
     Log(LogLevel::kWarn, "ONEBIT_NCCL_RULES, %s: nothing is compressed", error->c_str());
   }
   if (!stats_file_.empty()) {
@@ -89,17 +91,49 @@ Session::Session()
   }
   is_idle_ = rules_.is_off() && stats_file_.empty();
   Log(LogLevel::kInfo, "between this program and NCCL: %s",
-      rules_.is_off() ? "no rules, so calls pass as they are" : SettingOf("ONEBIT_NCCL_RULES"));
+      rules_.is_off() ? "no rules, so calls pass as they are" : rules_text_.c_str());
 }
 
-std::shared_ptr<PreloadComm> Session::Insert(Comm native, std::string name, bool is_blocking) {
+void Session::MarkId(UniqueId* id) const {
+  if (!rules_.is_off()) StampId(rules_text_, id);
+}
+
+bool Session::CheckMarks(UniqueId* ids, int count, bool* are_shared) const {
+  bool are_all_equal = count > 0;
+  for (int i = 0; i < count; ++i) {
+    const Stamp stamp = TakeStamp(rules_text_, &ids[i]);
+    are_all_equal &= stamp == Stamp::kEqual;
+    if (stamp == Stamp::kNone || (stamp == Stamp::kEqual && !rules_.is_off())) {
+      continue;
+    }
+    Log(LogLevel::kWarn,
+        "the process that made the unique id has other rules than this one, which has \"%s\": set "
+        "ONEBIT_NCCL_RULES to the same text on all ranks",
+        rules_text_.c_str());
+    return false;
+  }
+  *are_shared = are_all_equal;
+  if (!rules_.is_off() && !are_all_equal) {
+    Log(LogLevel::kWarn,
+        "the process that made the unique id of a communicator has no ONEBIT_NCCL_RULES, or not "
+        "this library: calls on that communicator are not compressed");
+  }
+  return true;
+}
+
+bool Session::HasSharedRules(Comm native) {
+  const std::shared_ptr<PreloadComm> known = Find(native);
+  return known != nullptr && known->has_shared_rules();
+}
+
+std::shared_ptr<PreloadComm> Session::Insert(Comm native, PreloadComm::Origin origin) {
   static RealFunction<Result(Comm, int*)> count("ncclCommCount");
   int ranks = 0;
   if (native == nullptr || count(native, &ranks) != kSuccess) return nullptr;
   std::shared_ptr<PreloadComm> former;  // ends after the lock, if nobody has removed it
   const std::lock_guard lock(mutex_);
-  auto comm = std::make_shared<PreloadComm>(rules_, next_number_++, std::move(name), ranks,
-                                            is_blocking, kMostElements);
+  auto comm = std::make_shared<PreloadComm>(rules_, next_number_++, std::move(origin), ranks,
+                                            kMostElements);
   former = std::exchange(comms_[native], comm);
   return comm;
 }
@@ -120,15 +154,19 @@ bool Session::IsBlocking(const Config* config, Comm parent) {
   return known == nullptr || known->is_blocking();
 }
 
-void Session::Add(Comm native, const Config* config, Comm parent) {
-  if (is_idle_ || !IsBlocking(config, parent)) return;
-  const std::shared_ptr<PreloadComm> comm = Insert(native, NameIn(config), true);
-  if (comm != nullptr && !rules_.is_off() && comm->facts().ranks > 1) comm->Join(native);
+bool Session::Add(Comm native, const Config* config, Comm parent, bool has_shared_rules) {
+  if (is_idle_ || !IsBlocking(config, parent)) return true;
+  const std::shared_ptr<PreloadComm> comm =
+      Insert(native, {.name = NameIn(config), .has_shared_rules = has_shared_rules});
+  if (comm == nullptr || !has_shared_rules || comm->facts().ranks == 1) return true;
+  if (comm->Join(native)) return true;
+  Remove(native);
+  return false;
 }
 
 std::shared_ptr<PreloadComm> Session::FindOrAdd(Comm native) {
   std::shared_ptr<PreloadComm> found = Find(native);
-  return found != nullptr ? found : Insert(native, "", false);
+  return found != nullptr ? found : Insert(native, {.name = "", .is_blocking = false});
 }
 
 std::shared_ptr<PreloadComm> Session::Remove(Comm native) {
@@ -147,29 +185,24 @@ std::shared_ptr<PreloadComm> Session::Find(Comm native) {
   return found == comms_.end() ? nullptr : found->second;
 }
 
-bool Session::IsAllowed(const PreloadComm& comm, const CallFacts& call) {
+bool Session::ObserveScope(const PreloadComm& comm, const CallFacts& call) {
   if (!rules_.is_default) return true;
-  bool is_new = false;
-  bool is_included = false;
-  {
-    const std::lock_guard lock(mutex_);
-    is_included = scope_.Includes(comm.number(), comm.facts(), call);
-    is_new = scope_.is_lost() && !std::exchange(has_told_scope_, true);
-  }
-  if (is_new) {
-    Log(LogLevel::kWarn,
-        "this process moves floats on several communicators of NCCL, or on one that lacks ranks of "
-        "the job, so the default rule compresses nothing: name a communicator in "
-        "ONEBIT_NCCL_RULES, such as comm=NAME:fp4");
-  }
-  return is_included;
+  const std::lock_guard lock(mutex_);
+  scope_.Observe(comm.number(), comm.facts(), call);
+  if (scope_.is_lost()) TellScope(was_scope_agreed_ ? kScopeLostLate : kScopeLost);
+  return scope_.Holds(comm.number());
+}
+
+// Requires the mutex. The first text is the last.
+void Session::TellScope(const char* text) {
+  if (!std::exchange(has_told_scope_, true)) Log(LogLevel::kWarn, "%s", text);
 }
 
 void Session::Pass(Comm native, const CallFacts& call, Reason reason) {
   if (is_idle_) return;
   const std::shared_ptr<PreloadComm> comm = FindOrAdd(native);
   if (comm == nullptr) return;
-  IsAllowed(*comm, call);
+  ObserveScope(*comm, call);
   Count(*comm, call, reason);
 }
 
@@ -177,10 +210,15 @@ Session::Route Session::Choose(Comm native, const CallFacts& call, Stream stream
   if (is_idle_) return {};
   std::shared_ptr<PreloadComm> comm = FindOrAdd(native);
   if (comm == nullptr) return {};
-  const bool is_allowed = IsAllowed(*comm, call);
-  Decision decision = comm->Decide(call, is_allowed);
+  const bool is_in_scope = ObserveScope(*comm, call);
+  Decision decision = comm->Decide(call);
+  if (decision.asks_scope) comm->BeginScopeExchange(stream, is_in_scope);
+  const bool is_selected =
+      decision.reason == Reason::kCompressed || decision.reason == Reason::kOtherComm;
+  if (is_selected && !comm->can_compress()) decision.reason = Reason::kForbidden;
+  if (rules_.is_default) NoteScope(decision.reason);
   // Ranks capture the same calls, so this does not part them.
-  if (decision.reason == Reason::kCompressed && (!comm->can_compress() || IsCaptured(stream))) {
+  if (decision.reason == Reason::kCompressed && IsCaptured(stream)) {
     decision.reason = Reason::kForbidden;
   }
   if (decision.reason == Reason::kCompressed) {
@@ -188,6 +226,12 @@ Session::Route Session::Choose(Comm native, const CallFacts& call, Stream stream
   }
   Count(*comm, call, decision.reason);
   return {};
+}
+
+void Session::NoteScope(Reason reason) {
+  const std::lock_guard lock(mutex_);
+  if (reason == Reason::kCompressed) was_scope_agreed_ = true;
+  if (reason == Reason::kOtherComm) TellScope(kScopeLost);
 }
 
 void Session::Count(const PreloadComm& comm, const CallFacts& call, Reason reason) {

@@ -25,9 +25,19 @@ class Session {
   // Reads the settings when it is called first.
   static Session& Get();
 
-  // Takes over a communicator that was made, and joins its ranks if rules are set. Collective on
-  // it. `config` may be null; `parent` is the communicator it was made from, or null.
-  void Add(Comm native, const Config* config, Comm parent);
+  // Marks an id that NCCL has made for a communicator.
+  void MarkId(UniqueId* id) const;
+  // Removes the marks of the ids that a communicator is to be made from. Returns false, after a
+  // warning, if its ranks have different rules: it must not be made. `are_shared` tells if all
+  // have those of this process.
+  bool CheckMarks(UniqueId* ids, int count, bool* are_shared) const;
+
+  // Takes over a communicator that was made, and joins its ranks if they share rules. Collective on
+  // it. `config` may be null; `parent` is the communicator it was made from, or null. Returns false
+  // if joining has failed: the communicator must end.
+  bool Add(Comm native, const Config* config, Comm parent, bool has_shared_rules);
+  // True if all ranks of the communicator have the rules of this process.
+  bool HasSharedRules(Comm native);
   // Forgets a communicator that is about to end, because NCCL may give its address to another one.
   // Destroying the result leaves the ranks; null if it was unknown.
   std::shared_ptr<PreloadComm> Remove(Comm native);
@@ -50,11 +60,17 @@ class Session {
   // The communicator, which is added without its ranks if it was made in a group, by several
   // threads at once or without waiting: such calls go to NCCL.
   std::shared_ptr<PreloadComm> FindOrAdd(Comm native);
-  std::shared_ptr<PreloadComm> Insert(Comm native, std::string name, bool is_blocking);
+  std::shared_ptr<PreloadComm> Insert(Comm native, PreloadComm::Origin origin);
   bool IsBlocking(const Config* config, Comm parent);
-  bool IsAllowed(const PreloadComm& comm, const CallFacts& call);
+  // Observes a call for the default rule. Returns what the rule holds for, as far as this process
+  // knows.
+  bool ObserveScope(const PreloadComm& comm, const CallFacts& call);
+  void TellScope(const char* text);
+  // Observes the outcome of an agreement on the default rule.
+  void NoteScope(Reason reason);
   void WriteReport() const;
 
+  std::string rules_text_;
   Rules rules_;
   std::string stats_file_;  // empty: no report
   bool is_idle_ = false;    // neither rules nor a report
@@ -64,6 +80,7 @@ class Session {
   std::map<Comm, std::shared_ptr<PreloadComm>> comms_;
   uint64_t next_number_ = 0;
   DefaultScope scope_;
+  bool was_scope_agreed_ = false;  // the ranks of a communicator use the default rule
   bool has_told_scope_ = false;
 };
 

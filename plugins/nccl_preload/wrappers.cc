@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of NCCL that this library has in front of NCCL's own.
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "plugins/nccl_preload/nccl_types.h"
 #include "plugins/nccl_preload/open_group.h"
@@ -83,18 +85,49 @@ Result PassConfigured(RealFunction<Function>& real, Comm comm, Operation operati
   return PassBecause(Reason::kForbidden, real, comm, operation, count, type, arguments...);
 }
 
+// What a new communicator is made from.
+struct Making {
+  const Config* config = nullptr;
+  Comm parent = nullptr;
+  bool has_shared_rules = false;
+};
+
 // Makes a communicator by the real NCCL, in *made. One that is made in a group is not joined: its
 // thread may make those of other ranks, too, for which it would wait.
 template <typename Function, typename... Arguments>
-Result MakeComm(RealFunction<Function>& real, Comm* made, const Config* config, Comm parent,
+Result MakeComm(RealFunction<Function>& real, Comm* made, const Making& making,
                 Arguments... arguments) {
   const Entry entry;
   const Result result = real(arguments...);
-  if (result == kSuccess && made != nullptr && !entry.is_nested() &&
-      !OpenGroup::OfThisThread().is_open()) {
-    Session::Get().Add(*made, config, parent);
+  if (result != kSuccess || made == nullptr || entry.is_nested() ||
+      OpenGroup::OfThisThread().is_open()) {
+    return result;
   }
-  return result;
+  if (Session::Get().Add(*made, making.config, making.parent, making.has_shared_rules)) {
+    return kSuccess;
+  }
+  static RealFunction<Result(Comm)> abort("ncclCommAbort");
+  abort(std::exchange(*made, nullptr));
+  return kSystemError;
+}
+
+// The same from unique ids.
+template <typename Function, typename... Arguments>
+Result MakeCommFrom(UniqueId* ids, int count, RealFunction<Function>& real, Comm* made,
+                    const Config* config, const Arguments&... arguments) {
+  Making making{.config = config};
+  if (!Session::Get().CheckMarks(ids, count, &making.has_shared_rules)) return kInvalidUsage;
+  return MakeComm(real, made, making, arguments...);
+}
+
+// Makes a communicator from those ranks of another one that have made it with the same rules.
+template <typename Function, typename... Arguments>
+Result DeriveComm(Comm parent, RealFunction<Function>& real, Comm* made, const Config* config,
+                  Arguments... arguments) {
+  const Making making{.config = config,
+                      .parent = parent,
+                      .has_shared_rules = Session::Get().HasSharedRules(parent)};
+  return MakeComm(real, made, making, arguments...);
 }
 
 }  // namespace
@@ -275,39 +308,78 @@ ONEBIT_NCCL_FUNCTION Result ncclGroupSimulateEnd(void* info) {
 
 // --------------------------------------------------------------------------------- communicators
 
+// NCCL calls this itself, in ncclCommInitAll, for ids of its own.
+ONEBIT_NCCL_FUNCTION Result ncclGetUniqueId(UniqueId* id) {
+  ONEBIT_REAL(ncclGetUniqueId);
+  const Entry entry;
+  const Result result = real(id);
+  if (result == kSuccess && !entry.is_nested()) Session::Get().MarkId(id);
+  return result;
+}
+
+// The id is for ranks that join those of `comm`.
+ONEBIT_NCCL_FUNCTION Result ncclCommGetUniqueId(Comm comm, UniqueId* id) {
+  ONEBIT_REAL(ncclCommGetUniqueId);
+  const Entry entry;
+  const Result result = real(comm, id);
+  if (result == kSuccess && !entry.is_nested() && Session::Get().HasSharedRules(comm)) {
+    Session::Get().MarkId(id);
+  }
+  return result;
+}
+
+ONEBIT_NCCL_FUNCTION Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
+  ONEBIT_REAL(ncclCommInitAll);
+  const Entry entry;
+  return real(comms, count, devices);
+}
+
 ONEBIT_NCCL_FUNCTION Result ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank) {
   ONEBIT_REAL(ncclCommInitRank);
-  return MakeComm(real, comm, nullptr, nullptr, comm, ranks, id, rank);
+  return MakeCommFrom(&id, 1, real, comm, nullptr, comm, ranks, id, rank);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank,
                                                    Config* config) {
   ONEBIT_REAL(ncclCommInitRankConfig);
-  return MakeComm(real, comm, config, nullptr, comm, ranks, id, rank, config);
+  return MakeCommFrom(&id, 1, real, comm, config, comm, ranks, id, rank, config);
 }
 
-ONEBIT_NCCL_FUNCTION Result ncclCommInitRankScalable(Comm* comm, int ranks, int rank, int ids,
-                                                     UniqueId* unique_ids, Config* config) {
+ONEBIT_NCCL_FUNCTION Result ncclCommInitRankScalable(Comm* comm, int ranks, int rank, int count,
+                                                     UniqueId* ids, Config* config) {
   ONEBIT_REAL(ncclCommInitRankScalable);
-  return MakeComm(real, comm, config, nullptr, comm, ranks, rank, ids, unique_ids, config);
+  if (ids == nullptr || count <= 0) return real(comm, ranks, rank, count, ids, config);
+  std::vector<UniqueId> unstamped(ids, ids + count);
+  return MakeCommFrom(unstamped.data(), count, real, comm, config, comm, ranks, rank, count,
+                      unstamped.data(), config);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclCommSplit(Comm comm, int color, int key, Comm* made,
                                           Config* config) {
   ONEBIT_REAL(ncclCommSplit);
-  return MakeComm(real, made, config, comm, comm, color, key, made, config);
+  return DeriveComm(comm, real, made, config, comm, color, key, made, config);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclCommShrink(Comm comm, int* excluded, int excluded_count, Comm* made,
                                            Config* config, int flags) {
   ONEBIT_REAL(ncclCommShrink);
-  return MakeComm(real, made, config, comm, comm, excluded, excluded_count, made, config, flags);
+  return DeriveComm(comm, real, made, config, comm, excluded, excluded_count, made, config, flags);
 }
 
+// Ranks that are new have an id, and no communicator.
 ONEBIT_NCCL_FUNCTION Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank,
                                          Comm* made, Config* config) {
   ONEBIT_REAL(ncclCommGrow);
-  return MakeComm(real, made, config, comm, comm, ranks, id, rank, made, config);
+  if (id == nullptr)
+    return DeriveComm(comm, real, made, config, comm, ranks, id, rank, made, config);
+  UniqueId unstamped = *id;
+  const UniqueId* const passed = &unstamped;
+  if (comm == nullptr) {
+    return MakeCommFrom(&unstamped, 1, real, made, config, comm, ranks, passed, rank, made, config);
+  }
+  bool are_shared = false;
+  if (!Session::Get().CheckMarks(&unstamped, 1, &are_shared)) return kInvalidUsage;
+  return DeriveComm(comm, real, made, config, comm, ranks, passed, rank, made, config);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclCommDestroy(Comm comm) {

@@ -12,6 +12,7 @@ namespace onebit::preload {
 namespace {
 
 constexpr uint64_t kPlenty = uint64_t{1} << 40;
+const CallPolicy::ScopeResult kHolds = [] { return true; };
 
 class CallPolicyTest : public ::testing::Test {
  protected:
@@ -28,8 +29,8 @@ TEST_F(CallPolicyTest, ATensorIsIdentifiedThenStartsThenIsCompressed) {
   const auto policy = Make();
   std::vector<Reason> reasons;
   for (int step = 0; step < 5; ++step) {
-    reasons.push_back(policy->Decide({.count = 10}, std::nullopt, true).reason);
-    policy->Decide({.count = 20}, std::nullopt, true);
+    reasons.push_back(policy->Decide({.count = 10}, std::nullopt, kHolds).reason);
+    policy->Decide({.count = 20}, std::nullopt, kHolds);
   }
   EXPECT_EQ(reasons, (std::vector<Reason>{Reason::kNoCycle, Reason::kNoCycle, Reason::kStart,
                                           Reason::kStart, Reason::kCompressed}));
@@ -39,11 +40,11 @@ TEST_F(CallPolicyTest, ATensorIsIdentifiedThenStartsThenIsCompressed) {
 TEST_F(CallPolicyTest, ABrokenCycleEndsItsTensors) {
   const auto policy = Make();
   for (int step = 0; step < 10; ++step) {
-    policy->Decide({.count = 10}, std::nullopt, true);
-    policy->Decide({.count = 20}, std::nullopt, true);
+    policy->Decide({.count = 10}, std::nullopt, kHolds);
+    policy->Decide({.count = 20}, std::nullopt, kHolds);
   }
   EXPECT_EQ(policy->elements(), 30u);
-  const Decision decision = policy->Decide({.count = 30}, std::nullopt, true);
+  const Decision decision = policy->Decide({.count = 30}, std::nullopt, kHolds);
   EXPECT_EQ(decision.reason, Reason::kNoCycle);
   EXPECT_EQ(decision.ended, (std::vector<uint64_t>{0, 1}));
 }
@@ -51,12 +52,12 @@ TEST_F(CallPolicyTest, ABrokenCycleEndsItsTensors) {
 TEST_F(CallPolicyTest, NamedTensorsNeedNoCycle) {
   const auto policy = Make();
   for (int call = 0; call < 2; ++call) {
-    EXPECT_EQ(policy->Decide({.count = 10}, 7, true).reason, Reason::kStart);
+    EXPECT_EQ(policy->Decide({.count = 10}, 7, kHolds).reason, Reason::kStart);
   }
-  const Decision first = policy->Decide({.count = 10}, 7, true);
+  const Decision first = policy->Decide({.count = 10}, 7, kHolds);
   EXPECT_EQ(first.reason, Reason::kCompressed);
-  EXPECT_EQ(policy->Decide({.count = 10}, 8, true).reason, Reason::kStart);
-  const Decision changed = policy->Decide({.count = 11}, 7, true);
+  EXPECT_EQ(policy->Decide({.count = 10}, 8, kHolds).reason, Reason::kStart);
+  const Decision changed = policy->Decide({.count = 11}, 7, kHolds);
   EXPECT_EQ(changed.reason, Reason::kStart);
   EXPECT_EQ(changed.ended, (std::vector<uint64_t>{first.tensor}));
 }
@@ -65,8 +66,8 @@ TEST_F(CallPolicyTest, ResidualsHaveALimit) {
   const auto policy = Make(25);
   Reason last[2] = {};
   for (int step = 0; step < 10; ++step) {
-    last[0] = policy->Decide({.count = 10}, std::nullopt, true).reason;
-    last[1] = policy->Decide({.count = 20}, std::nullopt, true).reason;
+    last[0] = policy->Decide({.count = 10}, std::nullopt, kHolds).reason;
+    last[1] = policy->Decide({.count = 20}, std::nullopt, kHolds).reason;
   }
   EXPECT_EQ(last[0], Reason::kNoRoom);  // the cycle was found at the other one
   EXPECT_EQ(last[1], Reason::kCompressed);
@@ -77,35 +78,104 @@ TEST_F(CallPolicyTest, CallsWithoutARuleAreNoPartOfTheCycle) {
   const auto policy = Make();
   Reason reason = Reason::kNoRule;
   for (int step = 0; step < 20; ++step) {
-    reason = policy->Decide({.count = 10}, std::nullopt, true).reason;
+    reason = policy->Decide({.count = 10}, std::nullopt, kHolds).reason;
     policy->Decide({.type = DataType::kInt64, .count = 1 + static_cast<uint64_t>(step)},
-                   std::nullopt, true);
+                   std::nullopt, kHolds);
   }
   EXPECT_EQ(reason, Reason::kCompressed);
+}
+
+class DefaultRuleTest : public CallPolicyTest {
+ protected:
+  DefaultRuleTest() : CallPolicyTest("default") {}
+
+  // A step of two tensors. Returns what became of the first.
+  Reason Step(CallPolicy* policy) {
+    constexpr uint64_t kMiB = 1 << 18;  // elements
+    const Decision decision = policy->Decide({.count = kMiB}, std::nullopt, result_);
+    exchanges_ += decision.asks_scope;
+    exchanges_ += policy->Decide({.count = 2 * kMiB}, std::nullopt, result_).asks_scope;
+    return decision.reason;
+  }
+
+  int exchanges_ = 0;
+  int results_ = 0;
+  bool holds_ = true;
+  const CallPolicy::ScopeResult result_ = [this] {
+    ++results_;
+    return holds_;
+  };
+};
+
+TEST_F(DefaultRuleTest, RanksAgreeHalfwayThroughTheStart) {
+  const auto policy = Make();
+  int steps = 0;
+  while (Step(policy.get()) != Reason::kCompressed) {
+    ++steps;
+    // The cycle was found at the second call of the second tensor, whose tenth call asks.
+    EXPECT_EQ(exchanges_, steps >= 12 ? 1 : 0) << steps;
+    EXPECT_EQ(results_, steps >= 22 ? 1 : 0) << steps;
+    ASSERT_LT(steps, 100);
+  }
+  EXPECT_EQ(steps, 22);
+  for (int step = 0; step < 50; ++step) EXPECT_EQ(Step(policy.get()), Reason::kCompressed);
+  EXPECT_EQ(exchanges_, 1);
+  EXPECT_EQ(results_, 1);
+}
+
+TEST_F(DefaultRuleTest, NothingIsCompressedIfItHoldsNotForAll) {
+  holds_ = false;
+  const auto policy = Make();
+  for (int step = 0; step < 22; ++step) EXPECT_NE(Step(policy.get()), Reason::kOtherComm);
+  for (int step = 0; step < 50; ++step) EXPECT_EQ(Step(policy.get()), Reason::kOtherComm);
+  EXPECT_EQ(results_, 1);
+  EXPECT_EQ(policy->elements(), 0u);
+}
+
+TEST_F(DefaultRuleTest, ABrokenCycleNeedsANewAgreement) {
+  const auto policy = Make();
+  for (int step = 0; step < 30; ++step) Step(policy.get());
+  EXPECT_EQ(exchanges_, 1);
+  policy->Decide({.count = 3 << 20}, std::nullopt, result_);
+  holds_ = false;
+  Reason last = Reason::kNoRule;
+  for (int step = 0; step < 60; ++step) last = Step(policy.get());
+  EXPECT_EQ(exchanges_, 2);
+  EXPECT_EQ(results_, 2);
+  EXPECT_EQ(last, Reason::kOtherComm);
+}
+
+TEST_F(CallPolicyTest, NamedCommunicatorsNeedNoAgreement) {
+  const auto policy = Make();
+  for (int step = 0; step < 30; ++step) {
+    EXPECT_FALSE(policy->Decide({.count = 10}, std::nullopt, nullptr).asks_scope);
+  }
 }
 
 TEST(DefaultScopeTest, HoldsForOneCommunicator) {
   DefaultScope scope(0);
   const CommFacts world{.name = "", .ranks = 4};
-  EXPECT_TRUE(scope.Includes(1, world, {.count = 100}));
+  scope.Observe(1, world, {.count = 100});
   // A communicator of one rank, a barrier, and counts of tokens.
-  EXPECT_FALSE(scope.Includes(2, {.name = "", .ranks = 1}, {.count = 100}));
-  EXPECT_FALSE(scope.Includes(3, world, {.count = 1}));
-  EXPECT_FALSE(scope.Includes(3, world, {.type = DataType::kInt64, .count = 100}));
-  EXPECT_TRUE(scope.Includes(1, world, {.count = 100}));
+  scope.Observe(2, {.name = "", .ranks = 1}, {.count = 100});
+  scope.Observe(3, world, {.count = 1});
+  scope.Observe(3, world, {.type = DataType::kInt64, .count = 100});
+  EXPECT_TRUE(scope.Holds(1));
+  EXPECT_FALSE(scope.Holds(3));
   EXPECT_FALSE(scope.is_lost());
-  EXPECT_FALSE(scope.Includes(3, world, {.operation = Operation::kSend, .count = 100}));
+  scope.Observe(3, world, {.operation = Operation::kSend, .count = 100});
   EXPECT_TRUE(scope.is_lost());
-  EXPECT_FALSE(scope.Includes(1, world, {.count = 100}));
+  EXPECT_FALSE(scope.Holds(1));
 }
 
 TEST(DefaultScopeTest, HoldsForTheCommunicatorOfAllRanks) {
   const CommFacts four{.name = "", .ranks = 4};
   DefaultScope scope(4);
-  EXPECT_TRUE(scope.Includes(1, four, {.count = 100}));
+  scope.Observe(1, four, {.count = 100});
+  EXPECT_TRUE(scope.Holds(1));
   DefaultScope larger_job(8);
-  EXPECT_FALSE(larger_job.Includes(1, four, {.count = 100}));
-  EXPECT_TRUE(larger_job.is_lost());
+  larger_job.Observe(1, four, {.count = 100});
+  EXPECT_FALSE(larger_job.Holds(1));
 }
 
 }  // namespace
