@@ -61,8 +61,8 @@ class PreloadComm {
   Decision Decide(const CallFacts& call);
   // Enqueues the exchange that a decision asks for; `holds` is this process's answer.
   void BeginScopeExchange(Stream stream, bool holds);
-  // Enqueues a call that was decided to be compressed. Waits for no other rank; the first call of a
-  // tensor allocates its residuals, and waits until its device has cleared them.
+  // Enqueues a call that was decided to be compressed. Waits for no other rank and for no device;
+  // the first call of a tensor allocates its residuals.
   Result Compress(const Reduction& call, const Decision& decision);
 
   // Stops the calls under way because the program has revoked NCCL's communicator, which is no

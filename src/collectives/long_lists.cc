@@ -13,7 +13,8 @@ Status LongLists::Reserve(size_t bytes) {
     ONEBIT_ASSIGN_OR_RETURN(event, DeviceEvent::Create(devices_));
   }
   ONEBIT_TRY(memory_.Reserve(bytes, [this](size_t grown) {
-    return Memory::Create({MemoryKind::kDevice, device_}, &devices_, grown, "lists of launches");
+    return Memory::CreateOrdered({MemoryKind::kDevice, device_}, &devices_, grown,
+                                 "lists of launches");
   }));
   return pinned_.Reserve(kSlots * bytes, [this](size_t grown) {
     return Memory::CreatePinned(devices_, device_, grown, "lists of launches");

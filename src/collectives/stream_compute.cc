@@ -7,6 +7,7 @@
 
 #include "base/backoff.h"
 #include "base/guard.h"
+#include "device/device_fills.h"
 
 namespace onebit {
 
@@ -31,7 +32,7 @@ size_t StreamCompute::SumBytesFor(const Plan& plan, size_t tensor_elements) cons
 
 Status StreamCompute::ReserveSums(size_t bytes) {
   return tile_sums_.Reserve(bytes, [this](size_t grown) {
-    return Memory::Create({MemoryKind::kDevice, device_}, &devices_, grown, "partial sums");
+    return Memory::CreateOrdered({MemoryKind::kDevice, device_}, &devices_, grown, "partial sums");
   });
 }
 
@@ -49,6 +50,7 @@ Status StreamCompute::Begin(onebitStream_t stream) {
   steps_.Begin(stream, reinterpret_cast<kernels::cuda::TileSum*>(tile_sums_.data()));
   ONEBIT_ASSIGN_OR_RETURN(is_capturing_, devices_.IsCapturing(stream));
   lists_.Begin(stream, is_capturing_);
+  ONEBIT_TRY(DeviceFills::Order(device_, stream));
   return is_capturing_ || !has_last_ ? OkStatus() : devices_.Wait(stream, last_.get());
 }
 

@@ -144,7 +144,8 @@ Status StreamExecutor::Reserve(std::span<const Plan* const> plans,
                  comm_.rank());
   }
   ONEBIT_TRY(space_.Reserve(bytes, [this](size_t grown) {
-    return Memory::Create({MemoryKind::kDevice, device()}, &devices(), grown, "packet space");
+    return Memory::CreateOrdered({MemoryKind::kDevice, device()}, &devices(), grown,
+                                 "packet space");
   }));
   ONEBIT_TRY(compute_->ReserveSums(tile_sums));
   return compute_->lists().Reserve(lists);

@@ -245,7 +245,7 @@ class Compressor {
   }
   KernelResidual ResidualOf(const Memory (&generations)[2], size_t element) const;
   Result<Memory> NewMemory(size_t bytes, const char* purpose) const {
-    return Memory::Create(config_.location, config_.devices, bytes, purpose);
+    return Memory::CreateOrdered(config_.location, config_.devices, bytes, purpose);
   }
   void ClearResiduals();
   Result<bool> HasMask(const std::vector<uint8_t>& aligned, uint32_t digest) const;

@@ -4,17 +4,20 @@
 
 #include <cstring>
 
+#include "device/device_fills.h"
+
 namespace onebit {
 namespace {
 
 // Copies have at most some gigabytes; only a device that does not answer takes longer.
 constexpr uint64_t kDeviceTimeoutMs = 60'000;
 
-// Runs `body` with a stream of its own on the device, and waits for it.
+// Runs `body` with a stream of its own on the device, behind the fills of memory, and waits for it.
 template <typename Body>
 Status OnOwnStream(const Devices& devices, int device, Body body) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
   ONEBIT_ASSIGN_OR_RETURN(const DeviceStream stream, DeviceStream::Create(devices));
+  ONEBIT_TRY(DeviceFills::Order(device, stream.get()));
   ONEBIT_TRY(body(stream.get()));
   return devices.Synchronize(stream.get(), kDeviceTimeoutMs);
 }
@@ -39,16 +42,34 @@ Result<Memory> Memory::Create(const MemoryLocation& location, const Devices* dev
   // Creates the stream first: without one the memory could not be filled and would be freed, which
   // waits for all work of the device.
   ONEBIT_TRY(OnOwnStream(*devices, location.device, [&](onebitStream_t stream) -> Status {
-    void* data = nullptr;
-    ONEBIT_TRY(Explain(devices->Check(devices->functions().Allocate(bytes, &data), "allocate"),
-                       purpose, bytes));
-    memory.devices_ = devices;
-    memory.device_ = location.device;
-    memory.location_ = location;
-    memory.data_ = static_cast<std::byte*>(data);
-    memory.bytes_ = bytes;
-    return devices->Fill(data, 0, bytes, stream);
+    ONEBIT_ASSIGN_OR_RETURN(memory, Allocate(location.device, devices, bytes, purpose));
+    return devices->Fill(memory.data_, 0, bytes, stream);
   }));
+  return memory;
+}
+
+Result<Memory> Memory::CreateOrdered(const MemoryLocation& location, const Devices* devices,
+                                     size_t bytes, const char* purpose) {
+  if (bytes == 0 || !location.is_device()) return Create(location, devices, bytes, purpose);
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(*devices, location.device));
+  ONEBIT_ASSIGN_OR_RETURN(DeviceFills* const fills, DeviceFills::Of(*devices, location.device));
+  ONEBIT_ASSIGN_OR_RETURN(Memory memory, Allocate(location.device, devices, bytes, purpose));
+  ONEBIT_TRY(fills->Zero(memory.data_, bytes));
+  return memory;
+}
+
+// The device must be current.
+Result<Memory> Memory::Allocate(int device, const Devices* devices, size_t bytes,
+                                const char* purpose) {
+  void* data = nullptr;
+  ONEBIT_TRY(Explain(devices->Check(devices->functions().Allocate(bytes, &data), "allocate"),
+                     purpose, bytes));
+  Memory memory;
+  memory.devices_ = devices;
+  memory.device_ = device;
+  memory.location_ = {MemoryKind::kDevice, device};
+  memory.data_ = static_cast<std::byte*>(data);
+  memory.bytes_ = bytes;
   return memory;
 }
 

@@ -21,6 +21,10 @@ class Memory {
   // `devices` is needed for memory of a device. `purpose` is named in the error.
   static Result<Memory> Create(const MemoryLocation& location, const Devices* devices, size_t bytes,
                                const char* purpose);
+  // The same for work on streams: on a device nobody waits for the zeroes, so that only streams
+  // behind DeviceFills::Order may use the memory, and CopyNow, CopyTo and Clear.
+  static Result<Memory> CreateOrdered(const MemoryLocation& location, const Devices* devices,
+                                      size_t bytes, const char* purpose);
   // Host memory that every device reads and writes at the same address.
   static Result<Memory> CreatePinned(const Devices& devices, int device, size_t bytes,
                                      const char* purpose);
@@ -54,6 +58,9 @@ class Memory {
   const MemoryLocation& location() const { return location_; }
 
  private:
+  static Result<Memory> Allocate(int device, const Devices* devices, size_t bytes,
+                                 const char* purpose);
+
   AlignedBuffer host_;                // owns pageable host memory
   const Devices* devices_ = nullptr;  // frees all other memory
   int device_ = 0;                    // whose context knows the memory

@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "tests/cuda/cuda_test_memory.h"
+#include "tests/cuda/stream_gate.h"
+#include "tests/support/cuda/cuda_stand_in.h"
 #include "tests/support/nccl/nccl_stand_in.h"
 
 namespace onebit::testing {
@@ -182,6 +184,44 @@ TEST(PreloadedCallsTest, TensorsAreCompressedAfterTheirStart) {
   });
   EXPECT_EQ(sums[0], sums[1]);
   EXPECT_EQ(sums[0], sums[2]);
+}
+
+uint64_t HostWaits() {
+  onebitTestCudaCounts counts;
+  onebitTestCudaGetCounts(&counts);
+  return counts.host_waits;
+}
+
+// PyTorch holds a lock during every call of NCCL, also that of an abort.
+TEST(PreloadedCallsTest, NoCallWaitsForTheDevice) {
+  constexpr size_t kCount = 30'000;
+  RunNamed("dp", [&](Rank& self) {
+    const std::vector<float> ones(kCount, 1);
+    const CudaBuffer first(std::as_bytes(std::span(ones)));
+    const CudaBuffer second(std::as_bytes(std::span(ones)));
+    self.everybody.arrive_and_wait();
+    const uint64_t before = HostWaits();
+    self.everybody.arrive_and_wait();
+    StreamGate gate(self.stream);
+    for (int step = 0; step < 4 + kStart; ++step) {
+      EXPECT_EQ(ncclAllReduce(first.data(), first.data(), kCount, ncclFloat32, ncclAvg, self.comm,
+                              self.stream.get()),
+                ncclSuccess);
+      // Shorter, so that the calls have a cycle.
+      EXPECT_EQ(ncclAllReduce(second.data(), second.data(), kCount / 2, ncclFloat32, ncclAvg,
+                              self.comm, self.stream.get()),
+                ncclSuccess);
+    }
+    self.everybody.arrive_and_wait();
+    EXPECT_EQ(HostWaits(), before);
+    self.everybody.arrive_and_wait();
+    gate.Open();
+    self.stream.Synchronize();
+    std::vector<float> found(kCount);
+    const std::vector<std::byte> bytes = first.Read();
+    std::memcpy(found.data(), bytes.data(), bytes.size());
+    EXPECT_LT(Error(found, ones), 0.1);
+  });
 }
 
 TEST(PreloadedCallsTest, GroupsOfReductionsAreCompressedTogether) {

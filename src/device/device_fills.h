@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Zeroes new memory of a device without a wait of the host: trainers hold a lock during calls,
+// which must not depend on what the device is doing.
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+
+#include "base/status.h"
+#include "device/devices.h"
+
+namespace onebit {
+
+// The fills of one device, on a stream of their own. Thread-safe; lives until the process ends. The
+// device must be current.
+class DeviceFills {
+ public:
+  // Those of a device, which the first call creates.
+  static Result<DeviceFills*> Of(const Devices& devices, int device);
+  // Lets later work on `stream` wait for all fills of the device so far. The host waits for them if
+  // the stream is being captured, because a graph cannot. Takes no lock where there are none.
+  static Status Order(int device, onebitStream_t stream);
+
+  Status Zero(void* memory, size_t bytes);
+
+ private:
+  explicit DeviceFills(const Devices& devices) : devices_(devices) {}
+  Status OrderBefore(onebitStream_t stream);
+
+  const Devices& devices_;
+  std::mutex mutex_;
+  DeviceStream stream_;
+  DeviceEvent last_;         // recorded behind the latest fill
+  bool is_pending_ = false;  // it may not be done
+};
+
+}  // namespace onebit
