@@ -27,8 +27,30 @@ void CallCounts::Count(const CommFacts& comm, const CallFacts& call, Reason reas
   sum.bytes += TensorBytes(comm, call);
 }
 
-std::string CallCounts::Report() const {
+void CallCounts::Add(const CommFacts& comm, const Traffic& traffic) {
   const std::lock_guard lock(mutex_);
+  ended_[std::string(comm.name)] += traffic;
+}
+
+Traffic& Traffic::operator+=(const Traffic& other) {
+  calls += other.calls;
+  nonfinite_calls += other.nonfinite_calls;
+  sent_bytes += other.sent_bytes;
+  ring_bytes += other.ring_bytes;
+  host_seconds += other.host_seconds;
+  return *this;
+}
+
+uint64_t RingBytes(const CommFacts& comm, const CallFacts& call) {
+  const auto ranks = static_cast<uint64_t>(comm.ranks);
+  const uint64_t passes = call.operation == Operation::kAllReduce ? 2 : 1;
+  return passes * (ranks - 1) * TensorBytes(comm, call) / ranks;
+}
+
+std::string CallCounts::Report(const TrafficByName& live) const {
+  const std::lock_guard lock(mutex_);
+  TrafficByName all = ended_;
+  for (const auto& [name, traffic] : live) all[name] += traffic;
   std::string text;
   for (const auto& [row, sum] : sums_) {
     if (text.empty()) {
@@ -43,6 +65,19 @@ std::string CallCounts::Report() const {
         row.comm.empty() ? "-" : row.comm.c_str(), row.ranks, static_cast<int>(operation.size()),
         operation.data(), NameOf(row.type).c_str(), static_cast<unsigned long long>(sum.calls),
         static_cast<unsigned long long>(sum.bytes), kReasonNames[static_cast<size_t>(row.reason)]);
+    text += line;
+  }
+  for (const auto& [name, traffic] : all) {
+    if (traffic.calls == 0) continue;
+    char line[256];
+    std::snprintf(line, sizeof line,
+                  "%.60s: %llu compressed calls sent %llu bytes, where NCCL's ring sends %llu; "
+                  "%llu met a NaN "
+                  "or infinity; %.3f s of the host\n",
+                  name.empty() ? "-" : name.c_str(), static_cast<unsigned long long>(traffic.calls),
+                  static_cast<unsigned long long>(traffic.sent_bytes),
+                  static_cast<unsigned long long>(traffic.ring_bytes),
+                  static_cast<unsigned long long>(traffic.nonfinite_calls), traffic.host_seconds);
     text += line;
   }
   return text;

@@ -13,14 +13,32 @@
 
 namespace onebit::preload {
 
+// What compressed calls of a communicator have sent.
+struct Traffic {
+  uint64_t calls = 0;
+  uint64_t nonfinite_calls = 0;  // those that met a NaN or infinity, whose results are NaN
+  uint64_t sent_bytes = 0;       // by this rank
+  uint64_t ring_bytes = 0;       // that NCCL's ring would have sent for the same calls
+  double host_seconds = 0;
+
+  Traffic& operator+=(const Traffic& other);
+};
+
+// Bytes that a rank sends in a ring for a reduction.
+uint64_t RingBytes(const CommFacts& comm, const CallFacts& call);
+
 // Thread-safe.
 class CallCounts {
  public:
   void Count(const CommFacts& comm, const CallFacts& call, Reason reason);
 
-  // A table, a line for each communicator's name, operation, type and reason. Empty if nothing was
-  // counted.
-  std::string Report() const;
+  // Adds what a communicator that has ended has sent.
+  void Add(const CommFacts& comm, const Traffic& traffic);
+
+  // A table, a line for each communicator's name, operation, type and reason; then a line for each
+  // name with compressed calls, to which `live` contributes. Empty if nothing was counted.
+  using TrafficByName = std::map<std::string, Traffic>;
+  std::string Report(const TrafficByName& live) const;
 
  private:
   struct Row {
@@ -38,6 +56,7 @@ class CallCounts {
 
   mutable std::mutex mutex_;
   std::map<Row, Sum> sums_;
+  TrafficByName ended_;
 };
 
 }  // namespace onebit::preload

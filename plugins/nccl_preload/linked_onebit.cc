@@ -40,6 +40,7 @@ const char* FillIn(void* library, LinkedOnebit* functions) {
   find("onebitCommDestroy", &functions->comm_destroy);
   find("onebitCommAbort", &functions->comm_abort);
   find("onebitCommGetAsyncError", &functions->comm_async_error);
+  find("onebitCommGetStats", &functions->comm_stats);
   find("onebitCompressorCreate", &functions->compressor_create);
   find("onebitCompressorDestroy", &functions->compressor_destroy);
   find("onebitAllReduce", &functions->all_reduce);

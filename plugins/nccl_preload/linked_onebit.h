@@ -13,6 +13,7 @@ struct LinkedOnebit {
   decltype(&onebitCommDestroy) comm_destroy = nullptr;
   decltype(&onebitCommAbort) comm_abort = nullptr;
   decltype(&onebitCommGetAsyncError) comm_async_error = nullptr;
+  decltype(&onebitCommGetStats) comm_stats = nullptr;
   decltype(&onebitCompressorCreate) compressor_create = nullptr;
   decltype(&onebitCompressorDestroy) compressor_destroy = nullptr;
   decltype(&onebitAllReduce) all_reduce = nullptr;

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/nccl_preload/open_group.h"
 
+#include <chrono>
+
 #include "plugins/nccl_preload/linked_onebit.h"
 #include "plugins/nccl_preload/real_reductions.h"
 
@@ -38,6 +40,7 @@ Result OpenGroup::PassAll(const std::vector<Deferred>& calls) {
 
 Result OpenGroup::CompressAll(const std::vector<Deferred>& calls) {
   if (calls.empty()) return kSuccess;
+  const auto begin = std::chrono::steady_clock::now();
   const LinkedOnebit& onebit = *LinkedOnebit::Get();
   Result first = NcclResultOf(onebit.group_start());
   if (first != kSuccess) return first;
@@ -47,6 +50,7 @@ Result OpenGroup::CompressAll(const std::vector<Deferred>& calls) {
     if (first == kSuccess) first = result;
   }
   const Result ended = NcclResultOf(onebit.group_end());
+  calls[0].route.comm->CountHostTime(std::chrono::steady_clock::now() - begin);
   return first == kSuccess ? ended : first;
 }
 

@@ -112,6 +112,7 @@ Result PreloadComm::Compress(const Reduction& call, const Decision& decision) {
         compressors_.emplace(decision.tensor, CompressorPointer(made, onebit_->compressor_destroy))
             .first;
   }
+  ring_bytes_ += RingBytes(facts(), call.facts);
   const auto reduce = call.facts.operation == Operation::kReduceScatter ? onebit_->reduce_scatter
                                                                         : onebit_->all_reduce;
   return NcclResultOf(reduce(call.send, call.recv, call.facts.count,
@@ -129,8 +130,26 @@ void PreloadComm::Revoke() {
 void PreloadComm::Leave() {
   const std::lock_guard lock(mutex_);
   if (comm_ == nullptr) return;
+  last_traffic_ = CurrentTraffic();
   onebit_->comm_abort(comm_);
   onebit_->comm_destroy(std::exchange(comm_, nullptr));
+}
+
+Traffic PreloadComm::traffic() const {
+  const std::lock_guard lock(mutex_);
+  return comm_ == nullptr ? last_traffic_ : CurrentTraffic();
+}
+
+// Requires the mutex, and a communicator.
+Traffic PreloadComm::CurrentTraffic() const {
+  onebitCommStats_t stats{};
+  stats.size = sizeof stats;
+  if (onebit_->comm_stats(comm_, &stats) != onebitSuccess) return {};
+  return {.calls = stats.compressed_calls,
+          .nonfinite_calls = stats.nonfinite_calls,
+          .sent_bytes = stats.bytes_sent,
+          .ring_bytes = ring_bytes_,
+          .host_seconds = static_cast<double>(host_ns_) * 1e-9};
 }
 
 Result PreloadComm::AsyncError() const {

@@ -6,6 +6,8 @@
 
 #include <onebit/onebit.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -14,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "plugins/nccl_preload/call_counts.h"
 #include "plugins/nccl_preload/call_policy.h"
 #include "plugins/nccl_preload/linked_onebit.h"
 #include "plugins/nccl_preload/nccl_types.h"
@@ -71,6 +74,12 @@ class PreloadComm {
   // Stops the calls under way and leaves the communicator of onebit, which then no longer uses
   // NCCL's. Residuals stay until the destructor: to free them waits for the device. Thread-safe.
   void Leave();
+  // Counts time of the host in compressed calls.
+  void CountHostTime(std::chrono::nanoseconds time) {
+    host_ns_ += static_cast<uint64_t>(time.count());
+  }
+  // What compressed calls have sent so far. Thread-safe.
+  Traffic traffic() const;
   // The error that ended the communicator of onebit; kSuccess if there is none. Thread-safe.
   Result AsyncError() const;
 
@@ -82,6 +91,7 @@ class PreloadComm {
                                 onebitCompressor_t* made);
 
   bool IsOver() const;
+  Traffic CurrentTraffic() const;
 
   const uint64_t number_;
   const Origin origin_;
@@ -94,6 +104,9 @@ class PreloadComm {
   mutable std::mutex mutex_;
   onebitComm_t comm_ = nullptr;
   bool is_revoked_ = false;
+  Traffic last_traffic_;  // when comm_ ended
+  std::atomic<uint64_t> ring_bytes_{0};
+  std::atomic<uint64_t> host_ns_{0};
   std::map<uint64_t, CompressorPointer> compressors_;  // by tensor
   // Compressors of tensors that have ended. To destroy one waits for its calls, so that is done
   // with the communicator.

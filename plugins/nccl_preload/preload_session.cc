@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -56,6 +57,8 @@ std::string NameIn(const Config* config) {
   return config->comm_name;
 }
 
+volatile std::sig_atomic_t is_report_wanted = 0;
+
 constexpr char kScopeLost[] =
     "processes of this job move floats on several communicators of NCCL, or on one that lacks "
     "ranks of the job, so the default rule compresses nothing: name a communicator in "
@@ -79,16 +82,11 @@ Session& Session::Get() {
 }
 
 Session::Session()
-    : rules_text_(SettingOf("ONEBIT_NCCL_RULES")),
-      stats_file_(SettingOf("ONEBIT_NCCL_STATS")),
-      process_(getpid()),
-      scope_(JobRanks()) {
+    : rules_text_(SettingOf("ONEBIT_NCCL_RULES")), process_(getpid()), scope_(JobRanks()) {
   if (const auto error = ParseRules(rules_text_, &rules_)) {
     Log(LogLevel::kWarn, "ONEBIT_NCCL_RULES, %s: nothing is compressed", error->c_str());
   }
-  if (!stats_file_.empty()) {
-    std::atexit([] { Get().WriteReport(); });
-  }
+  StartStats();
   is_idle_ = rules_.is_off() && stats_file_.empty();
   Log(LogLevel::kInfo, "between this program and NCCL: %s",
       rules_.is_off() ? "no rules, so calls pass as they are" : rules_text_.c_str());
@@ -175,6 +173,7 @@ std::shared_ptr<PreloadComm> Session::Remove(Comm native) {
   if (found == comms_.end()) return nullptr;
   std::shared_ptr<PreloadComm> removed = std::move(found->second);
   comms_.erase(found);
+  counts_.Add(removed->facts(), removed->traffic());
   scope_.Forget(removed->number());
   return removed;
 }
@@ -235,12 +234,47 @@ void Session::NoteScope(Reason reason) {
 }
 
 void Session::Count(const PreloadComm& comm, const CallFacts& call, Reason reason) {
-  if (!stats_file_.empty()) counts_.Count(comm.facts(), call, reason);
+  if (stats_file_.empty()) return;
+  counts_.Count(comm.facts(), call, reason);
+  if (is_report_wanted != 0) {
+    is_report_wanted = 0;
+    WriteReport();
+  }
 }
 
-void Session::WriteReport() const {
+// The setting is a file, and after a comma the signal that asks for a report.
+void Session::StartStats() {
+  stats_file_ = SettingOf("ONEBIT_NCCL_STATS");
+  if (stats_file_.empty()) return;
+  std::atexit([] { Get().WriteReport(); });
+  for (const auto& [suffix, number] : {std::pair(",USR1", SIGUSR1), std::pair(",USR2", SIGUSR2)}) {
+    if (!stats_file_.ends_with(suffix)) continue;
+    stats_file_.resize(stats_file_.size() - std::strlen(suffix));
+    struct sigaction former = {};
+    sigaction(number, nullptr, &former);
+    if (former.sa_handler != SIG_DFL) {
+      Log(LogLevel::kWarn,
+          "ONEBIT_NCCL_STATS: the program itself handles SIG%s, so it asks for nothing",
+          suffix + 1);
+      return;
+    }
+    struct sigaction wanted = {};
+    wanted.sa_handler = [](int) { is_report_wanted = 1; };
+    wanted.sa_flags = SA_RESTART;
+    sigaction(number, &wanted, nullptr);
+    return;
+  }
+}
+
+void Session::WriteReport() {
   if (getpid() != process_) return;
-  const std::string report = counts_.Report();
+  CallCounts::TrafficByName live;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [native, comm] : comms_)
+      live[std::string(comm->facts().name)] += comm->traffic();
+  }
+  const std::string report = counts_.Report(live);
   const bool is_stderr = stats_file_ == "stderr";
   std::FILE* const file = is_stderr ? stderr : std::fopen(ExpandedPath(stats_file_).c_str(), "w");
   if (file == nullptr) {

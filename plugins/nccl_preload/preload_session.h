@@ -68,7 +68,8 @@ class Session {
   void TellScope(const char* text);
   // Observes the outcome of an agreement on the default rule.
   void NoteScope(Reason reason);
-  void WriteReport() const;
+  void StartStats();
+  void WriteReport();
 
   std::string rules_text_;
   Rules rules_;

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The functions of NCCL that this library has in front of NCCL's own.
+#include <chrono>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -43,7 +44,10 @@ Result Reduce(const Reduction& call, Comm comm) {
     return MakeRealReduction(call, comm);
   }
   session.Count(*route.comm, call.facts, Reason::kCompressed);
-  return route.comm->Compress(call, route.decision);
+  const auto begin = std::chrono::steady_clock::now();
+  const Result result = route.comm->Compress(call, route.decision);
+  route.comm->CountHostTime(std::chrono::steady_clock::now() - begin);
+  return result;
 }
 
 Reduction ReductionOf(Operation operation, const void* send, void* recv, size_t count, int type,

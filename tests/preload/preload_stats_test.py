@@ -4,6 +4,8 @@
 
 import os
 import pathlib
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,7 +24,7 @@ def run(stats: str) -> subprocess.CompletedProcess:
 
 def rows(table: str) -> dict:
     """Calls and bytes by outcome."""
-    first, head, *lines = table.splitlines()
+    first, head, *lines, traffic = table.splitlines()
     assert first.startswith("onebit: calls of NCCL in process "), first
     assert head.split() == ["communicator", "ranks", "operation", "type", "calls", "bytes", "outcome"], head
     found = {}
@@ -30,6 +32,15 @@ def rows(table: str) -> dict:
         name, ranks, operation, kind, calls, size, *outcome = line.split()
         assert (name, ranks, operation, kind) == ("dp", "3", "allreduce", "float32"), line
         found[" ".join(outcome)] = (int(calls), int(size))
+    match = re.match(
+        r"dp: (\d+) compressed calls sent (\d+) bytes, where NCCL's ring sends (\d+); 0 met a NaN or infinity; "
+        r"0\.\d+ s of the host$", traffic)
+    assert match, traffic
+    calls, sent, ring = map(int, match.groups())
+    assert calls == found["compressed"][0], traffic
+    assert ring == found["compressed"][1] * 2 * 2 // 3, traffic
+    # 4 bits and a scale of 16 bits for 128 elements, headers and padding.
+    assert ring / 8 < sent < ring / 7, traffic
     return found
 
 
@@ -53,6 +64,24 @@ class StatsTest(unittest.TestCase):
     def test_standard_error(self):
         text = run("stderr").stderr
         self.check(text[text.index("onebit: calls of NCCL"):])
+
+    def test_a_signal_asks_for_the_table(self):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "ONEBIT_NCCL_STATS": f"{folder}/table,USR2", "CUDA_STAND_IN_DEVICES": "5"}
+            command = [PROGRAM, "--gtest_filter=*TensorsAreCompressedAfterTheirStart", "--gtest_repeat=-1"]
+            with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+                try:
+                    # The first communicator has ended, so the handler is there.
+                    for line in process.stdout:
+                        if "[  PASSED  ]" in line:
+                            break
+                    process.send_signal(signal.SIGUSR2)
+                    for line in process.stdout:
+                        if pathlib.Path(folder, "table").exists():
+                            break
+                finally:
+                    process.kill()
+            self.assertIn(" compressed calls sent ", pathlib.Path(folder, "table").read_text(encoding="utf-8"))
 
     def test_a_file_that_cannot_be_written_is_named(self):
         text = run("/nowhere/stats").stderr
