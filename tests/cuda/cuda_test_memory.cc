@@ -70,8 +70,9 @@ std::vector<std::byte> CudaBuffer::Read() const {
   return content;
 }
 
-CudaStream::CudaStream() {
-  CheckCuda(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+CudaStream::CudaStream(int priority) {
+  CheckCuda(cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, priority),
+            "cuStreamCreateWithPriority");
 }
 
 CudaStream::~CudaStream() { cuStreamDestroy(stream_); }

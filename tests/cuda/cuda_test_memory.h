@@ -43,7 +43,8 @@ class CudaBuffer {
 
 class CudaStream {
  public:
-  CudaStream();
+  // CUDA clamps the priority; lower numbers come first.
+  explicit CudaStream(int priority = 0);
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;

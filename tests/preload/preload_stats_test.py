@@ -38,7 +38,7 @@ def rows(table: str) -> dict:
     assert match, traffic
     calls, sent, ring = map(int, match.groups())
     assert calls == found["compressed"][0], traffic
-    assert ring == found["compressed"][1] * 2 * 2 // 3, traffic
+    assert 0 <= found["compressed"][1] * 2 * 2 / 3 - ring <= calls, traffic  # rounded down in each
     # 4 bits and a scale of 16 bits for 128 elements, headers and padding.
     assert ring / 8 < sent < ring / 7, traffic
     return found
