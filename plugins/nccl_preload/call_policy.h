@@ -27,17 +27,19 @@ enum class Reason : uint8_t {
   kNoCycle,    // the order of calls does not tell which tensor it is
   kStart,      // its tensor has its first calls in full precision
   kNoRoom,     // as many elements as may have residuals have them
+  kOption,     // the program wants it to go to NCCL
   kForbidden,  // its arguments forbid compression: a capture, a group of other calls, ...
 };
-inline constexpr size_t kReasons = 7;
+inline constexpr size_t kReasons = 8;
 inline constexpr const char* kReasonNames[kReasons] = {
     "compressed", "no rule", "several communicators", "order unknown",
-    "start",      "no room", "not possible"};
+    "start",      "no room", "off by option",         "not possible"};
 
 struct Decision {
   Reason reason = Reason::kNoRule;
   Compression compression;  // how, if reason is kCompressed
-  // Which tensor of the communicator: one with residuals of its own.
+  // Which tensor of the communicator: one with residuals of its own. No number is used again for
+  // another tensor, nor for the same one after it has ended.
   uint64_t tensor = 0;
   // Tensors whose residuals end before the call, because they are not those of this tensor.
   std::vector<uint64_t> ended;
@@ -74,7 +76,8 @@ class DefaultScope {
 };
 
 // The decisions for one communicator: a pure function of the sequence of its calls, of the rules,
-// and of what its ranks have agreed on. So all of them decide alike.
+// of the options of calls, and of what its ranks have agreed on. So all of them decide alike, if
+// the options are alike.
 //
 // The default rule needs an agreement. The ranks exchange their answers when a tensor is halfway
 // through its calls in full precision, and the result decides at its first call after these. A
@@ -92,28 +95,41 @@ class CallPolicy {
   CallPolicy& operator=(const CallPolicy&) = delete;
 
   // Returns the result of the last exchange that a Decision has asked for: true if the default rule
-  // holds for all ranks.
-  using ScopeResult = std::function<bool()>;
+  // holds for all ranks. Nothing if it cannot be known yet, which is so on all ranks alike.
+  using ScopeResult = std::function<std::optional<bool>()>;
 
-  // `tensor_id` is the caller's own name for the tensor, if it has given one.
+  // `tensor_id` is the caller's own number for the tensor, if it has given one. Where the caller
+  // has `asked` for a compression, that replaces the rules', and needs no agreement. A tensor ends
+  // when facts or compression of its call change.
   Decision Decide(const CallFacts& call, std::optional<uint64_t> tensor_id,
-                  const ScopeResult& scope_result);
+                  const ScopeResult& scope_result,
+                  const std::optional<Compression>& asked = std::nullopt);
 
   const CommFacts& comm() const { return comm_; }
   // Elements of tensors that have residuals, or had them.
   uint64_t elements() const { return elements_; }
 
  private:
+  // A tensor that its caller has numbered, with that number; else its number in the cycle.
+  struct Key {
+    bool is_named;
+    uint64_t number;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
   struct Tensor {
+    uint64_t number;
     CallFacts call;
+    Compression compression;
     uint64_t calls = 0;
     bool has_residual = false;
   };
 
-  std::optional<uint64_t> Identify(const CallFacts& call, std::optional<uint64_t> tensor_id,
-                                   Decision* decision);
-  void End(uint64_t tensor, Decision* decision);
-  bool IsInScope(const ScopeResult& scope_result);
+  std::optional<Key> Identify(const CallFacts& call, std::optional<uint64_t> tensor_id,
+                              Decision* decision);
+  Tensor& FindOrBegin(const Key& key, const CallFacts& call, const Compression& compression,
+                      Decision* decision);
+  void End(std::map<Key, Tensor>::iterator tensor, Decision* decision);
+  std::optional<bool> IsInScope(const ScopeResult& scope_result);
 
   const Rules& rules_;
   const std::string comm_name_;
@@ -122,10 +138,11 @@ class CallPolicy {
   CallCycle cycle_;
   uint64_t generation_ = 0;  // of cycle_, when its tensors were last looked at
   uint64_t elements_ = 0;
-  std::map<uint64_t, Tensor> tensors_;
-  bool has_asked_scope_ = false;     // since the cycle was last broken
-  bool is_scope_awaited_ = false;    // an exchange has begun, and its result is not known yet
-  std::optional<bool> is_in_scope_;  // the last result
+  uint64_t next_number_ = 0;
+  std::map<Key, Tensor> tensors_;
+  bool has_asked_scope_ = false;   // since the cycle was last broken
+  bool is_scope_awaited_ = false;  // an exchange has begun, and its result is not known yet
+  bool is_in_scope_ = false;       // the last result
 };
 
 }  // namespace onebit::preload

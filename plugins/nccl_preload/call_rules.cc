@@ -173,11 +173,7 @@ Error ParseRule(std::string_view text, Rule* rule) {
   while (!conditions.empty()) {
     if (Error error = ParseCondition(CutPart(&conditions, ','), rule)) return error;
   }
-  if (Error error = ParseCodec(CutPart(&options, ','), &rule->compression.codec)) return error;
-  while (!options.empty()) {
-    if (Error error = ParseOption(CutPart(&options, ','), &rule->compression)) return error;
-  }
-  return CheckBlock(rule->compression);
+  return ParseCompression(options, &rule->compression);
 }
 
 bool MatchesName(std::string_view pattern, std::string_view name) {
@@ -194,6 +190,14 @@ bool Rule::Matches(const CommFacts& comm_facts, const CallFacts& call) const {
          (!operation || *operation == call.operation) &&
          (!reduction || *reduction == call.reduction) && (!type || *type == call.type) &&
          bytes >= least_bytes && bytes < bytes_below && comm_facts.ranks >= least_ranks;
+}
+
+std::optional<std::string> ParseCompression(std::string_view text, Compression* compression) {
+  if (Error error = ParseCodec(CutPart(&text, ','), &compression->codec)) return error;
+  while (!text.empty()) {
+    if (Error error = ParseOption(CutPart(&text, ','), compression)) return error;
+  }
+  return CheckBlock(*compression);
 }
 
 std::optional<std::string> ParseRules(std::string_view text, Rules* rules) {
@@ -216,7 +220,8 @@ std::optional<std::string> ParseRules(std::string_view text, Rules* rules) {
   return std::nullopt;
 }
 
-Compression Choose(const Rules& rules, const CommFacts& comm, const CallFacts& call) {
+Compression Choose(const Rules& rules, const CommFacts& comm, const CallFacts& call,
+                   const std::optional<Compression>& asked) {
   bool is_compressible = false;
   for (const Operation operation : kCompressible) is_compressible |= operation == call.operation;
   bool has_type = false;
@@ -227,9 +232,10 @@ Compression Choose(const Rules& rules, const CommFacts& comm, const CallFacts& c
     return {};
   }
   for (const Rule& rule : rules.rules) {
-    if (rule.Matches(comm, call)) return rule.compression;
+    if (!rule.Matches(comm, call)) continue;
+    return asked && rule.compression.codec != Codec::kOff ? *asked : rule.compression;
   }
-  return {};
+  return asked && !rules.is_off() ? *asked : Compression{};
 }
 
 }  // namespace onebit::preload

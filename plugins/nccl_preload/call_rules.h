@@ -67,8 +67,14 @@ struct Rules {
 // there is instead; `rules` is then off.
 std::optional<std::string> ParseRules(std::string_view text, Rules* rules);
 
+// Parses the part of a rule after its colon: a codec with its options.
+std::optional<std::string> ParseCompression(std::string_view text, Compression* compression);
+
 // Returns the compression of a call; kOff if no rule matches, or if it cannot be compressed: one
-// rank, another operation, reduction or type, or no elements.
-Compression Choose(const Rules& rules, const CommFacts& comm, const CallFacts& call);
+// rank, another operation, reduction or type, or no elements. What the program has `asked` for is
+// returned instead of what a rule says, also if none matches, but not where a rule says off, and
+// not without rules.
+Compression Choose(const Rules& rules, const CommFacts& comm, const CallFacts& call,
+                   const std::optional<Compression>& asked = std::nullopt);
 
 }  // namespace onebit::preload

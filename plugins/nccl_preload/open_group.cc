@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "plugins/nccl_preload/linked_onebit.h"
+#include "plugins/nccl_preload/real_nccl.h"
 #include "plugins/nccl_preload/real_reductions.h"
 
 namespace onebit::preload {
@@ -17,7 +18,30 @@ OpenGroup& OpenGroup::OfThisThread() {
 bool OpenGroup::Defer(const Session::Route& route, Comm native, const Reduction& call) {
   if (!tensors_.emplace(route.comm->number(), route.decision.tensor).second) return false;
   deferred_.push_back({.route = route, .native = native, .call = call});
+  // The caller's configuration need not live as long, and asks for nothing but options.
+  deferred_.back().call.config = nullptr;
   return true;
+}
+
+void OpenGroup::Exchange(const Session::ScopeQuestion& question) {
+  if (is_open()) {
+    exchanges_.push_back(question);
+  } else {
+    question.comm->BeginScopeExchange(question.stream, question.holds);
+  }
+}
+
+// One thread may have several ranks, whose exchanges wait for each other.
+Result OpenGroup::ExchangeAll() const {
+  if (exchanges_.empty()) return kSuccess;
+  static RealFunction<Result()> start("ncclGroupStart");
+  static RealFunction<Result()> end("ncclGroupEnd");
+  const Result started = start();
+  if (started != kSuccess) return started;
+  for (const Session::ScopeQuestion& each : exchanges_) {
+    each.comm->BeginScopeExchange(each.stream, each.holds);
+  }
+  return end();
 }
 
 void OpenGroup::Drop() {

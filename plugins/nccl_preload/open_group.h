@@ -25,6 +25,8 @@ class OpenGroup {
   void Begin() { ++depth_; }
   // Records another call than a reduction.
   void NoteOther() { has_other_ = true; }
+  // Begins an exchange between ranks, or takes it until the group has ended.
+  void Exchange(const Session::ScopeQuestion& question);
   // Takes a call that waits. False if the group has a call of its tensor already.
   bool Defer(const Session::Route& route, Comm native, const Reduction& call);
 
@@ -43,10 +45,12 @@ class OpenGroup {
 
   static Result CompressAll(const std::vector<Deferred>& calls);
   static Result PassAll(const std::vector<Deferred>& calls);
+  Result ExchangeAll() const;
 
   int depth_ = 0;
   bool has_other_ = false;
   std::vector<Deferred> deferred_;
+  std::vector<Session::ScopeQuestion> exchanges_;
   std::set<std::pair<uint64_t, uint64_t>> tensors_;  // of deferred_: communicator, tensor
 };
 
@@ -57,13 +61,11 @@ Result OpenGroup::Finish(End end) {
     return end();
   }
   const OpenGroup group = std::exchange(*this, OpenGroup());
-  if (group.has_other_) {
-    const Result passed = PassAll(group.deferred_);
-    const Result ended = end();
-    return passed == kSuccess ? ended : passed;
-  }
-  const Result ended = end();
-  return ended == kSuccess ? CompressAll(group.deferred_) : ended;
+  const Result passed = group.has_other_ ? PassAll(group.deferred_) : kSuccess;
+  Result result = end();
+  if (result == kSuccess) result = group.ExchangeAll();
+  if (result == kSuccess && !group.has_other_) result = CompressAll(group.deferred_);
+  return passed == kSuccess ? result : passed;
 }
 
 }  // namespace onebit::preload

@@ -60,9 +60,10 @@ bool PreloadComm::Join(Comm native) {
 
 void PreloadComm::BeginScopeExchange(Stream stream, bool holds) {
   // Ranks capture the same calls, and a graph would run the exchange too late.
-  has_scope_exchange_ =
+  const bool has_begun =
       scope_exchange_ != nullptr && !IsCaptured(stream) &&
       scope_exchange_->Begin(native_, stream, holds, [this] { return IsOver(); }) == kSuccess;
+  exchange_ = has_begun ? Exchange::kBegun : Exchange::kFailed;
 }
 
 bool PreloadComm::IsOver() const {
@@ -72,10 +73,16 @@ bool PreloadComm::IsOver() const {
   return onebit_->comm_async_error(comm_, &error) != onebitSuccess || error != onebitSuccess;
 }
 
-Decision PreloadComm::Decide(const CallFacts& call) {
-  Decision decision = policy_.Decide(call, std::nullopt, [this] {
-    return has_scope_exchange_ && scope_exchange_->Await([this] { return IsOver(); });
-  });
+std::optional<bool> PreloadComm::ScopeResult() {
+  if (exchange_ == Exchange::kAsked) return std::nullopt;
+  return exchange_ == Exchange::kBegun && scope_exchange_->Await([this] { return IsOver(); });
+}
+
+Decision PreloadComm::Decide(const CallFacts& call, const CallOptions& options) {
+  if (options.is_off) return {.reason = Reason::kOption};
+  Decision decision = policy_.Decide(
+      call, options.tensor, [this] { return ScopeResult(); }, options.compression);
+  if (decision.asks_scope) exchange_ = Exchange::kAsked;
   for (const uint64_t tensor : decision.ended) {
     const auto found = compressors_.find(tensor);
     if (found == compressors_.end()) continue;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "plugins/nccl_preload/call_counts.h"
+#include "plugins/nccl_preload/call_options.h"
 #include "plugins/nccl_preload/call_policy.h"
 #include "plugins/nccl_preload/linked_onebit.h"
 #include "plugins/nccl_preload/nccl_types.h"
@@ -30,6 +31,7 @@ struct Reduction {
   void* recv;
   CallFacts facts;
   Stream stream;
+  const CollConfig* config = nullptr;  // null: the plain form of the call
 };
 
 class PreloadComm {
@@ -61,7 +63,7 @@ class PreloadComm {
 
   // Decides about the next call. The caller of NCCL makes the calls of a communicator one at a
   // time.
-  Decision Decide(const CallFacts& call);
+  Decision Decide(const CallFacts& call, const CallOptions& options);
   // Enqueues the exchange that a decision asks for; `holds` is this process's answer.
   void BeginScopeExchange(Stream stream, bool holds);
   // Enqueues a call that was decided to be compressed. Waits for no other rank and for no device;
@@ -90,7 +92,11 @@ class PreloadComm {
   onebitResult_t MakeCompressor(const Reduction& call, const Decision& decision,
                                 onebitCompressor_t* made);
 
+  // Of the latest exchange. One that is asked for within a group begins at the group's end.
+  enum class Exchange { kAsked, kBegun, kFailed };
+
   bool IsOver() const;
+  std::optional<bool> ScopeResult();
   Traffic CurrentTraffic() const;
 
   const uint64_t number_;
@@ -98,7 +104,7 @@ class PreloadComm {
   CallPolicy policy_;
   Comm native_ = nullptr;
   std::unique_ptr<ScopeExchange> scope_exchange_;
-  bool has_scope_exchange_ = false;  // one has begun
+  Exchange exchange_ = Exchange::kFailed;
   const LinkedOnebit* onebit_ = nullptr;
   // Guards comm_ where another thread than that of the calls ends it.
   mutable std::mutex mutex_;

@@ -44,8 +44,7 @@ int JobRanks() {
 
 // True if NCCL reads this field of the configuration.
 bool Has(const Config* config, size_t end_of_field, unsigned version) {
-  constexpr unsigned kMagic = 0xcafebeef;
-  return config != nullptr && config->size >= end_of_field && config->magic == kMagic &&
+  return config != nullptr && config->size >= end_of_field && config->magic == kConfigMagic &&
          config->version >= version;
 }
 
@@ -205,26 +204,29 @@ void Session::Pass(Comm native, const CallFacts& call, Reason reason) {
   Count(*comm, call, reason);
 }
 
-Session::Route Session::Choose(Comm native, const CallFacts& call, Stream stream) {
+Session::Route Session::Choose(Comm native, const Reduction& call, const CallOptions& options) {
   if (is_idle_) return {};
   std::shared_ptr<PreloadComm> comm = FindOrAdd(native);
   if (comm == nullptr) return {};
-  const bool is_in_scope = ObserveScope(*comm, call);
-  Decision decision = comm->Decide(call);
-  if (decision.asks_scope) comm->BeginScopeExchange(stream, is_in_scope);
+  const bool is_in_scope = ObserveScope(*comm, call.facts);
+  Decision decision = comm->Decide(call.facts, options);
+  Route route;
+  if (decision.asks_scope) route.exchange = {comm, call.stream, is_in_scope};
   const bool is_selected =
       decision.reason == Reason::kCompressed || decision.reason == Reason::kOtherComm;
   if (is_selected && !comm->can_compress()) decision.reason = Reason::kForbidden;
   if (rules_.is_default) NoteScope(decision.reason);
   // Ranks capture the same calls, so this does not part them.
-  if (decision.reason == Reason::kCompressed && IsCaptured(stream)) {
+  if (decision.reason == Reason::kCompressed && IsCaptured(call.stream)) {
     decision.reason = Reason::kForbidden;
   }
   if (decision.reason == Reason::kCompressed) {
-    return {.comm = std::move(comm), .decision = std::move(decision)};
+    route.comm = std::move(comm);
+    route.decision = std::move(decision);
+  } else {
+    Count(*comm, call.facts, decision.reason);
   }
-  Count(*comm, call, decision.reason);
-  return {};
+  return route;
 }
 
 void Session::NoteScope(Reason reason) {

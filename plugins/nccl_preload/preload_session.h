@@ -12,6 +12,7 @@
 #include <string>
 
 #include "plugins/nccl_preload/call_counts.h"
+#include "plugins/nccl_preload/call_options.h"
 #include "plugins/nccl_preload/call_policy.h"
 #include "plugins/nccl_preload/call_rules.h"
 #include "plugins/nccl_preload/preload_comm.h"
@@ -24,6 +25,8 @@ class Session {
  public:
   // Reads the settings when it is called first.
   static Session& Get();
+
+  bool has_rules() const { return !rules_.is_off(); }
 
   // Marks an id that NCCL has made for a communicator.
   void MarkId(UniqueId* id) const;
@@ -47,11 +50,17 @@ class Session {
   // Observes a call that goes to NCCL, whatever the rules say.
   void Pass(Comm native, const CallFacts& call, Reason reason);
   // Decides about a call that rules may select.
+  struct ScopeQuestion {
+    std::shared_ptr<PreloadComm> comm;  // null: there is none
+    Stream stream = nullptr;
+    bool holds = false;
+  };
   struct Route {
     std::shared_ptr<PreloadComm> comm;  // null: the call goes to NCCL
     Decision decision;
+    ScopeQuestion exchange;  // that the ranks begin at this call
   };
-  Route Choose(Comm native, const CallFacts& call, Stream stream);
+  Route Choose(Comm native, const Reduction& call, const CallOptions& options);
   // Counts the outcome of a call that Choose has not sent to NCCL.
   void Count(const PreloadComm& comm, const CallFacts& call, Reason reason);
 

@@ -3,11 +3,15 @@
 // The functions of NCCL that this library has in front of NCCL's own.
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "plugins/nccl_preload/call_options.h"
 #include "plugins/nccl_preload/nccl_types.h"
 #include "plugins/nccl_preload/open_group.h"
+#include "plugins/nccl_preload/preload_log.h"
 #include "plugins/nccl_preload/preload_session.h"
 #include "plugins/nccl_preload/real_nccl.h"
 #include "plugins/nccl_preload/real_reductions.h"
@@ -30,14 +34,33 @@ class Entry {
 };
 thread_local int Entry::depth = 0;
 
+// Reads the options of a call. Without rules a program runs as with NCCL alone, whatever they are.
+bool ReadOptions(const Reduction& call, CallOptions* options) {
+  if (call.config == nullptr || !Session::Get().has_rules()) return true;
+  const std::optional<std::string> error = ReadCallOptions(*call.config, options);
+  if (!error) return true;
+  const bool is_parted = call.facts.operation == Operation::kReduceScatter;
+  Log(LogLevel::kWarn, "%s: %s", is_parted ? "ncclReduceScatterConfig" : "ncclAllReduceConfig",
+      error->c_str());
+  return false;
+}
+
 // Makes a call that rules may select.
 Result Reduce(const Reduction& call, Comm comm) {
   const Entry entry;
   if (entry.is_nested()) return MakeRealReduction(call, comm);
+  CallOptions options;
+  if (!ReadOptions(call, &options)) return kInvalidArgument;
   Session& session = Session::Get();
-  const Session::Route route = session.Choose(comm, call.facts, call.stream);
-  if (route.comm == nullptr) return MakeRealReduction(call, comm);
   OpenGroup& group = OpenGroup::OfThisThread();
+  if (!options.is_plain) {
+    if (group.is_open()) group.NoteOther();
+    session.Pass(comm, call.facts, Reason::kForbidden);
+    return MakeRealReduction(call, comm);
+  }
+  const Session::Route route = session.Choose(comm, call, options);
+  if (route.exchange.comm != nullptr) group.Exchange(route.exchange);
+  if (route.comm == nullptr) return MakeRealReduction(call, comm);
   if (group.is_open()) {
     if (group.Defer(route, comm, call)) return kSuccess;
     session.Count(*route.comm, call.facts, Reason::kForbidden);
@@ -51,14 +74,15 @@ Result Reduce(const Reduction& call, Comm comm) {
 }
 
 Reduction ReductionOf(Operation operation, const void* send, void* recv, size_t count, int type,
-                      int op, Stream stream) {
+                      int op, Stream stream, const CollConfig* config = nullptr) {
   return {.send = send,
           .recv = recv,
           .facts = {.operation = operation,
                     .reduction = op,
                     .type = static_cast<DataType>(type),
                     .count = count},
-          .stream = stream};
+          .stream = stream,
+          .config = config};
 }
 
 // Makes a call by the real NCCL, and counts it. A group that has one goes to NCCL as a whole.
@@ -157,25 +181,16 @@ ONEBIT_NCCL_FUNCTION Result ncclReduceScatter(const void* send, void* recv, size
 
 ONEBIT_NCCL_FUNCTION Result ncclAllReduceConfig(const void* send, void* recv, size_t count,
                                                 int type, int op, Comm comm, Stream stream,
-                                                const void* config) {
-  ONEBIT_REAL(ncclAllReduceConfig);
-  if (config == nullptr) {
-    return Reduce(ReductionOf(Operation::kAllReduce, send, recv, count, type, op, stream), comm);
-  }
-  return PassConfigured(real, comm, Operation::kAllReduce, count, type, send, recv, count, type, op,
-                        comm, stream, config);
+                                                const CollConfig* config) {
+  return Reduce(ReductionOf(Operation::kAllReduce, send, recv, count, type, op, stream, config),
+                comm);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclReduceScatterConfig(const void* send, void* recv, size_t count,
                                                     int type, int op, Comm comm, Stream stream,
-                                                    const void* config) {
-  ONEBIT_REAL(ncclReduceScatterConfig);
-  if (config == nullptr) {
-    return Reduce(ReductionOf(Operation::kReduceScatter, send, recv, count, type, op, stream),
-                  comm);
-  }
-  return PassConfigured(real, comm, Operation::kReduceScatter, count, type, send, recv, count, type,
-                        op, comm, stream, config);
+                                                    const CollConfig* config) {
+  return Reduce(ReductionOf(Operation::kReduceScatter, send, recv, count, type, op, stream, config),
+                comm);
 }
 
 // ----------------------------------------------------------------------------------- other calls

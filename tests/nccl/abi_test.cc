@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "plugins/nccl_preload/nccl_types.h"
 #include "plugins/transport_nccl/nccl_api.h"
 
 namespace onebit::nccl {
@@ -97,6 +98,34 @@ TEST(NcclAbiTest, ConfigurationBeginsAsTheHeaders) {
   EXPECT_EQ(Config().magic, initial.magic);
   EXPECT_EQ(Config().unused, initial.cgaClusterSize);
 }
+
+#if NCCL_VERSION_CODE >= 23200
+TEST(NcclAbiTest, ConfigurationsOfCallsAreThoseOfTheHeader) {
+  using preload::CollConfig;
+  using preload::ConfigOption;
+  EXPECT_EQ(sizeof(CollConfig), sizeof(ncclCollConfig_t));
+#define EXPECT_SAME_FIELD(own, theirs) \
+  EXPECT_EQ(offsetof(CollConfig, own), offsetof(ncclCollConfig_t, theirs))
+  EXPECT_SAME_FIELD(size, size);
+  EXPECT_SAME_FIELD(magic, magic);
+  EXPECT_SAME_FIELD(version, version);
+  EXPECT_SAME_FIELD(options, ext);
+  EXPECT_SAME_FIELD(min_ctas, minCTAs);
+  EXPECT_SAME_FIELD(max_ctas, maxCTAs);
+  EXPECT_SAME_FIELD(nvls_ctas, nvlsCTAs);
+  EXPECT_SAME_FIELD(cga_cluster_size, cgaClusterSize);
+  EXPECT_SAME_FIELD(algorithms, algSelection);
+  EXPECT_SAME_FIELD(must_have_algorithm, forceAlgSelection);
+  EXPECT_SAME_FIELD(cta_policy, CTAPolicy);
+  EXPECT_SAME_FIELD(profiler_tag, userProfilerTag);
+  EXPECT_SAME_FIELD(launch_completion_event, launchCompletionEvent);
+  EXPECT_EQ(sizeof(ConfigOption), sizeof(ncclConfigExt_t));
+  EXPECT_EQ(offsetof(ConfigOption, next), offsetof(ncclConfigExt_t, next));
+  EXPECT_EQ(offsetof(ConfigOption, vendor), offsetof(ncclConfigExt_t, key.vendorId));
+  EXPECT_EQ(offsetof(ConfigOption, id), offsetof(ncclConfigExt_t, key.optionId));
+  EXPECT_EQ(offsetof(ConfigOption, value), offsetof(ncclConfigExt_t, val));
+}
+#endif
 
 }  // namespace
 }  // namespace onebit::nccl

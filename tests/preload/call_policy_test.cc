@@ -46,7 +46,8 @@ TEST_F(CallPolicyTest, ABrokenCycleEndsItsTensors) {
   EXPECT_EQ(policy->elements(), 30u);
   const Decision decision = policy->Decide({.count = 30}, std::nullopt, kHolds);
   EXPECT_EQ(decision.reason, Reason::kNoCycle);
-  EXPECT_EQ(decision.ended, (std::vector<uint64_t>{0, 1}));
+  // The cycle was found at its second tensor, which therefore has the first number.
+  EXPECT_EQ(decision.ended, (std::vector<uint64_t>{1, 0}));
 }
 
 TEST_F(CallPolicyTest, NamedTensorsNeedNoCycle) {
@@ -60,6 +61,38 @@ TEST_F(CallPolicyTest, NamedTensorsNeedNoCycle) {
   const Decision changed = policy->Decide({.count = 11}, 7, kHolds);
   EXPECT_EQ(changed.reason, Reason::kStart);
   EXPECT_EQ(changed.ended, (std::vector<uint64_t>{first.tensor}));
+}
+
+TEST_F(CallPolicyTest, NamesUseAll64Bits) {
+  const auto policy = Make();
+  const uint64_t high = uint64_t{1} << 63;
+  EXPECT_NE(policy->Decide({.count = 10}, 7, kHolds).tensor,
+            policy->Decide({.count = 10}, 7 | high, kHolds).tensor);
+}
+
+TEST_F(CallPolicyTest, NamedTensorsMayComeInAnyOrder) {
+  const auto policy = Make();
+  uint64_t tensors[2] = {};
+  for (const uint64_t id : {0, 1, 1, 0, 0, 1}) {
+    const Decision decision = policy->Decide({.count = 10}, id, kHolds);
+    tensors[id] = decision.tensor;
+    EXPECT_TRUE(decision.ended.empty());
+  }
+  EXPECT_NE(tensors[0], tensors[1]);
+  EXPECT_EQ(policy->elements(), 20u);
+}
+
+TEST_F(CallPolicyTest, AnotherCodecEndsATensor) {
+  const auto policy = Make();
+  const Compression int8{.codec = Codec::kInt8, .start = 0};
+  const Decision first = policy->Decide({.count = 10}, 7, kHolds, int8);
+  EXPECT_EQ(first.reason, Reason::kCompressed);
+  EXPECT_EQ(first.compression, int8);
+  EXPECT_TRUE(policy->Decide({.count = 10}, 7, kHolds, int8).ended.empty());
+  const Decision changed = policy->Decide({.count = 10}, 7, kHolds);
+  EXPECT_EQ(changed.reason, Reason::kStart);
+  EXPECT_EQ(changed.ended, (std::vector<uint64_t>{first.tensor}));
+  EXPECT_NE(changed.tensor, first.tensor);
 }
 
 TEST_F(CallPolicyTest, ResidualsHaveALimit) {
@@ -100,7 +133,7 @@ class DefaultRuleTest : public CallPolicyTest {
 
   int exchanges_ = 0;
   int results_ = 0;
-  bool holds_ = true;
+  std::optional<bool> holds_ = true;
   const CallPolicy::ScopeResult result_ = [this] {
     ++results_;
     return holds_;
@@ -132,6 +165,18 @@ TEST_F(DefaultRuleTest, NothingIsCompressedIfItHoldsNotForAll) {
   EXPECT_EQ(policy->elements(), 0u);
 }
 
+// As within a group of NCCL that has not ended.
+TEST_F(DefaultRuleTest, TheStartLastsUntilTheResultIsKnown) {
+  holds_ = std::nullopt;
+  const auto policy = Make();
+  Reason last = Reason::kNoRule;
+  for (int step = 0; step < 40; ++step) last = Step(policy.get());
+  EXPECT_EQ(last, Reason::kStart);
+  EXPECT_EQ(exchanges_, 1);
+  holds_ = true;
+  EXPECT_EQ(Step(policy.get()), Reason::kCompressed);
+}
+
 TEST_F(DefaultRuleTest, ABrokenCycleNeedsANewAgreement) {
   const auto policy = Make();
   for (int step = 0; step < 30; ++step) Step(policy.get());
@@ -143,6 +188,13 @@ TEST_F(DefaultRuleTest, ABrokenCycleNeedsANewAgreement) {
   EXPECT_EQ(exchanges_, 2);
   EXPECT_EQ(results_, 2);
   EXPECT_EQ(last, Reason::kOtherComm);
+}
+
+TEST_F(DefaultRuleTest, AnAskedCodecNeedsNoAgreement) {
+  const auto policy = Make();
+  const Compression int8{.codec = Codec::kInt8, .start = 0};
+  EXPECT_EQ(policy->Decide({.count = 1 << 18}, 7, result_, int8).reason, Reason::kCompressed);
+  EXPECT_EQ(results_, 0);
 }
 
 TEST_F(CallPolicyTest, NamedCommunicatorsNeedNoAgreement) {

@@ -75,6 +75,19 @@ TEST(CallRulesTest, TheFirstRuleThatMatchesDecides) {
   EXPECT_EQ(Choose(rules, kWorld, {.count = 1 << 20}).codec, Codec::kInt2);
 }
 
+TEST(CallRulesTest, AProgramMayAskForAnotherCodec) {
+  const Rules rules = Parsed("type=bfloat16:off; bytes>=1M:fp4");
+  const Compression int8{.codec = Codec::kInt8};
+  const CallFacts large{.count = 1 << 20};
+  EXPECT_EQ(Choose(rules, kWorld, large, int8), int8);
+  EXPECT_EQ(Choose(rules, kWorld, {.count = 1}, int8), int8);  // no rule matches
+  EXPECT_EQ(Choose(rules, kWorld, {.type = DataType::kBfloat16, .count = 1 << 20}, int8).codec,
+            Codec::kOff);
+  EXPECT_EQ(Choose(rules, kWorld, {.type = DataType::kInt32, .count = 1 << 20}, int8).codec,
+            Codec::kOff);
+  EXPECT_EQ(Choose(Parsed("off"), kWorld, large, int8).codec, Codec::kOff);
+}
+
 TEST(CallRulesTest, SignsHaveLongBlocks) {
   EXPECT_EQ(Choose(Parsed("*:sign,block=131072;"), kWorld, {.count = 1}).block, 131072u);
 }

@@ -5,6 +5,8 @@
  * must not depend on the libraries in front of NCCL. Built as a program, and as a library that
  * another one loads, as Python loads its extensions. */
 #include <nccl.h>
+#include <onebit/nccl_ext.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +17,23 @@ int run(void);
 
 static void show(const char* what, ncclResult_t result) {
   printf("%s: %d %s\n", what, (int)result, ncclGetErrorString(result));
+}
+
+/* Options as nccl_ext.h describes them. */
+static void call_with_options(void) {
+#if NCCL_VERSION_CODE >= 23100
+  float value = 1;
+  ncclConfigExt_t tensor = {.key = {ONEBIT_NCCL_VENDOR, onebitNcclTensor},
+                            .val = {.raw = (void*)(uintptr_t)1}};
+  ncclConfigExt_t codec = {
+      .next = &tensor, .key = {ONEBIT_NCCL_VENDOR, onebitNcclCodec}, .val = {.s = "fp4,start=100"}};
+  ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
+  config.ext = &codec;
+  show("all-reduce with options",
+       ncclAllReduceConfig(&value, &value, 1, ncclFloat32, ncclSum, NULL, NULL, &config));
+  show("reduce-scatter with options",
+       ncclReduceScatterConfig(&value, &value, 1, ncclFloat32, ncclSum, NULL, NULL, &config));
+#endif
 }
 
 static void calls(void) {
@@ -32,6 +51,7 @@ static void calls(void) {
   float value = 1;
   show("all-reduce", ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, NULL, NULL));
   show("reduce-scatter", ncclReduceScatter(&value, &value, 1, ncclFloat32, ncclSum, NULL, NULL));
+  call_with_options();
   show("broadcast", ncclBcast(&value, 1, ncclFloat32, 0, NULL, NULL));
   show("send", ncclSend(&value, 1, ncclFloat32, 0, NULL, NULL));
   show("group", ncclGroupStart());

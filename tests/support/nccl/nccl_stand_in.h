@@ -60,6 +60,35 @@ typedef struct {
   int cgaClusterSize;
 } ncclConfig_t;
 
+// Of NCCL 2.32, as are the calls that take it; the newest stand-in has them.
+typedef struct ncclConfigExt {
+  struct ncclConfigExt* next;
+  struct {
+    int vendorId;
+    int optionId;
+  } key;
+  union {
+    int i;
+    const char* s;
+    void* raw;
+  } val;
+} ncclConfigExt_t;
+typedef struct {
+  size_t size;
+  unsigned magic;
+  unsigned version;
+  ncclConfigExt_t* ext;
+  int minCTAs;
+  int maxCTAs;
+  int nvlsCTAs;
+  int cgaClusterSize;
+  const char* algSelection;
+  int forceAlgSelection;
+  int CTAPolicy;
+  uint64_t userProfilerTag;
+  void* launchCompletionEvent;
+} ncclCollConfig_t;
+
 ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank);
@@ -85,6 +114,12 @@ ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataT
                            ncclRedOp_t op, ncclComm_t comm, ncclTestStream_t stream);
 ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, ncclTestStream_t stream);
+ncclResult_t ncclAllReduceConfig(const void* send, void* recv, size_t count, ncclDataType_t type,
+                                 ncclRedOp_t op, ncclComm_t comm, ncclTestStream_t stream,
+                                 const ncclCollConfig_t* config);
+ncclResult_t ncclReduceScatterConfig(const void* send, void* recv, size_t count,
+                                     ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                                     ncclTestStream_t stream, const ncclCollConfig_t* config);
 ncclResult_t ncclAllGather(const void* send, void* recv, size_t count, ncclDataType_t type,
                            ncclComm_t comm, ncclTestStream_t stream);
 ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type,
@@ -117,6 +152,7 @@ struct onebitTestNcclCounts {
   uint64_t revoked;         // by ncclCommRevoke
   uint64_t sends;           // calls of ncclSend
   uint64_t all_reduces;     // calls of ncclAllReduce
+  uint64_t configured;      // calls with a configuration, which are counted as plain ones as well
   uint64_t after_end;       // uses of a handle after its end
   uint64_t at_a_time;       // uses of a handle while another thread is in a call with it
   uint64_t freed_in_call;   // aborts of a communicator while another thread is in a call with it

@@ -130,6 +130,7 @@ ONEBIT_EXPORT void onebitTestNcclGetCounts(onebitTestNcclCounts* counts) {
              .revoked = nccl::counters.revoked,
              .sends = nccl::counters.sends,
              .all_reduces = nccl::counters.all_reduces,
+             .configured = nccl::counters.configured,
              .after_end = nccl::counters.after_end,
              .at_a_time = nccl::counters.at_a_time,
              .freed_in_call = nccl::counters.freed_in_call,

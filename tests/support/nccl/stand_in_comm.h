@@ -77,6 +77,7 @@ struct Counters {
   std::atomic<uint64_t> revoked{0};
   std::atomic<uint64_t> sends{0};
   std::atomic<uint64_t> all_reduces{0};
+  std::atomic<uint64_t> configured{0};
   std::atomic<uint64_t> after_end{0};
   std::atomic<uint64_t> at_a_time{0};
   std::atomic<uint64_t> freed_in_call{0};

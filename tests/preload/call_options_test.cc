@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Options in the configuration of a call.
+#include "plugins/nccl_preload/call_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <onebit/nccl_ext.h>
+
+#include <climits>
+#include <string>
+
+namespace onebit::preload {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What NCCL 2.32 initialises a configuration with.
+CollConfig Initial(const ConfigOption* options = nullptr) {
+  return {.size = sizeof(CollConfig),
+          .magic = kConfigMagic,
+          .version = 23203,
+          .options = options,
+          .min_ctas = INT_MIN,
+          .max_ctas = INT_MIN,
+          .nvls_ctas = INT_MIN,
+          .cga_cluster_size = INT_MIN,
+          .algorithms = nullptr,
+          .must_have_algorithm = 1,
+          .cta_policy = INT_MIN,
+          .profiler_tag = 0,
+          .launch_completion_event = nullptr};
+}
+
+ConfigOption Tensor(uint64_t number) {
+  return {.vendor = ONEBIT_NCCL_VENDOR,
+          .id = onebitNcclTensor,
+          .value = {.pointer = reinterpret_cast<void*>(number)}};
+}
+ConfigOption Text(const char* codec) {
+  return {.vendor = ONEBIT_NCCL_VENDOR, .id = onebitNcclCodec, .value = {.text = codec}};
+}
+ConfigOption Off(int value) {
+  return {.vendor = ONEBIT_NCCL_VENDOR, .id = onebitNcclOff, .value = {.number = value}};
+}
+
+CallOptions Read(const CollConfig& config) {
+  CallOptions options;
+  EXPECT_EQ(ReadCallOptions(config, &options).value_or("no error"), "no error");
+  return options;
+}
+CallOptions Read(const ConfigOption& option) { return Read(Initial(&option)); }
+
+std::string ErrorOf(const ConfigOption& option) {
+  CallOptions options;
+  const CollConfig config = Initial(&option);
+  return ReadCallOptions(config, &options).value_or("no error");
+}
+
+TEST(CallOptionsTest, AnInitialConfigurationAsksForNothing) {
+  const CallOptions options = Read(Initial());
+  EXPECT_TRUE(options.is_plain);
+  EXPECT_FALSE(options.tensor || options.compression || options.is_off);
+}
+
+TEST(CallOptionsTest, OptionsAreRead) {
+  ConfigOption tensor = Tensor(UINT64_MAX);
+  ConfigOption codec = Text("int8,plain,block=256");
+  codec.next = &tensor;
+  const CallOptions options = Read(codec);
+  EXPECT_TRUE(options.is_plain);
+  EXPECT_EQ(options.tensor, UINT64_MAX);
+  EXPECT_EQ(options.compression,
+            (Compression{.codec = Codec::kInt8, .has_feedback = false, .block = 256}));
+  EXPECT_FALSE(options.is_off);
+  EXPECT_EQ(Read(Tensor(0)).tensor, 0u);
+}
+
+TEST(CallOptionsTest, OffIsANumberOrACodec) {
+  EXPECT_TRUE(Read(Off(1)).is_off);
+  EXPECT_FALSE(Read(Off(0)).is_off);
+  EXPECT_TRUE(Read(Text("off")).is_off);
+  EXPECT_FALSE(Read(Text("off")).compression.has_value());
+}
+
+TEST(CallOptionsTest, OptionsOfOtherVendorsAreIgnored) {
+  ConfigOption tensor = Tensor(7);
+  ConfigOption other{.next = &tensor, .vendor = 1, .id = onebitNcclCodec, .value = {.number = 5}};
+  ConfigOption twice = other;
+  twice.next = &other;
+  const CallOptions options = Read(twice);
+  EXPECT_EQ(options.tensor, 7u);
+  EXPECT_FALSE(options.compression.has_value());
+  EXPECT_TRUE(options.is_plain);
+}
+
+TEST(CallOptionsTest, EveryOtherFieldIsForNccl) {
+  const auto is_plain_after = [](auto change) {
+    CollConfig config = Initial();
+    change(config);
+    return Read(config).is_plain;
+  };
+  EXPECT_FALSE(is_plain_after([](CollConfig& config) { config.min_ctas = 1; }));
+  EXPECT_FALSE(is_plain_after([](CollConfig& config) { config.max_ctas = 1; }));
+  EXPECT_FALSE(is_plain_after([](CollConfig& config) { config.nvls_ctas = 1; }));
+  EXPECT_FALSE(is_plain_after([](CollConfig& config) { config.cga_cluster_size = 2; }));
+  EXPECT_FALSE(is_plain_after([](CollConfig& config) { config.algorithms = "RING"; }));
+  EXPECT_TRUE(is_plain_after([](CollConfig& config) { config.algorithms = ""; }));
+  EXPECT_FALSE(is_plain_after([](CollConfig& config) { config.must_have_algorithm = 0; }));
+  EXPECT_FALSE(is_plain_after([](CollConfig& config) { config.cta_policy = 0; }));
+  EXPECT_FALSE(is_plain_after([](CollConfig& config) { config.profiler_tag = 1; }));
+  EXPECT_FALSE(
+      is_plain_after([](CollConfig& config) { config.launch_completion_event = &config; }));
+}
+
+TEST(CallOptionsTest, SizesOfOtherVersionsAreUnderstood) {
+  const ConfigOption option = Tensor(7);
+  CollConfig config = Initial(&option);
+  config.launch_completion_event = &config;  // beyond the end of 2.31's
+  config.size = kLeastCollConfigBytes;
+  EXPECT_TRUE(Read(config).is_plain);
+  EXPECT_EQ(Read(config).tensor, 7u);
+  config = Initial(&option);
+  config.size += 8;
+  EXPECT_FALSE(Read(config).is_plain);
+}
+
+// What is no configuration is left to NCCL.
+TEST(CallOptionsTest, AForeignHeadIsNotReadOn) {
+  const ConfigOption option = Text("none");
+  CollConfig config = Initial(&option);
+  config.size = kLeastCollConfigBytes - 1;
+  EXPECT_FALSE(Read(config).is_plain);
+  config = Initial(&option);
+  config.magic = 0;
+  EXPECT_FALSE(Read(config).is_plain);
+}
+
+TEST(CallOptionsTest, ErrorsNameTheOption) {
+  EXPECT_THAT(ErrorOf(Text("fp8")),
+              HasSubstr("option codec, \"fp8\": no codec \"fp8\"; there are"));
+  EXPECT_THAT(ErrorOf(Text("fp4,block=100")), HasSubstr("block=100 is no multiple of 32"));
+  EXPECT_THAT(ErrorOf(Text("*:fp4")), HasSubstr("no codec \"*:fp4\""));
+  EXPECT_THAT(ErrorOf(Text("")), HasSubstr("no codec \"\""));
+  EXPECT_EQ(ErrorOf(Text(nullptr)), "option codec has no text");
+  EXPECT_EQ(ErrorOf(Off(2)), "option off is 2, and neither 0 nor 1");
+  EXPECT_EQ(ErrorOf({.vendor = ONEBIT_NCCL_VENDOR, .id = 4}),
+            "there is no option 4; there are tensor (1), codec (2) and off (3)");
+  const ConfigOption first = Tensor(1);
+  ConfigOption second = Tensor(1);
+  second.next = &first;
+  EXPECT_EQ(ErrorOf(second), "option 1 is there twice");
+}
+
+TEST(CallOptionsTest, AnErrorChangesNothing) {
+  ConfigOption wrong = Off(2);
+  ConfigOption tensor = Tensor(7);
+  tensor.next = &wrong;
+  CallOptions options;
+  const CollConfig config = Initial(&tensor);
+  EXPECT_TRUE(ReadCallOptions(config, &options).has_value());
+  EXPECT_FALSE(options.tensor.has_value());
+}
+
+}  // namespace
+}  // namespace onebit::preload
