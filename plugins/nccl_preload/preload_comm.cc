@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "plugins/nccl_preload/loaded_driver.h"
+#include "plugins/nccl_preload/program_driver.h"
 #include "plugins/nccl_preload/preload_log.h"
 
 namespace onebit::preload {

@@ -15,7 +15,7 @@
 #include <system_error>
 #include <utility>
 
-#include "plugins/nccl_preload/loaded_driver.h"
+#include "plugins/nccl_preload/program_driver.h"
 #include "plugins/nccl_preload/preload_log.h"
 #include "plugins/nccl_preload/real_nccl.h"
 #include "plugins/nccl_preload/rules_stamp.h"

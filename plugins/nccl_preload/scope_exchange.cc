@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "plugins/nccl_preload/call_facts.h"
-#include "plugins/nccl_preload/loaded_driver.h"
+#include "plugins/nccl_preload/program_driver.h"
 #include "plugins/nccl_preload/real_reductions.h"
 
 namespace onebit::preload {

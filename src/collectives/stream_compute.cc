@@ -7,7 +7,6 @@
 
 #include "base/backoff.h"
 #include "base/guard.h"
-#include "device/device_fills.h"
 
 namespace onebit {
 
@@ -23,6 +22,7 @@ Result<std::unique_ptr<StreamCompute>> StreamCompute::Create(const Devices& devi
       compute->report_,
       Memory::CreatePinned(devices, device, sizeof(KernelReport), "an account of calls"));
   ONEBIT_ASSIGN_OR_RETURN(compute->last_, DeviceEvent::Create(devices));
+  ONEBIT_ASSIGN_OR_RETURN(compute->fills_, DeviceFills::Share(devices, device));
   return compute;
 }
 

@@ -17,6 +17,7 @@
 #include "collectives/plan.h"
 #include "collectives/stream_watch.h"
 #include "comm/comm.h"
+#include "device/device_fills.h"
 #include "device/devices.h"
 #include "device/memory.h"
 
@@ -117,6 +118,7 @@ class StreamCompute {
 
   const Devices& devices_;
   const int device_;
+  std::shared_ptr<DeviceFills> fills_;
   Memory words_;              // device: Words
   Memory report_;             // pinned: KernelReport
   GrowableBuffer tile_sums_;  // device

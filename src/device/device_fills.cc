@@ -4,7 +4,7 @@
 
 #include <atomic>
 #include <map>
-#include <memory>
+#include <utility>
 
 namespace onebit {
 namespace {
@@ -12,42 +12,43 @@ namespace {
 constexpr uint64_t kFillTimeoutMs = 60'000;
 
 std::mutex mutex;  // guards the map
-// Never destroyed, because the driver may be gone when the process ends.
-auto& fills_of_devices = *new std::map<int, std::unique_ptr<DeviceFills>>;
+// Never destroyed, because communicators may outlive main.
+auto& fills_of_devices = *new std::map<int, std::weak_ptr<DeviceFills>>;
 std::atomic<int> pending_devices{0};  // those whose fills may not be done
 
 }  // namespace
 
-Result<DeviceFills*> DeviceFills::Of(const Devices& devices, int device) {
+Result<std::shared_ptr<DeviceFills>> DeviceFills::Share(const Devices& devices, int device) {
   const std::lock_guard lock(mutex);
-  std::unique_ptr<DeviceFills>& fills = fills_of_devices[device];
-  if (fills != nullptr) return fills.get();
-  std::unique_ptr<DeviceFills> made(new DeviceFills(devices));
+  std::weak_ptr<DeviceFills>& shared = fills_of_devices[device];
+  if (std::shared_ptr<DeviceFills> fills = shared.lock()) return fills;
+  std::shared_ptr<DeviceFills> made(new DeviceFills(devices));
   ONEBIT_ASSIGN_OR_RETURN(made->stream_, DeviceStream::Create(devices));
   ONEBIT_ASSIGN_OR_RETURN(made->last_, DeviceEvent::Create(devices));
-  fills = std::move(made);
-  return fills.get();
+  shared = made;
+  return made;
 }
+
+std::shared_ptr<DeviceFills> DeviceFills::Find(int device) {
+  const std::lock_guard lock(mutex);
+  const auto found = fills_of_devices.find(device);
+  return found == fills_of_devices.end() ? nullptr : found->second.lock();
+}
+
+DeviceFills::~DeviceFills() { NoteDone(); }
 
 Status DeviceFills::Zero(void* memory, size_t bytes) {
   const std::lock_guard lock(mutex_);
   ONEBIT_TRY(devices_.Fill(memory, 0, bytes, stream_.get()));
   ONEBIT_TRY(devices_.Record(last_.get(), stream_.get()));
-  if (!is_pending_) pending_devices.fetch_add(1, std::memory_order_release);
-  is_pending_ = true;
+  if (!std::exchange(is_pending_, true)) pending_devices.fetch_add(1, std::memory_order_release);
   return OkStatus();
 }
 
 Status DeviceFills::Order(int device, onebitStream_t stream) {
   if (pending_devices.load(std::memory_order_acquire) == 0) return OkStatus();
-  DeviceFills* fills = nullptr;
-  {
-    const std::lock_guard lock(mutex);
-    const auto found = fills_of_devices.find(device);
-    if (found == fills_of_devices.end()) return OkStatus();
-    fills = found->second.get();
-  }
-  return fills->OrderBefore(stream);
+  const std::shared_ptr<DeviceFills> fills = Find(device);
+  return fills == nullptr ? OkStatus() : fills->OrderBefore(stream);
 }
 
 Status DeviceFills::OrderBefore(onebitStream_t stream) {
@@ -59,9 +60,12 @@ Status DeviceFills::OrderBefore(onebitStream_t stream) {
     if (!is_capturing) return devices_.Wait(stream, last_.get());
     ONEBIT_TRY(devices_.Synchronize(stream_.get(), kFillTimeoutMs));
   }
-  is_pending_ = false;
-  pending_devices.fetch_sub(1, std::memory_order_relaxed);
+  NoteDone();
   return OkStatus();
+}
+
+void DeviceFills::NoteDone() {
+  if (std::exchange(is_pending_, false)) pending_devices.fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace onebit

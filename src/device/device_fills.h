@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <mutex>
 
 #include "base/status.h"
@@ -12,21 +13,29 @@
 
 namespace onebit {
 
-// The fills of one device, on a stream of their own. Thread-safe; lives until the process ends. The
-// device must be current.
+// The fills of one device, on a stream of their own. Communicators that use the device share it,
+// and the last one ends it. Thread-safe.
 class DeviceFills {
  public:
-  // Those of a device, which the first call creates.
-  static Result<DeviceFills*> Of(const Devices& devices, int device);
+  // Those of a device, which must be current, made if nobody has them.
+  static Result<std::shared_ptr<DeviceFills>> Share(const Devices& devices, int device);
+  // Null if nobody has them.
+  static std::shared_ptr<DeviceFills> Find(int device);
   // Lets later work on `stream` wait for all fills of the device so far. The host waits for them if
   // the stream is being captured, because a graph cannot. Takes no lock where there are none.
   static Status Order(int device, onebitStream_t stream);
 
+  ~DeviceFills();
+  DeviceFills(const DeviceFills&) = delete;
+  DeviceFills& operator=(const DeviceFills&) = delete;
+
+  // Enqueues a fill. The device must be current.
   Status Zero(void* memory, size_t bytes);
 
  private:
   explicit DeviceFills(const Devices& devices) : devices_(devices) {}
   Status OrderBefore(onebitStream_t stream);
+  void NoteDone();
 
   const Devices& devices_;
   std::mutex mutex_;

@@ -51,8 +51,9 @@ Result<Memory> Memory::Create(const MemoryLocation& location, const Devices* dev
 Result<Memory> Memory::CreateOrdered(const MemoryLocation& location, const Devices* devices,
                                      size_t bytes, const char* purpose) {
   if (bytes == 0 || !location.is_device()) return Create(location, devices, bytes, purpose);
+  const std::shared_ptr<DeviceFills> fills = DeviceFills::Find(location.device);
+  if (fills == nullptr) return Create(location, devices, bytes, purpose);
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(*devices, location.device));
-  ONEBIT_ASSIGN_OR_RETURN(DeviceFills* const fills, DeviceFills::Of(*devices, location.device));
   ONEBIT_ASSIGN_OR_RETURN(Memory memory, Allocate(location.device, devices, bytes, purpose));
   ONEBIT_TRY(fills->Zero(memory.data_, bytes));
   return memory;

@@ -21,8 +21,9 @@ class Memory {
   // `devices` is needed for memory of a device. `purpose` is named in the error.
   static Result<Memory> Create(const MemoryLocation& location, const Devices* devices, size_t bytes,
                                const char* purpose);
-  // The same for work on streams: on a device nobody waits for the zeroes, so that only streams
-  // behind DeviceFills::Order may use the memory, and CopyNow, CopyTo and Clear.
+  // The same for work on streams: on a device that a communicator uses nobody waits for the zeroes,
+  // so that only streams behind DeviceFills::Order may use the memory, and CopyNow, CopyTo and
+  // Clear.
   static Result<Memory> CreateOrdered(const MemoryLocation& location, const Devices* devices,
                                       size_t bytes, const char* purpose);
   // Host memory that every device reads and writes at the same address.

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "plugins/nccl_preload/loaded_driver.h"
+#include "plugins/nccl_preload/program_driver.h"
 
 #include <dlfcn.h>
 
