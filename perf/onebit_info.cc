@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Prints what the library is, which transports and CUDA devices it has, and every setting with
-// value and source.
+// value and source; or which functions of an NCCL the drop-in lacks.
 #include <algorithm>
 #include <cctype>
 #include <string>
@@ -20,6 +20,7 @@
 #include "perf/common/run_facts.h"
 #include "perf/common/tool_error.h"
 #include "perf/common/tool_main.h"
+#include "plugins/nccl_preload/nccl_exports.h"
 
 namespace onebit::perf {
 namespace {
@@ -148,12 +149,45 @@ void PrintJson(const std::string& version, const std::vector<onebitSetting_t>& s
   fmt::print("{}\n", report.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
+// Compares a file of NCCL with the drop-in, without running code of either.
+int ReportNccl(const std::string& path, bool is_json) {
+  preload::NcclExports exports;
+  if (const auto error = preload::ReadNcclExports(path.c_str(), &exports)) {
+    throw ToolError(fmt::format("{}: {}", path, *error));
+  }
+  const std::vector<std::string> missing = preload::MissingInDropIn(exports.names);
+  if (is_json) {
+    using Json = nlohmann::ordered_json;
+    const Json report = {{"path", path},
+                         {"version", exports.version},
+                         {"functions", exports.names.size()},
+                         {"missing", missing}};
+    fmt::print("{}\n", report.dump(2, ' ', false, Json::error_handler_t::replace));
+    return kExitOk;
+  }
+  fmt::print("{}: NCCL {}\n", path, exports.version.empty() ? "(no version)" : exports.version);
+  if (missing.empty()) {
+    fmt::print("all {} functions are in the drop-in\n", exports.names.size());
+  } else {
+    fmt::print("{} of {} functions are not in the drop-in:\n  {}\n", missing.size(),
+               exports.names.size(), fmt::join(missing, "\n  "));
+  }
+  return kExitOk;
+}
+
 int Run(int argc, const char* const* argv) {
   CLI::App app("Print version, transports, CUDA devices and settings of the onebit library.",
                "onebit_info");
   bool is_json = false;
+  std::string nccl;
   app.add_flag("--json", is_json, "print JSON");
+  CLI::Option* const compared =
+      app.add_option("--nccl", nccl,
+                     "compare this libnccl.so.2 with our drop-in instead, without running it "
+                     "(docs/preload.md)")
+          ->type_name("PATH");
   if (!ParseCommandLine(app, argc, argv)) return kExitOk;
+  if (compared->count() > 0) return ReportNccl(nccl, is_json);
   const std::string version = LibraryVersionText();
   const std::vector<onebitSetting_t> settings = Settings();
   is_json ? PrintJson(version, settings) : PrintText(version, settings);

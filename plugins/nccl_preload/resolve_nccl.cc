@@ -1,9 +1,12 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Fills in the slots of the trampolines.
+#include <dlfcn.h>
+
 #include <atomic>
 #include <string_view>
 
+#include "plugins/nccl_preload/nccl_exports.h"
 #include "plugins/nccl_preload/preload_log.h"
 #include "plugins/nccl_preload/real_nccl.h"
 
@@ -18,11 +21,28 @@ bool ReturnsText(std::string_view name) {
   return name.ends_with("GetErrorString") || name.ends_with("GetLastError");
 }
 
+// Warns if a program does not find here what the NCCL behind this library has. `function` is one of
+// its functions.
+bool CompareNames(const void* function) {
+  Dl_info info{};
+  NcclExports exports;
+  // A file that was replaced since is no reason to complain.
+  if (dladdr(function, &info) == 0 || ReadNcclExports(info.dli_fname, &exports)) return false;
+  const size_t missing = MissingInDropIn(exports.names).size();
+  if (missing > 0) {
+    Log(LogLevel::kWarn,
+        "this library lacks %zu functions of the NCCL behind it: onebit_info --nccl %s", missing,
+        info.dli_fname);
+  }
+  return missing == 0;
+}
+
 }  // namespace
 }  // namespace onebit::preload
 
 // Returns the function of the real NCCL that `name` stands for ("ncclMemAlloc", "pncclMemAlloc"),
-// and stores it in `slot` for later calls. Called by trampolines.S.
+// and stores it in `slot` for later calls. Called by trampolines.S. To make a communicator a job
+// needs ncclGetUniqueId or ncclCommInitAll, so every job comes here.
 extern "C" void* onebitResolveNccl(const char* name, std::atomic<void*>* slot) {
   using onebit::preload::FindReal;
   void* found = FindReal(name[0] == 'p' ? name + 1 : name);
@@ -32,6 +52,8 @@ extern "C" void* onebitResolveNccl(const char* name, std::atomic<void*>* slot) {
     found = onebit::preload::ReturnsText(name)
                 ? reinterpret_cast<void*>(&onebit::preload::MissingText)
                 : reinterpret_cast<void*>(&onebit::preload::Missing);
+  } else {
+    [[maybe_unused]] static const bool is_complete = onebit::preload::CompareNames(found);
   }
   slot->store(found, std::memory_order_release);
   return found;
