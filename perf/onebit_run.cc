@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // onebit_run -n N PROGRAM ...: runs the ranks of a job on this host. Exit status: that of the first
 // rank that failed; 2 for bad usage, 126 if PROGRAM cannot be executed, 127 if it does not exist.
+#include <dlfcn.h>
+
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +22,7 @@ namespace onebit::perf {
 namespace {
 
 constexpr double kMaxGraceSeconds = 86400;
+constexpr char kPreloadFile[] = "libonebit-nccl-preload.so";
 
 // PROGRAM is not an option, so CLI11's usage line would omit it.
 class Help : public CLI::Formatter {
@@ -28,9 +32,32 @@ class Help : public CLI::Formatter {
   }
 };
 
+// The whole path of the interposer, which is beside the library of this tool. Throws ToolError.
+std::string PreloadPath() {
+  Dl_info library{};
+  void* const function = dlsym(RTLD_DEFAULT, "onebitGetVersion");
+  if (function == nullptr || dladdr(function, &library) == 0) {
+    throw ToolError(
+        fmt::format("--preload: cannot tell where libonebit is, and so {}", kPreloadFile));
+  }
+  const std::filesystem::path folder =
+      std::filesystem::absolute(library.dli_fname).lexically_normal().parent_path();
+  const std::string path = folder / kPreloadFile;
+  if (!std::filesystem::exists(path)) {
+    throw ToolError(fmt::format("--preload: there is no {}, in the folder of libonebit", path));
+  }
+  // They separate the libraries in LD_PRELOAD.
+  if (path.find_first_of(" :") != path.npos) {
+    throw ToolError(fmt::format(
+        "--preload: the loader cannot read the path {}: it has a space or a colon", path));
+  }
+  return path;
+}
+
 int Run(int argc, const char* const* argv) {
   LaunchOptions options;
   options.tool = "onebit_run";
+  bool is_preloaded = false;
   CLI::App app(
       "Starts PROGRAM as N processes on this host, the ranks of one job. Each finds RANK,\n"
       "WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and ONEBIT_RENDEZVOUS in its environment, which\n"
@@ -45,6 +72,9 @@ int Run(int argc, const char* const* argv) {
       ->type_name("N");
   app.add_flag("--tag-output", options.is_output_tagged,
                "begin every line of output with its rank, \"[3] \"");
+  app.add_flag("--preload", is_preloaded,
+               "put libonebit-nccl-preload.so in front of PROGRAM's NCCL, by LD_PRELOAD of the\n"
+               "ranks; ONEBIT_NCCL_RULES tells it what to compress (docs/preload.md)");
   app.add_option("--grace", options.grace_seconds,
                  "time for the others to end by themselves when one has failed")
       ->check(Number(fmt::format("in 0 ... {}", kMaxGraceSeconds),
@@ -63,6 +93,7 @@ int Run(int argc, const char* const* argv) {
   if (options.program.starts_with('-')) {
     throw UsageError(fmt::format("there is no option {}", options.program));
   }
+  if (is_preloaded) options.preload = PreloadPath();
   const int status = Launch(options);
   plugin::RemoveAbandonedSegments();
   return status;

@@ -89,6 +89,18 @@ void OccupyStandardStreams() {
   }
 }
 
+// Makes the loader open `library` before those that LD_PRELOAD names already.
+void Preload(const std::string& library, std::vector<std::string>* environment) {
+  constexpr std::string_view kName = "LD_PRELOAD=";
+  for (std::string& variable : *environment) {
+    if (!variable.starts_with(kName)) continue;
+    const std::string others = variable.substr(kName.size());
+    variable = fmt::format("{}{}{}{}", kName, library, others.empty() ? "" : ":", others);
+    return;
+  }
+  environment->push_back(fmt::format("{}{}", kName, library));
+}
+
 void StartRank(const LaunchOptions& options, int rank, const std::string& rendezvous,
                int master_port, Supervisor* supervisor, const JobGuard& guard) {
   Descriptor input, output, error;
@@ -106,14 +118,16 @@ void StartRank(const LaunchOptions& options, int rank, const std::string& rendez
     output = std::move(output_pipe.write);
     error = std::move(error_pipe.write);
   }
-  const pid_t child =
-      StartChild({.program = options.program,
-                  .arguments = options.arguments,
-                  .environment = RankEnvironment(rank, options.processes, rendezvous, master_port),
-                  .standard_input = input.number(),
-                  .standard_output = output.number(),
-                  .standard_error = error.number(),
-                  .announcement = guard.groups()});
+  std::vector<std::string> environment =
+      RankEnvironment(rank, options.processes, rendezvous, master_port);
+  if (!options.preload.empty()) Preload(options.preload, &environment);
+  const pid_t child = StartChild({.program = options.program,
+                                  .arguments = options.arguments,
+                                  .environment = std::move(environment),
+                                  .standard_input = input.number(),
+                                  .standard_output = output.number(),
+                                  .standard_error = error.number(),
+                                  .announcement = guard.groups()});
   supervisor->Add(child, rank == options.expendable_rank);
 }
 
