@@ -11,13 +11,15 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${SKBUILD_METADATA_DIR}/
 # A wheel has no links, so the library has one name, the SONAME. Plugins are looked for beside it.
 set_target_properties(onebit PROPERTIES VERSION ${PROJECT_VERSION_MAJOR})
 install(TARGETS onebit LIBRARY DESTINATION lib COMPONENT wheel NAMELINK_SKIP)
-foreach(plugin onebit_device_cuda onebit_transport_mpi_mpich onebit_transport_mpi_openmpi
+foreach(plugin onebit_device_cuda onebit_nccl_preload onebit_transport_mpi_mpich onebit_transport_mpi_openmpi
                onebit_transport_nccl onebit_transport_ucx)
   if(TARGET ${plugin})
     add_dependencies(onebit_wheel_parts ${plugin})
     install(TARGETS ${plugin} LIBRARY DESTINATION lib COMPONENT wheel)
   endif()
 endforeach()
+add_dependencies(onebit_wheel_parts onebit_nccl_drop_in)
+install(TARGETS onebit_nccl_drop_in LIBRARY DESTINATION lib/onebit/nccl COMPONENT wheel NAMELINK_SKIP)
 
 foreach(tool onebit_info onebit_run all_gather_perf all_reduce_perf alltoall_perf alltoallv_perf broadcast_perf
              group_perf reduce_scatter_perf sendrecv_perf)

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <string>
+#include <string_view>
 
 #include "plugins/nccl_preload/preload_log.h"
 
@@ -13,16 +14,20 @@ namespace {
 
 constexpr char kOnebitFile[] = "libonebit.so.0";
 
-std::string FolderOfThisLibrary() {
+// The interposer is beside libonebit, the drop-in in a folder of its own there.
+std::string FolderOfOnebit() {
+  constexpr std::string_view kDropInFolder = "/onebit/nccl/";
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&LinkedOnebit::Get), &info) == 0) return "";
-  const std::string file = info.dli_fname;
-  return file.substr(0, file.rfind('/') + 1);
+  const std::string_view file = info.dli_fname;
+  std::string_view folder = file.substr(0, file.rfind('/') + 1);
+  if (folder.ends_with(kDropInFolder)) folder.remove_suffix(kDropInFolder.size() - 1);
+  return std::string(folder);
 }
 
 void* Open() {
   if (void* const loaded = dlopen(kOnebitFile, RTLD_NOW | RTLD_NOLOAD)) return loaded;
-  if (void* const beside = dlopen((FolderOfThisLibrary() + kOnebitFile).c_str(), RTLD_NOW)) {
+  if (void* const beside = dlopen((FolderOfOnebit() + kOnebitFile).c_str(), RTLD_NOW)) {
     return beside;
   }
   return dlopen(kOnebitFile, RTLD_NOW);

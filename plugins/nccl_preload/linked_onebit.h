@@ -22,8 +22,8 @@ struct LinkedOnebit {
   decltype(&onebitGroupEnd) group_end = nullptr;
   decltype(&onebitGetLastError) last_error = nullptr;
 
-  // The library beside this one, or the one that the process or the system has; null, after a
-  // warning, if there is none. Thread-safe.
+  // The library that the process has, else the one that this one is installed with, else the
+  // system's; null, after a warning, if there is none. Thread-safe.
   static const LinkedOnebit* Get();
 };
 
