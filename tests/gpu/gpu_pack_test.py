@@ -19,6 +19,7 @@ BUILT = pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(FOLDER))
 
 import gpu_parts  # noqa: E402
+import gpu_preload  # noqa: E402
 import gpu_speed  # noqa: E402
 
 
@@ -79,6 +80,16 @@ class HoldTest(BuiltTest):
         gpu_parts.hold_one(run, "1", "greatest", "late")
         self.assertEqual(len(run.problems), len(gpu_parts.HELD))
         self.assertRegex(run.problems[0], f"^free, {self.CASE}: rank . ended with 1\\n.*OUT_OF_MEMORY")
+
+
+class PreloadTest(BuiltTest):
+    def test_one_rank_of_nccl_is_left_alone(self):
+        run = self.part()
+        # The stand-in for NCCL connects threads, so there is one rank.
+        run.machine["nccl"] = {"path": str(BUILT / "tests/support/nccl/libnccl.so.2"), "version": "22809"}
+        gpu_preload.one_rank(run)
+        self.assertEqual(run.problems, [])
+        self.assertEqual(list(run.figures), [f"{way}_1_ranks_ms" for way in gpu_preload.WAYS])
 
 
 class SweepTest(BuiltTest):

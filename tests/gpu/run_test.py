@@ -24,6 +24,7 @@ STAND_IN = pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(FOLDER))
 
 import gpu_parts  # noqa: E402
+import gpu_preload  # noqa: E402
 import gpu_speed  # noqa: E402
 
 
@@ -47,7 +48,7 @@ class WithoutGpuTest(unittest.TestCase):
         self.assertIn("no part is called engines: there are codec, kernels, hold", done.stderr)
 
 
-ALL = ["codec", "kernels", "hold", "staged", "nccl", "graph", "sweep", "torch", "sanitizer"]
+ALL = ["codec", "kernels", "hold", "staged", "nccl", "graph", "preload", "sweep", "torch", "sanitizer"]
 KERNELS = "tests/kernels/cuda_kernels_gpu_test"
 STAGED = "tests/gpu/staged_ranks"
 
@@ -329,6 +330,47 @@ for held in sys.argv[3:]:
     def test_without_nccl_its_part_is_skipped(self):
         with self.assertRaisesRegex(gpu_parts.Skip, "ONEBIT_NCCL_LIB"):
             gpu_parts.nccl(self.run_of_part)
+
+    def make_preload_ranks(self, **changed) -> None:
+        """Those of a job with the interposer or the drop-in differ by `changed`."""
+        self.run_of_part.machine["nccl"] = {"path": "libnccl.so.2", "version": "0"}
+        self.make("tests/gpu/preload_ranks", f"""import json, os
+ranks, has_rules = int(os.environ['WORLD_SIZE']), 'ONEBIT_NCCL_RULES' in os.environ
+is_compressed = has_rules and ranks > 1
+row = {{'digest': 'abc', 'exact_error': 1e-7, 'last_error': 0.1 if is_compressed else 1e-7,
+       'mean_error': 0.01 if is_compressed else 1e-7, 'step_ms': 2.5, 'calls': 120}}
+if has_rules:
+    row |= {changed!r}
+    print(f"-   {{ranks}}  allreduce      float32   {{row['calls']}}   12000  no rule")
+if row['digest'] == 'rank':
+    row['digest'] = os.environ['RANK']
+print('preload_ranks:', json.dumps(row))""")
+
+    def test_results_beside_the_interposer_are_compared(self):
+        self.make_preload_ranks()
+        gpu_preload.preload(self.run_of_part)
+        self.assertEqual(self.run_of_part.problems, [])
+        self.assertEqual(self.run_of_part.figures, {f"{way}_{ranks}_ranks_ms": 2.5 for ranks in (1, 2)
+                                                    for way in gpu_preload.WAYS})
+        self.assertEqual(self.run_of_part.table[1], "2 ranks, interposer: 2.500 ms a step, a compressed call "
+                                                    "misses by 0.1, their mean by 0.01")
+
+    def test_what_the_interposer_gets_wrong_is_named(self):
+        for changed, problem in (
+            ({"digest": "other"}, "1 rank: results of the interposer differ from NCCL's"),
+            ({"digest": "rank"}, "2 ranks, drop-in: ranks have different results"),
+            ({"exact_error": 0.1}, "2 ranks, interposer: calls that nothing compresses miss by 0.1"),
+            ({"last_error": 1e-7}, "2 ranks, interposer: calls to be compressed miss by 1e-07"),
+            ({"last_error": 0.5}, "2 ranks, interposer: calls to be compressed miss by 0.5"),
+            ({"mean_error": 0.1}, "2 ranks, drop-in: the mean of compressed calls misses by 0.1"),
+            ({"calls": 7}, "1 ranks, interposer: calls that were seen: {'no rule': 7}, not 120: "
+                           "preload-1-interposer.rank0"),
+        ):
+            with self.subTest(changed):
+                self.setUp()
+                self.make_preload_ranks(**changed)
+                gpu_preload.preload(self.run_of_part)
+                self.assertIn(problem, self.run_of_part.problems)
 
 
 class MakeDepsTest(unittest.TestCase):
