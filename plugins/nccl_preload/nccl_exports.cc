@@ -98,14 +98,28 @@ bool IsNcclName(std::string_view name) {
   return name.starts_with("nccl") || name.starts_with("pnccl");
 }
 
-void AddNames(Bytes symbols, Bytes texts, std::vector<std::string>* names) {
+// Returns how many of NCCL's functions the library expects others to have.
+size_t AddNames(Bytes symbols, Bytes texts, std::vector<std::string>* exported) {
+  size_t bound = 0;
   for (const Elf64_Sym& symbol : TableIn<Elf64_Sym>(symbols)) {
     const auto binding = ELF64_ST_BIND(symbol.st_info);
-    const bool is_exported =
-        symbol.st_shndx != SHN_UNDEF && (binding == STB_GLOBAL || binding == STB_WEAK);
     const std::string_view name = TextAt(texts, symbol.st_name);
-    if (is_exported && IsNcclName(name)) names->emplace_back(name);
+    if (!IsNcclName(name) || (binding != STB_GLOBAL && binding != STB_WEAK)) continue;
+    if (symbol.st_shndx == SHN_UNDEF) {
+      ++bound;
+    } else {
+      exported->emplace_back(name);
+    }
   }
+  return bound;
+}
+
+// LD_PRELOAD comes before functions that are bound by name, and before no others.
+std::string NotNccl(size_t bound) {
+  return bound > 0 ? "it is not NCCL but a program of it, and binds " + std::to_string(bound) +
+                         " of its functions by name, so that the interposer sees its calls"
+                   : "it is not NCCL and binds none of its functions by name: if it uses NCCL, it "
+                     "opens it by its file, or has it inside, where nothing sees its calls";
 }
 
 // "2.28.9+cuda13.0" of "... NCCL version 2.28.9+cuda13.0 ...".
@@ -161,9 +175,10 @@ std::optional<std::string> ParseNcclExports(std::span<const std::byte> content,
   *exports = {};
   const std::vector<Section> sections = SectionsIn(content);
   if (sections.empty()) return "it is no library of 64 bits for this system, or not all of one";
+  size_t bound = 0;
   for (const Section& section : sections) {
     if (section.type == SHT_DYNSYM && section.link < sections.size()) {
-      AddNames(section.bytes, sections[section.link].bytes, &exports->names);
+      bound += AddNames(section.bytes, sections[section.link].bytes, &exports->names);
     }
     if (section.name == ".rodata") exports->version = VersionIn(TextOf(section.bytes));
   }
@@ -171,7 +186,7 @@ std::optional<std::string> ParseNcclExports(std::span<const std::byte> content,
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   if (!std::binary_search(names.begin(), names.end(), "ncclGetVersion")) {
-    return "it is not NCCL: it does not export ncclGetVersion";
+    return NotNccl(bound);
   }
   return std::nullopt;
 }

@@ -17,6 +17,8 @@ namespace onebit::preload {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Optional;
 
 std::vector<std::byte> ContentOf(const char* path) {
   std::ifstream file(path, std::ios::binary);
@@ -50,8 +52,15 @@ TEST(NcclExportsTest, FilesThatAreNoNcclSayWhy) {
   constexpr char kNoLibrary[] = "it is no library of 64 bits for this system, or not all of one";
   EXPECT_EQ(ReadNcclExports("/etc/passwd", &exports), kNoLibrary);
   EXPECT_EQ(ParseNcclExports({}, &exports), kNoLibrary);
-  EXPECT_EQ(ReadNcclExports("/proc/self/exe", &exports),
-            "it is not NCCL: it does not export ncclGetVersion");
+}
+
+// Those that NCCL is linked into cannot be told from those that open it, which the drop-in serves.
+TEST(NcclExportsTest, ProgramsOfNcclSayIfTheInterposerSeesThem) {
+  NcclExports exports;
+  EXPECT_THAT(ReadNcclExports("/proc/self/exe", &exports),
+              Optional(HasSubstr("binds none of its functions by name")));
+  EXPECT_THAT(ReadNcclExports(ONEBIT_TEST_NCCL_PROGRAM, &exports),
+              Optional(HasSubstr("binds 1 of its functions by name, so that the interposer sees")));
 }
 
 // AddressSanitizer sees reads beyond the content.
