@@ -552,7 +552,6 @@ TEST(PreloadedCallsTest, AbortAndRevokeEndACompressedCall) {
   onebitTestNcclGetCounts(&counts);
   EXPECT_EQ(counts.live_comms, 0u);
   EXPECT_EQ(counts.after_end, 0u);
-  EXPECT_EQ(counts.at_a_time, 0u);
 }
 
 TEST(PreloadedCallsTest, ACaptureIsNccls) {

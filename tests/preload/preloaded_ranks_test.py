@@ -16,7 +16,7 @@ NAME = PRELOAD.name
 # onebit_run itself is the parent of its ranks.
 LOADED = f"""import os
 def has(process): return {NAME!r} in open(f"/proc/{{process}}/maps").read()
-print(has(os.getpid()), has(os.getppid()), flush=True)
+os.write(1, f"{{has(os.getpid())}} {{has(os.getppid())}}\\n".encode())
 """
 
 
