@@ -110,6 +110,26 @@ const char* LastError() {
   return last_error;
 }
 
+size_t InputBytes(const Collective& collective, int ranks, int rank) {
+  const size_t bytes = collective.count * BytesOf(collective.type);
+  switch (collective.kind) {
+    case Collective::Kind::kReduceScatter:
+      return bytes * static_cast<size_t>(ranks);
+    case Collective::Kind::kBroadcast:
+      return rank == collective.root ? bytes : 0;
+    case Collective::Kind::kAllReduce:
+    case Collective::Kind::kAllGather:
+      break;
+  }
+  return bytes;
+}
+
+size_t OutputBytes(const Collective& collective, int ranks) {
+  const size_t bytes = collective.count * BytesOf(collective.type);
+  const bool is_gather = collective.kind == Collective::Kind::kAllGather;
+  return is_gather ? bytes * static_cast<size_t>(ranks) : bytes;
+}
+
 bool Collective::IsLike(const Collective& other) const {
   return kind == other.kind && count == other.count && type == other.type && op == other.op &&
          root == other.root;
@@ -147,6 +167,15 @@ Clique::Clique(int rank_count)
 bool Clique::IsComplete() const {
   return std::all_of(members.begin(), members.end(),
                      [](const Member& member) { return member.has_come; });
+}
+
+bool Clique::Enter(int rank, int device) {
+  Member& member = members[static_cast<size_t>(rank)];
+  if (member.has_come) return false;
+  member.has_come = true;
+  member.device = device;
+  changed.notify_all();
+  return true;
 }
 
 void Clique::BreakAll(ncclResult_t error) {

@@ -29,6 +29,7 @@ struct Member {
   int queued = 0;                 // operations on a stream that have not started
   int running = 0;                // operations in progress
   uint64_t collectives = 0;       // collectives begun
+  uint64_t host_collectives = 0;  // those of them that no stream orders
   uint64_t exchanges = 0;         // exchanges of messages ended
   int64_t until_damage = -1;      // messages it receives before a damaged one; < 0: none is damaged
   bool is_damaged = false;        // in the current exchange
@@ -66,6 +67,8 @@ struct Clique {
   explicit Clique(int rank_count);
 
   bool IsComplete() const;  // requires the mutex
+  // A rank comes. Returns false if it has come already. Requires the mutex.
+  bool Enter(int rank, int device);
   std::deque<std::shared_ptr<Letter>>& Mail(int from, int to) {
     return mail[static_cast<size_t>(from * ranks + to)];
   }
@@ -82,6 +85,9 @@ struct Clique {
 };
 
 size_t BytesOf(ncclDataType_t type);
+// Bytes that a rank gives to a collective, and that it gets.
+size_t InputBytes(const Collective& collective, int ranks, int rank);
+size_t OutputBytes(const Collective& collective, int ranks);
 
 // Sets the text of the last error, which NCCL keeps per process.
 void SetLastError(const std::string& text);

@@ -32,6 +32,10 @@ WithContext::~WithContext() {
   Find<int (*)(CUctx_st**)>("cuCtxPopCurrent_v2")(&popped);
 }
 
+void AllowDeviceMemory() {
+  if (const auto open_memory = Find<int (*)(int)>("onebitTestCudaOpenMemory")) open_memory(1);
+}
+
 int Enqueue(CUstream_st* stream, void (*function)(void* data), void* data) {
   return Find<int (*)(CUstream_st*, void (*)(void*), void*)>("onebitTestCudaEnqueue")(
       stream, function, data);

@@ -24,6 +24,8 @@ class WithContext {
   WithContext& operator=(const WithContext&) = delete;
 };
 
+// Lets this thread read and write device memory until it ends.
+void AllowDeviceMemory();
 // Returns CUDA's result.
 int Enqueue(CUstream_st* stream, void (*function)(void* data), void* data);
 // Returns false if CUDA cannot tell, too.

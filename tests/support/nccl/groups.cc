@@ -13,6 +13,7 @@
 
 #include "tests/support/nccl/cuda_calls.h"
 #include "tests/support/nccl/operations.h"
+#include "tests/support/nccl/remote_clique.h"
 #include "tests/support/nccl/run_operation.h"
 #include "tests/support/nccl/stand_in_comm.h"
 
@@ -54,12 +55,19 @@ ncclResult_t WithoutThrowing(Body body) {
 // NCCL connects the communicators of a group together.
 void AnnounceConnections(const Operation& operation) {
   Comm* comm = operation.comm.get();
-  const std::lock_guard lock(comm->clique->mutex);
-  if (operation.collective != nullptr) comm->member().connects_all = true;
-  for (const Message& message : operation.messages) {
-    comm->member().connects_to[static_cast<size_t>(message.peer)] = true;
+  bool is_new = false;
+  {
+    const std::lock_guard lock(comm->clique->mutex);
+    Member& member = comm->member();
+    if (operation.collective != nullptr) is_new |= !std::exchange(member.connects_all, true);
+    for (const Message& message : operation.messages) {
+      auto connects = member.connects_to[static_cast<size_t>(message.peer)];
+      is_new |= !connects;
+      connects = true;
+    }
+    comm->clique->changed.notify_all();
   }
-  comm->clique->changed.notify_all();
+  if (is_new && comm->remote != nullptr) comm->remote->SendConnections();
 }
 
 // The first message to a peer waits until that peer has one for this rank; the first collective

@@ -1,37 +1,25 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Unique ids, and the creation and end of communicators.
+// The creation and end of communicators.
+#include "tests/support/nccl/lifecycle.h"
+
 #include <atomic>
 #include <climits>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <utility>
 
+#include "tests/support/nccl/clique_hub.h"
 #include "tests/support/nccl/cuda_calls.h"
 #include "tests/support/nccl/operations.h"
+#include "tests/support/nccl/remote_clique.h"
 #include "tests/support/nccl/stand_in_comm.h"
+#include "tests/support/nccl/unique_ids.h"
 
 namespace onebit::testing::nccl {
 namespace {
 
-constexpr char kMagic[] = "onebit stand-in";
-
-std::mutex mutex;  // guards everything below
-uint64_t next_id = 1;
-auto& cliques = *new std::map<uint64_t, std::weak_ptr<Clique>>;
-
 std::atomic<bool> is_revoke_held{false};
-
-std::shared_ptr<Clique> CliqueOf(const ncclUniqueId& id, int ranks) {
-  if (std::memcmp(id.internal, kMagic, sizeof kMagic) != 0) return nullptr;
-  uint64_t number = 0;
-  std::memcpy(&number, id.internal + sizeof kMagic, sizeof number);
-  const std::lock_guard lock(mutex);
-  std::shared_ptr<Clique> clique = cliques[number].lock();
-  if (clique == nullptr) cliques[number] = clique = std::make_shared<Clique>(ranks);
-  return clique->ranks == ranks ? clique : nullptr;
-}
 
 ncclResult_t Refuse(ncclResult_t result, const char* text) {
   SetLastError(text);
@@ -60,6 +48,27 @@ bool IsBlocking(bool was_asked_for) {
 bool IsBlocking(bool) { return true; }
 #endif
 
+// Joins the clique of the id, here or in the process that made it.
+ncclResult_t Join(Comm* comm, int ranks) {
+  IdContent id;
+  if (!ReadId(comm->id, &id)) return Refuse(ncclInvalidArgument, "the unique id is wrong");
+  if (id.hub != HubName()) {
+    std::string error;
+    comm->remote = RemoteClique::Join(id, ranks, comm->rank, comm->device, &error);
+    if (comm->remote == nullptr) return Refuse(ncclSystemError, error.c_str());
+    comm->clique = comm->remote->mirror();
+    return ncclSuccess;
+  }
+  comm->clique = CliqueOf(id.number, ranks);
+  if (comm->clique == nullptr) return Refuse(ncclInvalidArgument, "the unique id is wrong");
+  const std::lock_guard lock(comm->clique->mutex);
+  return comm->clique->Enter(comm->rank, comm->device)
+             ? ncclSuccess
+             : Refuse(ncclInvalidUsage, "the rank has come already");
+}
+
+}  // namespace
+
 ncclResult_t Init(ncclComm_t* handle, int ranks, const ncclUniqueId& id, int rank,
                   bool was_asked_to_block) {
   if (handle == nullptr) return Refuse(ncclInvalidArgument, "comm is null");
@@ -68,17 +77,14 @@ ncclResult_t Init(ncclComm_t* handle, int ranks, const ncclUniqueId& id, int ran
   if (!GetCurrentDevice(&comm->device, &comm->context)) {
     return Refuse(ncclUnhandledCudaError, "Cuda failure: no device is current");
   }
-  comm->clique = CliqueOf(id, ranks);
-  if (comm->clique == nullptr) return Refuse(ncclInvalidArgument, "the unique id is wrong");
+  comm->id = id;
   comm->rank = rank;
+  const ncclResult_t joined = Join(comm.get(), ranks);
+  if (joined != ncclSuccess) return joined;
   const bool is_blocking = IsBlocking(was_asked_to_block);
   comm->is_blocking = is_blocking;
   Clique& clique = *comm->clique;
   std::unique_lock lock(clique.mutex);
-  if (comm->member().has_come) return Refuse(ncclInvalidUsage, "the rank has come already");
-  comm->member().has_come = true;
-  comm->member().device = comm->device;
-  clique.changed.notify_all();
   if (!is_blocking) {
     // NCCL reports its progress here; with no rank to wait for it may be done already.
     const ncclResult_t state = ranks == 1 ? ncclSuccess : ncclInProgress;
@@ -94,6 +100,20 @@ ncclResult_t Init(ncclComm_t* handle, int ranks, const ncclUniqueId& id, int ran
   *handle = Register(std::move(comm));
   return ncclSuccess;
 }
+
+void StopOperations(Comm* comm) {
+  Clique& clique = *comm->clique;
+  {
+    std::unique_lock lock(clique.mutex);
+    comm->member().is_ended = true;
+    clique.changed.notify_all();
+    if (comm->remote != nullptr) comm->remote->Leave();
+    clique.changed.wait(lock, [&] { return comm->member().running == 0; });
+  }
+  comm->JoinLauncher();
+}
+
+namespace {
 
 // Returns the state that an operation, or the end of one, would report.
 ncclResult_t StateOf(Comm* comm) {
@@ -112,18 +132,6 @@ ncclResult_t StateOf(Comm* comm) {
 // the stand-in live as long as the process.
 void CountFreedInGraph(const Comm& comm) {
   if (comm.is_revoked && comm.has_captured) ++counters.freed_in_graph;
-}
-
-// Operations of an ended communicator return at once. After this none touches memory any more.
-void StopOperations(Comm* comm) {
-  Clique& clique = *comm->clique;
-  {
-    std::unique_lock lock(clique.mutex);
-    comm->member().is_ended = true;
-    clique.changed.notify_all();
-    clique.changed.wait(lock, [&] { return comm->member().running == 0; });
-  }
-  comm->JoinLauncher();
 }
 
 void AwaitOperations(Comm* comm) {
@@ -146,11 +154,7 @@ ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclGetUniqueId, ncclUniqueId* id) {
   ncclResult_t told = ncclSuccess;
   if (IsToFail("ncclGetUniqueId", &told)) return told;
   if (id == nullptr) return ncclInvalidArgument;
-  std::memset(id, 0, sizeof *id);
-  std::memcpy(id->internal, kMagic, sizeof kMagic);
-  const std::lock_guard lock(mutex);
-  std::memcpy(id->internal + sizeof kMagic, &next_id, sizeof next_id);
-  ++next_id;
+  *id = MakeId({.number = NewIdNumber(), .hub = HubName()});
   return ncclSuccess;
 }
 
@@ -162,11 +166,8 @@ ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommInitRank, ncclComm_t* comm, int 
 }
 
 #if ONEBIT_TEST_NCCL_VERSION >= 21400
-ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommInitRankConfig, ncclComm_t* comm, int nranks,
-                          ncclUniqueId id, int rank, ncclConfig_t* config) {
-  ncclResult_t told = ncclSuccess;
-  if (IsToFail("ncclCommInitRankConfig", &told)) return told;
-  if (config == nullptr) return Init(comm, nranks, id, rank, true);
+ncclResult_t ReadConfig(const ncclConfig_t* config, bool* is_blocking) {
+  if (config == nullptr) return ncclSuccess;
   if (config->size < offsetof(ncclConfig_t, cgaClusterSize) || config->magic != 0xcafebeef) {
     return Refuse(ncclInvalidArgument, "the configuration was not initialised");
   }
@@ -179,7 +180,17 @@ ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommInitRankConfig, ncclComm_t* comm
       (config->cgaClusterSize < 0 || config->cgaClusterSize > 8)) {
     return Refuse(ncclInvalidArgument, "invalid config cgaClusterSize attribute value");
   }
-  return Init(comm, nranks, id, rank, blocking != 0);
+  if (blocking != INT_MIN) *is_blocking = blocking != 0;
+  return ncclSuccess;
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommInitRankConfig, ncclComm_t* comm, int nranks,
+                          ncclUniqueId id, int rank, ncclConfig_t* config) {
+  ncclResult_t told = ncclSuccess;
+  if (IsToFail("ncclCommInitRankConfig", &told)) return told;
+  bool is_blocking = true;
+  const ncclResult_t checked = ReadConfig(config, &is_blocking);
+  return checked == ncclSuccess ? Init(comm, nranks, id, rank, is_blocking) : checked;
 }
 
 ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommFinalize, ncclComm_t comm) {
@@ -290,16 +301,7 @@ ONEBIT_TEST_NCCL_FUNCTION(const char*, ncclGetErrorString, ncclResult_t result) 
 }  // namespace onebit::testing::nccl
 
 extern "C" __attribute__((visibility("default"))) void onebitTestNcclEndInits(void) {
-  namespace nccl = onebit::testing::nccl;
-  const std::lock_guard lock(nccl::mutex);
-  for (const auto& [number, weak] : nccl::cliques) {
-    const std::shared_ptr<nccl::Clique> clique = weak.lock();
-    if (clique == nullptr) continue;
-    const std::lock_guard clique_lock(clique->mutex);
-    if (clique->IsComplete()) continue;
-    clique->is_given_up = true;
-    clique->changed.notify_all();
-  }
+  onebit::testing::nccl::GiveUpIncompleteCliques();
 }
 
 extern "C" __attribute__((visibility("default"))) void onebitTestNcclHoldRevoke(int is_held) {

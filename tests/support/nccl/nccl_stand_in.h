@@ -2,12 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stand-in for NCCL (libnccl.so.2), with functions that let tests inspect it and make it fail.
 //
-// It runs NCCL code on machines without a GPU. Ranks are threads of one process, each with a device
-// of the stand-in for CUDA. It behaves like NCCL in order, groups, errors, non-blocking
-// communicators, first messages that wait for their peer, first collectives that wait for all
-// ranks, and graph capture. It is strict where NCCL is undefined: uses of a handle after its end,
-// or by two threads at once, are counted; sizes that do not match are an asynchronous error; a
-// group that mixes blocking and non-blocking communicators is refused.
+// It runs NCCL code on machines without a GPU. Ranks are threads of one process or of several, each
+// with a device of the stand-in for CUDA. The process that makes a unique id runs what the ranks of
+// its communicator do together: once it has ended, the others hang until they abort. It behaves
+// like NCCL in order, groups, errors, non-blocking communicators, first messages that wait for
+// their peer, first collectives that wait for all ranks, and graph capture. It is strict where NCCL
+// is undefined: uses of a handle after its end, or by two threads at once, are counted; sizes that
+// do not match are an asynchronous error; a group that mixes blocking and non-blocking
+// communicators is refused.
 //
 // A test links onebit_nccl_stand_in and calls NCCL through this header, which declares what tests
 // need under NCCL's names. The folder ONEBIT_NCCL_STAND_INS contains libnccl-2.10.so and
@@ -132,7 +134,7 @@ void onebitTestNcclFail(const char* function, unsigned times, ncclResult_t resul
 void onebitTestNcclBreak(int device, ncclResult_t error, const char* text);
 // Changes a byte at the end of the message that communicators of a device receive after `skip`
 // others. Its receiver continues only when all other ranks are as far, so the consequences of the
-// damage are deterministic.
+// damage are deterministic. All ranks must be in this process.
 void onebitTestNcclDamage(int device, unsigned skip);
 // If 1, every ncclCommRevoke waits before it does anything, until this is called with 0.
 void onebitTestNcclHoldRevoke(int is_held);
@@ -159,6 +161,11 @@ struct onebitTestNcclCounts {
   uint64_t freed_in_graph;  // ends of a revoked communicator with calls in a graph
 };
 void onebitTestNcclGetCounts(onebitTestNcclCounts* counts);
+// Bytes that the ranks of this process have sent to others: the payload of messages, and what
+// collectives send as rings (a broadcast: what its root sends).
+uint64_t onebitTestNcclWireBytes(void);
+// Calls of ncclAllReduce, for programs that include NCCL's own header.
+uint64_t onebitTestNcclAllReduces(void);
 // Depth of the calling thread's groups.
 int onebitTestNcclGroupDepth(void);
 

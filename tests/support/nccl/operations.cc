@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Runs operations on streams, where peers meet.
+// Runs operations, where peers meet.
 #include "tests/support/nccl/operations.h"
 
 #include <algorithm>
@@ -8,12 +8,16 @@
 #include <string>
 #include <utility>
 
+#include "tests/support/nccl/remote_clique.h"
 #include "tests/support/nccl/run_operation.h"
 
 namespace onebit::testing::nccl {
 namespace {
 
 using Lock = std::unique_lock<std::mutex>;
+
+// Numbers of collectives by host threads, which come at other times than those of streams.
+constexpr uint64_t kFirstByHost = uint64_t{1} << 63;
 
 bool IsOver(Comm* comm) { return comm->member().is_ended; }
 
@@ -92,7 +96,9 @@ void RunMessages(Operation* operation, Lock* lock) {
 void RunCollective(Operation* operation, Lock* lock) {
   Comm* comm = operation->comm.get();
   Clique& clique = *comm->clique;
-  const uint64_t number = comm->member().collectives++;
+  Member& member = comm->member();
+  const uint64_t number =
+      operation->is_by_host ? kFirstByHost + member.host_collectives++ : member.collectives++;
   std::shared_ptr<Collective>& entry = clique.collectives[number];
   if (entry == nullptr) {
     entry = std::make_shared<Collective>(*operation->collective);
@@ -111,10 +117,57 @@ void RunCollective(Operation* operation, Lock* lock) {
   }
   clique.changed.notify_all();
   clique.changed.wait(*lock, [&] { return all->is_done || IsOver(comm); });
-  if (IsOver(comm) && !all->is_done) return;
+  if (!all->is_done) {
+    // Others may still come, when the input is no more.
+    all->inputs[static_cast<size_t>(comm->rank)] = nullptr;
+    --all->came;
+    return;
+  }
   const std::span<const std::byte> result = all->ResultOf(comm->rank);
   if (!result.empty()) std::memcpy(operation->output, result.data(), result.size());
   if (++all->left == clique.ranks) clique.collectives.erase(number);
+}
+
+// Bytes that a rank sends to others. Collectives are counted as rings.
+uint64_t WireBytesOf(const Operation& operation) {
+  const auto ranks = static_cast<uint64_t>(operation.comm->clique->ranks);
+  const int rank = operation.comm->rank;
+  if (const Collective* const collective = operation.collective.get()) {
+    const uint64_t part = collective->count * BytesOf(collective->type);
+    switch (collective->kind) {
+      case Collective::Kind::kAllReduce:
+        return 2 * (ranks - 1) * part / ranks;
+      case Collective::Kind::kReduceScatter:
+      case Collective::Kind::kAllGather:
+        return (ranks - 1) * part;
+      case Collective::Kind::kBroadcast:
+        return rank == collective->root && ranks > 1 ? part : 0;
+    }
+  }
+  uint64_t bytes = 0;
+  for (const Message& message : operation.messages) {
+    if (message.is_send && message.peer != rank) bytes += message.bytes;
+  }
+  return bytes;
+}
+
+// Returns false if the communicator has ended.
+bool Run(Operation* operation, Lock* lock) {
+  Comm* const comm = operation->comm.get();
+  Member& member = comm->member();
+  if (!member.is_ended) {
+    ++member.running;
+    if (comm->remote != nullptr) {
+      comm->remote->Run(*operation, lock);
+    } else if (operation->collective == nullptr) {
+      RunMessages(operation, lock);
+    } else {
+      RunCollective(operation, lock);
+    }
+    --member.running;
+  }
+  comm->clique->changed.notify_all();
+  return !member.is_ended;
 }
 
 }  // namespace
@@ -124,18 +177,15 @@ void RunOperation(void* data) {
   const std::unique_ptr<Operation> ending(operation->is_once ? operation : nullptr);
   const std::shared_ptr<Comm> comm = operation->comm;
   Lock lock(comm->clique->mutex);
-  Member& member = comm->member();
-  if (operation->is_queued) --member.queued;
-  if (!member.is_ended) {
-    ++member.running;
-    if (operation->collective == nullptr) {
-      RunMessages(operation, &lock);
-    } else {
-      RunCollective(operation, &lock);
-    }
-    --member.running;
-  }
-  comm->clique->changed.notify_all();
+  if (operation->is_queued) --comm->member().queued;
+  if (!comm->member().is_ended) counters.wire_bytes += WireBytesOf(*operation);
+  Run(operation, &lock);
+}
+
+bool RunNow(Operation* operation) {
+  const std::shared_ptr<Comm> comm = operation->comm;
+  Lock lock(comm->clique->mutex);
+  return Run(operation, &lock);
 }
 
 }  // namespace onebit::testing::nccl

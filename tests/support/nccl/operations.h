@@ -26,6 +26,7 @@ struct Operation {
   void* output = nullptr;  // the collective's output
   bool is_once = true;     // not part of a graph, so it is deleted when it has run
   bool is_queued = false;
+  bool is_by_host = false;  // a collective of host threads on host memory
 };
 
 }  // namespace onebit::testing::nccl

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tests/support/nccl/operations.h"
+#include "tests/support/nccl/remote_clique.h"
 
 namespace onebit::testing::nccl {
 
@@ -29,6 +30,7 @@ auto& rules = *new std::map<std::string, Rule>;
 
 Comm::~Comm() {
   if (launcher.joinable()) launcher.join();
+  if (remote != nullptr) remote->Leave();
 }
 
 void Comm::JoinLauncher() {
@@ -136,3 +138,7 @@ ONEBIT_EXPORT void onebitTestNcclGetCounts(onebitTestNcclCounts* counts) {
              .freed_in_call = nccl::counters.freed_in_call,
              .freed_in_graph = nccl::counters.freed_in_graph};
 }
+
+ONEBIT_EXPORT uint64_t onebitTestNcclWireBytes(void) { return nccl::counters.wire_bytes; }
+
+ONEBIT_EXPORT uint64_t onebitTestNcclAllReduces(void) { return nccl::counters.all_reduces; }

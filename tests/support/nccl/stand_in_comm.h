@@ -14,6 +14,10 @@
 
 struct CUctx_st;
 
+namespace onebit::testing::nccl {
+class RemoteClique;
+}
+
 // Functions are named pncclX, with ncclX as a weak alias, as in NCCL.
 #define ONEBIT_TEST_NCCL_FUNCTION(result, name, ...)                             \
   extern "C" __attribute__((visibility("default"))) result p##name(__VA_ARGS__); \
@@ -25,10 +29,13 @@ namespace onebit::testing::nccl {
 
 struct Comm {
   std::shared_ptr<Clique> clique;
+  std::shared_ptr<RemoteClique> remote;  // null if the clique is in this process
   int rank = 0;
   int device = 0;
   CUctx_st* context = nullptr;
   bool is_blocking = true;
+  ncclUniqueId id{};                  // it was made with
+  std::atomic<uint64_t> children{0};  // communicators made from it, with or without this rank
   std::atomic<bool> is_in_call{false};
   std::atomic<bool> has_captured{false};  // a graph contains calls of it
   std::atomic<bool> is_revoked{false};
@@ -82,6 +89,7 @@ struct Counters {
   std::atomic<uint64_t> at_a_time{0};
   std::atomic<uint64_t> freed_in_call{0};
   std::atomic<uint64_t> freed_in_graph{0};
+  std::atomic<uint64_t> wire_bytes{0};  // result of onebitTestNcclWireBytes
 };
 extern Counters counters;
 
