@@ -23,7 +23,7 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-// What ncclGetVersion would tell is in a text of NCCL's own log.
+// NCCL's log has a text with what ncclGetVersion would tell.
 constexpr std::string_view kVersionText = "NCCL version ";
 
 constexpr const char* kDropInNames[] = {
@@ -43,7 +43,7 @@ struct Section {
   Bytes bytes;
 };
 
-// Empty if it is not all there.
+// Returns nothing if the content ends before the part does.
 Bytes PartOf(Bytes content, uint64_t offset, uint64_t bytes) {
   if (offset > content.size() || bytes > content.size() - offset) return {};
   return content.subspan(offset, bytes);
@@ -68,7 +68,7 @@ std::string_view TextAt(Bytes texts, size_t offset) {
   return all.substr(offset, all.find('\0', offset) - offset);
 }
 
-// Empty if the content is no library for this processor's word and byte order.
+// Returns no sections if the content is no library of this processor's word and byte order.
 std::vector<Section> SectionsIn(Bytes content) {
   constexpr auto kOrder = std::endian::native == std::endian::little ? ELFDATA2LSB : ELFDATA2MSB;
   const auto heads = TableIn<Elf64_Ehdr>(PartOf(content, 0, sizeof(Elf64_Ehdr)));

@@ -24,7 +24,7 @@ std::optional<std::string> ParseNcclExports(std::span<const std::byte> content,
 // Reads a file. The error does not name it.
 std::optional<std::string> ReadNcclExports(const char* path, NcclExports* exports);
 
-// Those of `names` that the drop-in lacks, in their order.
+// Returns those of `names` that the drop-in lacks, in their order.
 std::vector<std::string> MissingInDropIn(const std::vector<std::string>& names);
 
 }  // namespace onebit::preload
