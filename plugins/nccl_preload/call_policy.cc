@@ -29,19 +29,21 @@ Decision CallPolicy::Decide(const CallFacts& call, std::optional<uint64_t> tenso
   decision.tensor = tensor.number;
   const bool is_scoped = rules_.is_default && !asked;
   const uint64_t calls_before = tensor.calls++;
+  if (is_scoped) AskScope(*key, calls_before, compression.start, &decision);
   if (calls_before < compression.start) {
     decision.reason = Reason::kStart;
-    if (is_scoped && !has_asked_scope_ && calls_before >= compression.start / 2) {
-      has_asked_scope_ = is_scope_awaited_ = decision.asks_scope = true;
-    }
     return decision;
   }
   if (is_scoped) {
-    const std::optional<bool> is_in_scope = IsInScope(scope_result);
+    const std::optional<bool> is_in_scope = IsInScope(*key, calls_before, scope_result);
     if (!is_in_scope.value_or(false)) {
       decision.reason = is_in_scope ? Reason::kOtherComm : Reason::kStart;
       return decision;
     }
+  }
+  if (!tensor.is_compressed && ended_ >= kMostEnded) {
+    decision.reason = Reason::kNoRoom;
+    return decision;
   }
   if (compression.has_feedback && !tensor.has_residual) {
     const uint64_t count = TensorBytes(comm_, call) / BytesOf(call.type);
@@ -52,17 +54,28 @@ Decision CallPolicy::Decide(const CallFacts& call, std::optional<uint64_t> tenso
     tensor.has_residual = true;
     elements_ += count;
   }
+  tensor.is_compressed = true;
   decision.reason = Reason::kCompressed;
   decision.compression = compression;
   return decision;
 }
 
-std::optional<bool> CallPolicy::IsInScope(const ScopeResult& scope_result) {
-  if (is_scope_awaited_) {
+void CallPolicy::AskScope(const Key& key, uint64_t calls_before, uint32_t start,
+                          Decision* decision) {
+  const uint32_t calls_between = start - start / 2;
+  if (has_asked_scope_ || calls_before + calls_between < start) return;
+  has_asked_scope_ = decision->asks_scope = true;
+  asker_ = key;
+  asker_due_ = calls_before + calls_between;
+}
+
+std::optional<bool> CallPolicy::IsInScope(const Key& key, uint64_t calls_before,
+                                          const ScopeResult& scope_result) {
+  if (asker_ == key && calls_before >= asker_due_) {
     const std::optional<bool> result = scope_result();
     if (!result) return std::nullopt;
     is_in_scope_ = *result;
-    is_scope_awaited_ = false;
+    asker_.reset();
   }
   return is_in_scope_;
 }
@@ -74,7 +87,7 @@ std::optional<CallPolicy::Key> CallPolicy::Identify(const CallFacts& call,
   const std::optional<uint32_t> number = cycle_.Next(call);
   if (cycle_.generation() != generation_) {
     generation_ = cycle_.generation();
-    has_asked_scope_ = false;
+    AskAgain();
     // Those without a name come first.
     while (!tensors_.empty() && !tensors_.begin()->first.is_named) {
       End(tensors_.begin(), decision);
@@ -98,6 +111,8 @@ CallPolicy::Tensor& CallPolicy::FindOrBegin(const Key& key, const CallFacts& cal
 
 void CallPolicy::End(std::map<Key, Tensor>::iterator tensor, Decision* decision) {
   decision->ended.push_back(tensor->second.number);
+  if (tensor->second.is_compressed) ++ended_;
+  if (asker_ == tensor->first) AskAgain();
   tensors_.erase(tensor);
 }
 

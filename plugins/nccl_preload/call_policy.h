@@ -79,9 +79,9 @@ class DefaultScope {
 // of the options of calls, and of what its ranks have agreed on. So all of them decide alike, if
 // the options are alike.
 //
-// The default rule needs an agreement. The ranks exchange their answers when a tensor is halfway
-// through its calls in full precision, and the result decides at its first call after these. A
-// cycle that is learned anew comes with a new agreement.
+// The default rule needs an agreement. The ranks exchange their answers when the first tensor is
+// halfway through its calls in full precision, and the result is looked at as many calls of it
+// later. A cycle that is learned anew comes with a new agreement.
 class CallPolicy {
  public:
   // `most_elements` is the limit of the elements that have residuals, or had them: their memory
@@ -105,6 +105,12 @@ class CallPolicy {
                   const ScopeResult& scope_result,
                   const std::optional<Compression>& asked = std::nullopt);
 
+  // The exchange that was asked for could not be made, on all ranks alike: a later call asks again.
+  void AskAgain() {
+    has_asked_scope_ = false;
+    asker_.reset();
+  }
+
   const CommFacts& comm() const { return comm_; }
   // Elements of tensors that have residuals, or had them.
   uint64_t elements() const { return elements_; }
@@ -121,15 +127,20 @@ class CallPolicy {
     CallFacts call;
     Compression compression;
     uint64_t calls = 0;
+    bool is_compressed = false;
     bool has_residual = false;
   };
+  // What has ended keeps its memory, so a program whose tensors change for ever must stop.
+  static constexpr size_t kMostEnded = 4096;
 
   std::optional<Key> Identify(const CallFacts& call, std::optional<uint64_t> tensor_id,
                               Decision* decision);
   Tensor& FindOrBegin(const Key& key, const CallFacts& call, const Compression& compression,
                       Decision* decision);
   void End(std::map<Key, Tensor>::iterator tensor, Decision* decision);
-  std::optional<bool> IsInScope(const ScopeResult& scope_result);
+  void AskScope(const Key& key, uint64_t calls_before, uint32_t start, Decision* decision);
+  std::optional<bool> IsInScope(const Key& key, uint64_t calls_before,
+                                const ScopeResult& scope_result);
 
   const Rules& rules_;
   const std::string comm_name_;
@@ -140,9 +151,11 @@ class CallPolicy {
   uint64_t elements_ = 0;
   uint64_t next_number_ = 0;
   std::map<Key, Tensor> tensors_;
-  bool has_asked_scope_ = false;   // since the cycle was last broken
-  bool is_scope_awaited_ = false;  // an exchange has begun, and its result is not known yet
-  bool is_in_scope_ = false;       // the last result
+  size_t ended_ = 0;                 // tensors that were compressed
+  bool has_asked_scope_ = false;     // since the cycle was last broken
+  std::optional<Key> asker_;         // the tensor that has asked, until the result is looked at:
+  uint64_t asker_due_ = 0;           // after so many calls of it
+  std::optional<bool> is_in_scope_;  // the last result
 };
 
 }  // namespace onebit::preload

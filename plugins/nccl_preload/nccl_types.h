@@ -19,6 +19,7 @@ inline constexpr Result kSystemError = 2;
 inline constexpr Result kInternalError = 3;
 inline constexpr Result kInvalidArgument = 4;
 inline constexpr Result kInvalidUsage = 5;
+inline constexpr Result kRemoteError = 6;
 inline constexpr Result kInProgress = 7;
 
 using Comm = ::ncclComm*;

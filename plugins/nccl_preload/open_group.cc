@@ -3,6 +3,8 @@
 #include "plugins/nccl_preload/open_group.h"
 
 #include <chrono>
+#include <cstdint>
+#include <set>
 
 #include "plugins/nccl_preload/linked_onebit.h"
 #include "plugins/nccl_preload/real_nccl.h"
@@ -15,20 +17,45 @@ OpenGroup& OpenGroup::OfThisThread() {
   return group;
 }
 
-bool OpenGroup::Defer(const Session::Route& route, Comm native, const Reduction& call) {
-  if (!tensors_.emplace(route.comm->number(), route.decision.tensor).second) return false;
-  deferred_.push_back({.route = route, .native = native, .call = call});
+void OpenGroup::Record(Comm native, const Reduction& call, const CallOptions& options) {
+  recorded_.push_back({.native = native, .call = call, .options = options});
   // The caller's configuration need not live as long, and asks for nothing but options.
-  deferred_.back().call.config = nullptr;
-  return true;
+  recorded_.back().call.config = nullptr;
 }
 
-void OpenGroup::Exchange(const Session::ScopeQuestion& question) {
-  if (is_open()) {
-    exchanges_.push_back(question);
-  } else {
-    question.comm->BeginScopeExchange(question.stream, question.holds);
+Result OpenGroup::Simulate() {
+  if (depth_ != 1) {
+    if (depth_ > 0) --depth_;
+    return kSuccess;
   }
+  const OpenGroup group = std::exchange(*this, OpenGroup());
+  Result first = kSuccess;
+  for (const Recorded& each : group.recorded_) {
+    const Result result = MakeRealReduction(each.call, each.native);
+    if (first == kSuccess) first = result;
+  }
+  return first;
+}
+
+// Makes the calls that go to NCCL.
+Result OpenGroup::Decide() {
+  Session& session = Session::Get();
+  std::set<std::pair<uint64_t, uint64_t>> tensors;  // of compressed_: communicator, tensor
+  Result first = kSuccess;
+  for (const Recorded& each : recorded_) {
+    Session::Route route = session.Choose(each.native, each.call, each.options);
+    Result result = route.error;
+    if (route.exchange.comm != nullptr) exchanges_.push_back(route.exchange);
+    if (route.comm != nullptr && !has_other_ &&
+        tensors.emplace(route.comm->number(), route.decision.tensor).second) {
+      compressed_.push_back({.route = std::move(route), .call = each.call});
+      continue;
+    }
+    if (route.comm != nullptr) session.Count(*route.comm, each.call.facts, Reason::kForbidden);
+    if (result == kSuccess) result = MakeRealReduction(each.call, each.native);
+    if (first == kSuccess) first = result;
+  }
+  return first;
 }
 
 // One thread may have several ranks, whose exchanges wait for each other.
@@ -36,45 +63,33 @@ Result OpenGroup::ExchangeAll() const {
   if (exchanges_.empty()) return kSuccess;
   static RealFunction<Result()> start("ncclGroupStart");
   static RealFunction<Result()> end("ncclGroupEnd");
-  const Result started = start();
-  if (started != kSuccess) return started;
+  Result first = start();
   for (const Session::ScopeQuestion& each : exchanges_) {
-    each.comm->BeginScopeExchange(each.stream, each.holds);
+    const Result begun =
+        first == kSuccess ? each.comm->BeginScopeExchange(each.stream, each.holds) : first;
+    if (first == kSuccess) first = begun;
   }
-  return end();
-}
-
-void OpenGroup::Drop() {
-  if (depth_ > 1) {
-    --depth_;
-  } else {
-    *this = OpenGroup();
-  }
-}
-
-Result OpenGroup::PassAll(const std::vector<Deferred>& calls) {
-  Result first = kSuccess;
-  for (const Deferred& each : calls) {
-    Session::Get().Count(*each.route.comm, each.call.facts, Reason::kForbidden);
-    const Result result = MakeRealReduction(each.call, each.native);
-    if (first == kSuccess) first = result;
+  const Result ended = end();
+  if (first == kSuccess) first = ended;
+  if (first != kSuccess) {
+    for (const Session::ScopeQuestion& each : exchanges_) each.comm->GiveUp();
   }
   return first;
 }
 
-Result OpenGroup::CompressAll(const std::vector<Deferred>& calls) {
-  if (calls.empty()) return kSuccess;
+Result OpenGroup::CompressAll() const {
+  if (compressed_.empty()) return kSuccess;
   const auto begin = std::chrono::steady_clock::now();
   const LinkedOnebit& onebit = *LinkedOnebit::Get();
   Result first = NcclResultOf(onebit.group_start());
   if (first != kSuccess) return first;
-  for (const Deferred& each : calls) {
+  for (const Compressed& each : compressed_) {
     Session::Get().Count(*each.route.comm, each.call.facts, Reason::kCompressed);
     const Result result = each.route.comm->Compress(each.call, each.route.decision);
     if (first == kSuccess) first = result;
   }
   const Result ended = NcclResultOf(onebit.group_end());
-  calls[0].route.comm->CountHostTime(std::chrono::steady_clock::now() - begin);
+  compressed_[0].route.comm->CountHostTime(std::chrono::steady_clock::now() - begin);
   return first == kSuccess ? ended : first;
 }
 

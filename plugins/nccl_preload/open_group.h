@@ -3,8 +3,6 @@
 // A thread's open group of NCCL, and the calls that wait for its end.
 #pragma once
 
-#include <cstdint>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -15,7 +13,8 @@
 namespace onebit::preload {
 
 // A call in phases cannot run inside a group of NCCL, which launches nothing before its end. So
-// calls to be compressed wait; once NCCL's group has ended they are made in a group of onebit. If
+// reductions that may be compressed wait, and are decided about when the group ends: those that are
+// NCCL's are made then, before NCCL's group ends, and the others behind it in a group of onebit. If
 // other calls than reductions are in the group too, all go to NCCL.
 class OpenGroup {
  public:
@@ -25,33 +24,36 @@ class OpenGroup {
   void Begin() { ++depth_; }
   // Records another call than a reduction.
   void NoteOther() { has_other_ = true; }
-  // Begins an exchange between ranks, or takes it until the group has ended.
-  void Exchange(const Session::ScopeQuestion& question);
-  // Takes a call that waits. False if the group has a call of its tensor already.
-  bool Defer(const Session::Route& route, Comm native, const Reduction& call);
+  // Takes a reduction.
+  void Record(Comm native, const Reduction& call, const CallOptions& options);
 
   // Ends one level. `end` is the call that ends it in NCCL.
   template <typename End>
   Result Finish(End end);
-  // Ends one level without making its calls.
-  void Drop();
+  // Ends one level as NCCL's estimate of it does: its calls are made by NCCL, which launches none
+  // of them, and nothing is learned from them.
+  Result Simulate();
 
  private:
-  struct Deferred {
-    Session::Route route;
+  struct Recorded {
     Comm native;
+    Reduction call;
+    CallOptions options;
+  };
+  struct Compressed {
+    Session::Route route;
     Reduction call;
   };
 
-  static Result CompressAll(const std::vector<Deferred>& calls);
-  static Result PassAll(const std::vector<Deferred>& calls);
+  Result Decide();
   Result ExchangeAll() const;
+  Result CompressAll() const;
 
   int depth_ = 0;
   bool has_other_ = false;
-  std::vector<Deferred> deferred_;
+  std::vector<Recorded> recorded_;
+  std::vector<Compressed> compressed_;
   std::vector<Session::ScopeQuestion> exchanges_;
-  std::set<std::pair<uint64_t, uint64_t>> tensors_;  // of deferred_: communicator, tensor
 };
 
 template <typename End>
@@ -60,12 +62,12 @@ Result OpenGroup::Finish(End end) {
     if (depth_ > 0) --depth_;
     return end();
   }
-  const OpenGroup group = std::exchange(*this, OpenGroup());
-  const Result passed = group.has_other_ ? PassAll(group.deferred_) : kSuccess;
+  OpenGroup group = std::exchange(*this, OpenGroup());
+  const Result decided = group.Decide();
   Result result = end();
+  if (result == kSuccess) result = decided;
   if (result == kSuccess) result = group.ExchangeAll();
-  if (result == kSuccess && !group.has_other_) result = CompressAll(group.deferred_);
-  return passed == kSuccess ? result : passed;
+  return result == kSuccess ? group.CompressAll() : result;
 }
 
 }  // namespace onebit::preload

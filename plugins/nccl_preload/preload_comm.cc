@@ -4,13 +4,16 @@
 
 #include <utility>
 
-#include "plugins/nccl_preload/program_driver.h"
 #include "plugins/nccl_preload/preload_log.h"
+#include "plugins/nccl_preload/program_driver.h"
+#include "plugins/nccl_preload/rules_stamp.h"
 
 namespace onebit::preload {
 namespace {
 
 constexpr int32_t kDayMs = 86'400'000;  // the longest time-out there is
+// A rank that is stuck for so long has kept the others from computing, too.
+constexpr std::chrono::minutes kLongestExchange{5};
 
 int32_t CodecOf(Codec codec) {
   switch (codec) {
@@ -33,6 +36,7 @@ PreloadComm::PreloadComm(const Rules& rules, uint64_t number, Origin origin, int
                          uint64_t most_elements)
     : number_(number),
       origin_(std::move(origin)),
+      needs_scope_(rules.is_default),
       policy_(rules, origin_.name, ranks, most_elements) {}
 
 PreloadComm::~PreloadComm() {
@@ -45,25 +49,57 @@ bool PreloadComm::Join(Comm native) {
   native_ = native;
   onebit_ = LinkedOnebit::Get();
   if (onebit_ == nullptr) return false;
-  scope_exchange_ = ScopeExchange::Create();
+  if (needs_scope_) scope_exchange_ = ScopeExchange::Create();
+  if (needs_scope_ && scope_exchange_ == nullptr) {
+    Log(LogLevel::kWarn, "communicator \"%s\" of NCCL: no pinned memory", origin_.name.c_str());
+    return false;
+  }
   // NCCL waits for a late rank as long as its program does. Only a rank that is gone is an error.
   onebitConfig_t config = ONEBIT_CONFIG_INIT;
   config.collectiveTimeoutMs = kDayMs;
+  onebitComm_t joined = nullptr;
+  if (onebit_->comm_init_from(&joined, "nccl", &native, sizeof native, &config) != onebitSuccess) {
+    Log(LogLevel::kWarn, "the ranks of communicator \"%s\" of NCCL cannot compress its calls: %s",
+        origin_.name.c_str(), onebit_->last_error(nullptr));
+    return false;
+  }
+  const bool is_named_alike = HasEqualNames(joined);
+  const std::lock_guard lock(mutex_);
+  comm_ = joined;
+  return is_named_alike;
+}
+
+// Rules go by the name of a communicator, which NCCL does not compare.
+bool PreloadComm::HasEqualNames(onebitComm_t comm) const {
+  const auto digest = static_cast<int64_t>(DigestOf(origin_.name) >> 1);
+  int64_t most[2] = {digest, -digest};
   const onebitResult_t result =
-      onebit_->comm_init_from(&comm_, "nccl", &native, sizeof native, &config);
-  if (result == onebitSuccess) return true;
-  comm_ = nullptr;
-  Log(LogLevel::kWarn, "the ranks of communicator \"%s\" of NCCL cannot compress its calls: %s",
-      origin_.name.c_str(), onebit_->last_error(nullptr));
+      onebit_->all_reduce(most, most, 2, onebitInt64, onebitMax, nullptr, comm, nullptr);
+  if (result == onebitSuccess && most[0] == digest && most[1] == -digest) return true;
+  const char* const text = result == onebitSuccess
+                               ? "its ranks give it different names (ncclConfig_t.commName)"
+                               : onebit_->last_error(comm);
+  Log(LogLevel::kWarn, "communicator \"%s\" of NCCL: %s", origin_.name.c_str(), text);
   return false;
 }
 
-void PreloadComm::BeginScopeExchange(Stream stream, bool holds) {
+Result PreloadComm::BeginScopeExchange(Stream stream, bool holds) {
   // Ranks capture the same calls, and a graph would run the exchange too late.
-  const bool has_begun =
-      scope_exchange_ != nullptr && !IsCaptured(stream) &&
-      scope_exchange_->Begin(native_, stream, holds, [this] { return IsOver(); }) == kSuccess;
-  exchange_ = has_begun ? Exchange::kBegun : Exchange::kFailed;
+  if (IsCaptured(stream)) {
+    policy_.AskAgain();
+    return kSuccess;
+  }
+  if (IsOver()) return kRemoteError;
+  const Result result = scope_exchange_->Begin(native_, stream, holds, [this] { return IsOver(); });
+  if (result != kSuccess) GiveUp();
+  has_begun_exchange_ = true;
+  return result;
+}
+
+void PreloadComm::GiveUp() {
+  has_given_up_ = true;
+  const std::lock_guard lock(mutex_);
+  if (comm_ != nullptr) onebit_->comm_abort(comm_);
 }
 
 bool PreloadComm::IsOver() const {
@@ -74,15 +110,19 @@ bool PreloadComm::IsOver() const {
 }
 
 std::optional<bool> PreloadComm::ScopeResult() {
-  if (exchange_ == Exchange::kAsked) return std::nullopt;
-  return exchange_ == Exchange::kBegun && scope_exchange_->Await([this] { return IsOver(); });
+  // One that was asked for within a group begins at the group's end.
+  if (!has_begun_exchange_) return std::nullopt;
+  const auto deadline = std::chrono::steady_clock::now() + kLongestExchange;
+  const std::optional<bool> result = scope_exchange_->Await(
+      [&] { return IsOver() || std::chrono::steady_clock::now() > deadline; });
+  if (!result) GiveUp();
+  return result;
 }
 
 Decision PreloadComm::Decide(const CallFacts& call, const CallOptions& options) {
-  if (options.is_off) return {.reason = Reason::kOption};
   Decision decision = policy_.Decide(
       call, options.tensor, [this] { return ScopeResult(); }, options.compression);
-  if (decision.asks_scope) exchange_ = Exchange::kAsked;
+  if (decision.asks_scope) has_begun_exchange_ = false;
   for (const uint64_t tensor : decision.ended) {
     const auto found = compressors_.find(tensor);
     if (found == compressors_.end()) continue;
@@ -168,7 +208,6 @@ Result PreloadComm::AsyncError() const {
 }
 
 Result NcclResultOf(onebitResult_t result) {
-  constexpr int kRemoteError = 6;
   if (result == onebitPeerLost || result == onebitTimeout) return kRemoteError;
   return result >= onebitSuccess && result < onebitInProgress ? static_cast<Result>(result)
                                                               : kInternalError;

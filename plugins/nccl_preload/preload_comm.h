@@ -65,7 +65,10 @@ class PreloadComm {
   // time.
   Decision Decide(const CallFacts& call, const CallOptions& options);
   // Enqueues the exchange that a decision asks for; `holds` is this process's answer.
-  void BeginScopeExchange(Stream stream, bool holds);
+  Result BeginScopeExchange(Stream stream, bool holds);
+  // Ends compression because ranks may have parted: later calls that rules select are errors.
+  void GiveUp();
+  bool has_given_up() const { return has_given_up_; }
   // Enqueues a call that was decided to be compressed. Waits for no other rank and for no device;
   // the first call of a tensor allocates its residuals.
   Result Compress(const Reduction& call, const Decision& decision);
@@ -92,19 +95,19 @@ class PreloadComm {
   onebitResult_t MakeCompressor(const Reduction& call, const Decision& decision,
                                 onebitCompressor_t* made);
 
-  // Of the latest exchange. One that is asked for within a group begins at the group's end.
-  enum class Exchange { kAsked, kBegun, kFailed };
-
+  bool HasEqualNames(onebitComm_t comm) const;
   bool IsOver() const;
   std::optional<bool> ScopeResult();
   Traffic CurrentTraffic() const;
 
   const uint64_t number_;
   const Origin origin_;
+  const bool needs_scope_;
   CallPolicy policy_;
   Comm native_ = nullptr;
   std::unique_ptr<ScopeExchange> scope_exchange_;
-  Exchange exchange_ = Exchange::kFailed;
+  bool has_begun_exchange_ = false;  // since a decision has asked for one
+  std::atomic<bool> has_given_up_{false};
   const LinkedOnebit* onebit_ = nullptr;
   // Guards comm_ where another thread than that of the calls ends it.
   mutable std::mutex mutex_;

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -14,9 +15,10 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
-#include "plugins/nccl_preload/program_driver.h"
 #include "plugins/nccl_preload/preload_log.h"
+#include "plugins/nccl_preload/program_driver.h"
 #include "plugins/nccl_preload/real_nccl.h"
 #include "plugins/nccl_preload/rules_stamp.h"
 
@@ -56,7 +58,8 @@ std::string NameIn(const Config* config) {
   return config->comm_name;
 }
 
-volatile std::sig_atomic_t is_report_wanted = 0;
+std::atomic<bool> is_report_wanted{false};
+static_assert(std::atomic<bool>::is_always_lock_free);  // for the handler of a signal
 
 constexpr char kScopeLost[] =
     "processes of this job move floats on several communicators of NCCL, or on one that lacks "
@@ -125,6 +128,7 @@ bool Session::HasSharedRules(Comm native) {
 
 std::shared_ptr<PreloadComm> Session::Insert(Comm native, PreloadComm::Origin origin) {
   static RealFunction<Result(Comm, int*)> count("ncclCommCount");
+  std::call_once(asks_for_reports_, [this] { AskForReports(); });
   int ranks = 0;
   if (native == nullptr || count(native, &ranks) != kSuccess) return nullptr;
   std::shared_ptr<PreloadComm> former;  // ends after the lock, if nobody has removed it
@@ -153,8 +157,12 @@ bool Session::IsBlocking(const Config* config, Comm parent) {
 
 bool Session::Add(Comm native, const Config* config, Comm parent, bool has_shared_rules) {
   if (is_idle_ || !IsBlocking(config, parent)) return true;
+  std::string name = NameIn(config);
+  if (config == nullptr) {  // NCCL takes that of the parent
+    if (const std::shared_ptr<PreloadComm> known = Find(parent)) name = known->facts().name;
+  }
   const std::shared_ptr<PreloadComm> comm =
-      Insert(native, {.name = NameIn(config), .has_shared_rules = has_shared_rules});
+      Insert(native, {.name = std::move(name), .has_shared_rules = has_shared_rules});
   if (comm == nullptr || !has_shared_rules || comm->facts().ranks == 1) return true;
   if (comm->Join(native)) return true;
   Remove(native);
@@ -167,13 +175,17 @@ std::shared_ptr<PreloadComm> Session::FindOrAdd(Comm native) {
 }
 
 std::shared_ptr<PreloadComm> Session::Remove(Comm native) {
-  const std::lock_guard lock(mutex_);
-  const auto found = comms_.find(native);
-  if (found == comms_.end()) return nullptr;
-  std::shared_ptr<PreloadComm> removed = std::move(found->second);
-  comms_.erase(found);
+  const std::lock_guard report_lock(report_mutex_);
+  std::shared_ptr<PreloadComm> removed;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = comms_.find(native);
+    if (found == comms_.end()) return nullptr;
+    removed = std::move(found->second);
+    comms_.erase(found);
+    scope_.Forget(removed->number());
+  }
   counts_.Add(removed->facts(), removed->traffic());
-  scope_.Forget(removed->number());
   return removed;
 }
 
@@ -205,17 +217,22 @@ void Session::Pass(Comm native, const CallFacts& call, Reason reason) {
 }
 
 Session::Route Session::Choose(Comm native, const Reduction& call, const CallOptions& options) {
-  if (is_idle_) return {};
+  Route route;
+  if (is_idle_) return route;
   std::shared_ptr<PreloadComm> comm = FindOrAdd(native);
-  if (comm == nullptr) return {};
+  if (comm == nullptr) return route;
   const bool is_in_scope = ObserveScope(*comm, call.facts);
   Decision decision = comm->Decide(call.facts, options);
-  Route route;
-  if (decision.asks_scope) route.exchange = {comm, call.stream, is_in_scope};
-  const bool is_selected =
-      decision.reason == Reason::kCompressed || decision.reason == Reason::kOtherComm;
-  if (is_selected && !comm->can_compress()) decision.reason = Reason::kForbidden;
-  if (rules_.is_default) NoteScope(decision.reason);
+  if (comm->has_given_up() && decision.reason != Reason::kNoRule) {
+    route.error = kRemoteError;
+    return route;
+  }
+  if (!comm->can_compress() && decision.reason != Reason::kNoRule) {
+    decision.reason = Reason::kForbidden;
+  } else if (decision.asks_scope) {
+    route.exchange = {comm, call.stream, is_in_scope};
+  }
+  if (rules_.is_default && !options.compression) NoteScope(decision.reason);
   // Ranks capture the same calls, so this does not part them.
   if (decision.reason == Reason::kCompressed && IsCaptured(call.stream)) {
     decision.reason = Reason::kForbidden;
@@ -229,6 +246,12 @@ Session::Route Session::Choose(Comm native, const Reduction& call, const CallOpt
   return route;
 }
 
+bool Session::CanCompress(Comm native) {
+  if (rules_.is_off()) return false;
+  const std::shared_ptr<PreloadComm> known = Find(native);
+  return known != nullptr && known->can_compress();
+}
+
 void Session::NoteScope(Reason reason) {
   const std::lock_guard lock(mutex_);
   if (reason == Reason::kCompressed) was_scope_agreed_ = true;
@@ -238,8 +261,7 @@ void Session::NoteScope(Reason reason) {
 void Session::Count(const PreloadComm& comm, const CallFacts& call, Reason reason) {
   if (stats_file_.empty()) return;
   counts_.Count(comm.facts(), call, reason);
-  if (is_report_wanted != 0) {
-    is_report_wanted = 0;
+  if (is_report_wanted.load(std::memory_order_relaxed) && is_report_wanted.exchange(false)) {
     WriteReport();
   }
 }
@@ -247,35 +269,42 @@ void Session::Count(const PreloadComm& comm, const CallFacts& call, Reason reaso
 // The setting is a file, and after a comma the signal that asks for a report.
 void Session::StartStats() {
   stats_file_ = SettingOf("ONEBIT_NCCL_STATS");
-  if (stats_file_.empty()) return;
-  std::atexit([] { Get().WriteReport(); });
   for (const auto& [suffix, number] : {std::pair(",USR1", SIGUSR1), std::pair(",USR2", SIGUSR2)}) {
     if (!stats_file_.ends_with(suffix)) continue;
     stats_file_.resize(stats_file_.size() - std::strlen(suffix));
-    struct sigaction former = {};
-    sigaction(number, nullptr, &former);
-    if (former.sa_handler != SIG_DFL) {
-      Log(LogLevel::kWarn,
-          "ONEBIT_NCCL_STATS: the program itself handles SIG%s, so it asks for nothing",
-          suffix + 1);
-      return;
-    }
-    struct sigaction wanted = {};
-    wanted.sa_handler = [](int) { is_report_wanted = 1; };
-    wanted.sa_flags = SA_RESTART;
-    sigaction(number, &wanted, nullptr);
+    report_signal_ = number;
+  }
+}
+
+// With the first communicator CUDA has started, which at the end of the process must still be there
+// for a report: handlers run in the order opposite to that of their registration.
+void Session::AskForReports() {
+  if (stats_file_.empty()) return;
+  std::atexit([] { Get().WriteReport(); });
+  if (report_signal_ == 0) return;
+  struct sigaction former = {};
+  sigaction(report_signal_, nullptr, &former);
+  if (former.sa_handler != SIG_DFL) {
+    Log(LogLevel::kWarn, "ONEBIT_NCCL_STATS: the program handles %s itself: it asks for no report",
+        report_signal_ == SIGUSR1 ? "SIGUSR1" : "SIGUSR2");
     return;
   }
+  struct sigaction wanted = {};
+  wanted.sa_handler = [](int) { is_report_wanted = true; };
+  wanted.sa_flags = SA_RESTART;
+  sigaction(report_signal_, &wanted, nullptr);
 }
 
 void Session::WriteReport() {
   if (getpid() != process_) return;
-  CallCounts::TrafficByName live;
+  const std::lock_guard report_lock(report_mutex_);
+  std::vector<std::shared_ptr<PreloadComm>> comms;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [native, comm] : comms_)
-      live[std::string(comm->facts().name)] += comm->traffic();
+    for (const auto& [native, comm] : comms_) comms.push_back(comm);
   }
+  CallCounts::TrafficByName live;
+  for (const auto& comm : comms) live[std::string(comm->facts().name)] += comm->traffic();
   const std::string report = counts_.Report(live);
   const bool is_stderr = stats_file_ == "stderr";
   std::FILE* const file = is_stderr ? stderr : std::fopen(ExpandedPath(stats_file_).c_str(), "w");

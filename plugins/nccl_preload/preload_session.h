@@ -58,9 +58,12 @@ class Session {
   struct Route {
     std::shared_ptr<PreloadComm> comm;  // null: the call goes to NCCL
     Decision decision;
-    ScopeQuestion exchange;  // that the ranks begin at this call
+    ScopeQuestion exchange;   // that the ranks begin behind this call
+    Result error = kSuccess;  // otherwise the call must not be made
   };
   Route Choose(Comm native, const Reduction& call, const CallOptions& options);
+  // True if calls on the communicator may be compressed, so that those of a group wait for its end.
+  bool CanCompress(Comm native);
   // Counts the outcome of a call that Choose has not sent to NCCL.
   void Count(const PreloadComm& comm, const CallFacts& call, Reason reason);
 
@@ -78,6 +81,7 @@ class Session {
   // Observes the outcome of an agreement on the default rule.
   void NoteScope(Reason reason);
   void StartStats();
+  void AskForReports();
   void WriteReport();
 
   std::string rules_text_;
@@ -86,7 +90,11 @@ class Session {
   bool is_idle_ = false;    // neither rules nor a report
   pid_t process_;           // children of a fork write no report
   CallCounts counts_;
-  std::mutex mutex_;  // guards the rest
+  std::once_flag asks_for_reports_;
+  std::mutex
+      report_mutex_;       // before mutex_: held while a communicator passes from there to counts_
+  int report_signal_ = 0;  // 0: none
+  std::mutex mutex_;       // guards the rest
   std::map<Comm, std::shared_ptr<PreloadComm>> comms_;
   uint64_t next_number_ = 0;
   DefaultScope scope_;

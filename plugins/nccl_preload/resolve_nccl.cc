@@ -41,8 +41,8 @@ bool CompareNames(const void* function) {
 }  // namespace onebit::preload
 
 // Returns the function of the real NCCL that `name` stands for ("ncclMemAlloc", "pncclMemAlloc"),
-// and stores it in `slot` for later calls. Called by trampolines.S. To make a communicator a job
-// needs ncclGetUniqueId or ncclCommInitAll, so every job comes here.
+// and stores it in `slot` for later calls. Called by trampolines.S. Programs that use NCCL ask for
+// its version, or for the texts of errors, and come here.
 extern "C" void* onebitResolveNccl(const char* name, std::atomic<void*>* slot) {
   using onebit::preload::FindReal;
   void* found = FindReal(name[0] == 'p' ? name + 1 : name);

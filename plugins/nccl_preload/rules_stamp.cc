@@ -20,6 +20,8 @@ struct Mark {
 
 char* EndOf(UniqueId* id) { return std::end(id->bytes) - sizeof(Mark); }
 
+}  // namespace
+
 uint64_t DigestOf(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (const char letter : text) {
@@ -27,8 +29,6 @@ uint64_t DigestOf(std::string_view text) {
   }
   return hash;
 }
-
-}  // namespace
 
 void StampId(std::string_view rules, UniqueId* id) {
   char* const end = EndOf(id);

@@ -4,11 +4,15 @@
 // communicator knows before it exists if the others have the same rules.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "plugins/nccl_preload/nccl_types.h"
 
 namespace onebit::preload {
+
+// A number that stands for a text when ranks compare theirs.
+uint64_t DigestOf(std::string_view text);
 
 // NCCL uses the beginning of its 128 bytes and leaves the rest zero. An id whose end is not zero is
 // left alone.

@@ -20,34 +20,40 @@ constexpr std::chrono::microseconds kPause{50};
 }  // namespace
 
 std::unique_ptr<ScopeExchange> ScopeExchange::Create() {
-  auto* const words = static_cast<Words*>(AllocatePinned(sizeof(Words)));
-  return words == nullptr ? nullptr : std::unique_ptr<ScopeExchange>(new ScopeExchange(words));
+  auto* const slots = static_cast<Words*>(AllocatePinned(kSlots * sizeof(Words)));
+  return slots == nullptr ? nullptr : std::unique_ptr<ScopeExchange>(new ScopeExchange(slots));
 }
 
-ScopeExchange::~ScopeExchange() { FreePinned(words_); }
+ScopeExchange::~ScopeExchange() {
+  for (size_t i = 0; i < kSlots; ++i) {
+    // The device may still write it.
+    if (std::atomic_ref(slots_[i].result).load() == kPending) return;
+  }
+  FreePinned(slots_);
+}
 
 Result ScopeExchange::Begin(Comm native, Stream stream, bool holds,
                             const std::function<bool()>& is_over) {
-  Await(is_over);
-  words_->mine = holds ? 1 : 0;
-  std::atomic_ref(words_->result).store(kPending, std::memory_order_release);
-  const Reduction call = {.send = &words_->mine,
-                          .recv = &words_->result,
+  ++begun_;
+  if (!Await(is_over)) return kRemoteError;
+  Words& words = latest();
+  words.mine = holds ? 1 : 0;
+  std::atomic_ref(words.result).store(kPending, std::memory_order_release);
+  const Reduction call = {.send = &words.mine,
+                          .recv = &words.result,
                           .facts = {.operation = Operation::kAllReduce,
                                     .reduction = kMin,
                                     .type = DataType::kInt32,
                                     .count = 1},
                           .stream = stream};
-  const Result result = MakeRealReduction(call, native);
-  if (result != kSuccess) words_->result = 0;
-  return result;
+  return MakeRealReduction(call, native);
 }
 
-bool ScopeExchange::Await(const std::function<bool()>& is_over) {
+std::optional<bool> ScopeExchange::Await(const std::function<bool()>& is_over) const {
   for (;;) {
-    const int32_t result = std::atomic_ref(words_->result).load(std::memory_order_acquire);
+    const int32_t result = std::atomic_ref(latest().result).load(std::memory_order_acquire);
     if (result != kPending) return result != 0;
-    if (is_over()) return false;
+    if (is_over()) return std::nullopt;
     std::this_thread::sleep_for(kPause);
   }
 }

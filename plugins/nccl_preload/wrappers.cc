@@ -45,6 +45,24 @@ bool ReadOptions(const Reduction& call, CallOptions* options) {
   return false;
 }
 
+// Makes a call outside groups, or one that is NCCL's in any case.
+Result DecideAndMake(const Reduction& call, const CallOptions& options, Comm comm) {
+  Session& session = Session::Get();
+  const Session::Route route = session.Choose(comm, call, options);
+  if (route.error != kSuccess) return route.error;
+  Result result = kSuccess;
+  if (route.comm == nullptr) {
+    result = MakeRealReduction(call, comm);
+  } else {
+    session.Count(*route.comm, call.facts, Reason::kCompressed);
+    const auto begin = std::chrono::steady_clock::now();
+    result = route.comm->Compress(call, route.decision);
+    route.comm->CountHostTime(std::chrono::steady_clock::now() - begin);
+  }
+  if (result != kSuccess || route.exchange.comm == nullptr) return result;
+  return route.exchange.comm->BeginScopeExchange(route.exchange.stream, route.exchange.holds);
+}
+
 // Makes a call that rules may select.
 Result Reduce(const Reduction& call, Comm comm) {
   const Entry entry;
@@ -53,24 +71,16 @@ Result Reduce(const Reduction& call, Comm comm) {
   if (!ReadOptions(call, &options)) return kInvalidArgument;
   Session& session = Session::Get();
   OpenGroup& group = OpenGroup::OfThisThread();
-  if (!options.is_plain) {
-    if (group.is_open()) group.NoteOther();
-    session.Pass(comm, call.facts, Reason::kForbidden);
+  if (!options.is_plain || options.is_off) {
+    if (group.is_open() && !options.is_plain) group.NoteOther();
+    session.Pass(comm, call.facts, options.is_off ? Reason::kOption : Reason::kForbidden);
     return MakeRealReduction(call, comm);
   }
-  const Session::Route route = session.Choose(comm, call, options);
-  if (route.exchange.comm != nullptr) group.Exchange(route.exchange);
-  if (route.comm == nullptr) return MakeRealReduction(call, comm);
-  if (group.is_open()) {
-    if (group.Defer(route, comm, call)) return kSuccess;
-    session.Count(*route.comm, call.facts, Reason::kForbidden);
-    return MakeRealReduction(call, comm);
+  if (group.is_open() && session.CanCompress(comm)) {
+    group.Record(comm, call, options);
+    return kSuccess;
   }
-  session.Count(*route.comm, call.facts, Reason::kCompressed);
-  const auto begin = std::chrono::steady_clock::now();
-  const Result result = route.comm->Compress(call, route.decision);
-  route.comm->CountHostTime(std::chrono::steady_clock::now() - begin);
-  return result;
+  return DecideAndMake(call, options, comm);
 }
 
 Reduction ReductionOf(Operation operation, const void* send, void* recv, size_t count, int type,
@@ -321,8 +331,9 @@ ONEBIT_NCCL_FUNCTION Result ncclGroupEnd() {
 ONEBIT_NCCL_FUNCTION Result ncclGroupSimulateEnd(void* info) {
   ONEBIT_REAL(ncclGroupSimulateEnd);
   const Entry entry;
-  if (!entry.is_nested()) OpenGroup::OfThisThread().Drop();
-  return real(info);
+  const Result made = entry.is_nested() ? kSuccess : OpenGroup::OfThisThread().Simulate();
+  const Result result = real(info);
+  return made == kSuccess ? result : made;
 }
 
 // --------------------------------------------------------------------------------- communicators

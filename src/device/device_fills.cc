@@ -35,7 +35,13 @@ std::shared_ptr<DeviceFills> DeviceFills::Find(int device) {
   return found == fills_of_devices.end() ? nullptr : found->second.lock();
 }
 
-DeviceFills::~DeviceFills() { NoteDone(); }
+// Compressors may outlive the communicators, and later read what is filled here. A device that
+// stands still is not waited for: those who abort a communicator are in a hurry.
+DeviceFills::~DeviceFills() {
+  constexpr uint64_t kHurryMs = 500;
+  if (is_pending_) static_cast<void>(devices_.Synchronize(stream_.get(), kHurryMs));
+  NoteDone();
+}
 
 Status DeviceFills::Zero(void* memory, size_t bytes) {
   const std::lock_guard lock(mutex_);

@@ -174,7 +174,47 @@ TEST_F(DefaultRuleTest, TheStartLastsUntilTheResultIsKnown) {
   EXPECT_EQ(last, Reason::kStart);
   EXPECT_EQ(exchanges_, 1);
   holds_ = true;
+  Step(policy.get());  // the second tensor has asked
   EXPECT_EQ(Step(policy.get()), Reason::kCompressed);
+}
+
+// Nobody waits for an exchange that has begun a moment ago.
+TEST_F(DefaultRuleTest, OnlyTheTensorThatHasAskedLooksAtTheResult) {
+  const auto policy = Make();
+  const auto numbered = [&] { return policy->Decide({.count = 1 << 18}, 7, result_).reason; };
+  for (int call = 0; call < 30; ++call) numbered();
+  EXPECT_EQ(numbered(), Reason::kCompressed);
+  EXPECT_EQ(results_, 1);
+  for (int step = 0; step < 15; ++step) Step(policy.get());  // one answer serves all
+  EXPECT_EQ(exchanges_, 0);
+  policy->Decide({.count = 3 << 20}, std::nullopt, result_);
+  while (exchanges_ == 0) Step(policy.get());
+  EXPECT_EQ(numbered(), Reason::kCompressed);
+  EXPECT_EQ(results_, 1);
+}
+
+TEST_F(DefaultRuleTest, AnExchangeThatCannotBeMadeIsAskedForAgain) {
+  const auto policy = Make();
+  while (exchanges_ == 0) Step(policy.get());
+  policy->AskAgain();
+  Step(policy.get());
+  EXPECT_EQ(exchanges_, 2);
+  for (int step = 0; step < 12; ++step) Step(policy.get());
+  EXPECT_EQ(Step(policy.get()), Reason::kCompressed);
+  EXPECT_EQ(results_, 1);
+}
+
+TEST_F(CallPolicyTest, TensorsThatChangeForEverComeToAnEnd) {
+  const auto policy = Make();
+  const Compression plain{.codec = Codec::kInt8, .has_feedback = false, .start = 0};
+  Reason last = Reason::kNoRule;
+  int compressed = 0;
+  for (uint64_t call = 0; call < 10'000; ++call) {
+    last = policy->Decide({.count = 10 + call % 2}, 7, kHolds, plain).reason;
+    compressed += last == Reason::kCompressed ? 1 : 0;
+  }
+  EXPECT_EQ(last, Reason::kNoRoom);
+  EXPECT_EQ(compressed, 4096);
 }
 
 TEST_F(DefaultRuleTest, ABrokenCycleNeedsANewAgreement) {
