@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <set>
 
 #include "plugins/nccl_preload/linked_onebit.h"
@@ -80,6 +82,11 @@ Result OpenGroup::ExchangeAll() const {
 Result OpenGroup::CompressAll() const {
   if (compressed_.empty()) return kSuccess;
   const auto begin = std::chrono::steady_clock::now();
+  std::map<PreloadComm*, std::unique_lock<std::mutex>> entered;
+  for (const Compressed& each : compressed_) {
+    PreloadComm* const comm = each.route.comm.get();
+    if (!entered.contains(comm)) entered.emplace(comm, comm->Enter());
+  }
   const LinkedOnebit& onebit = *LinkedOnebit::Get();
   Result first = NcclResultOf(onebit.group_start());
   if (first != kSuccess) return first;

@@ -42,7 +42,7 @@ PreloadComm::PreloadComm(const Rules& rules, uint64_t number, Origin origin, int
 PreloadComm::~PreloadComm() {
   compressors_.clear();
   retired_.clear();
-  if (comm_ != nullptr) onebit_->comm_destroy(comm_);
+  if (comm_ != nullptr) onebit_->comm_destroy(comm_.exchange(nullptr));
 }
 
 bool PreloadComm::Join(Comm native) {
@@ -149,12 +149,18 @@ onebitResult_t PreloadComm::MakeCompressor(const Reduction& call, const Decision
 }
 
 Result PreloadComm::Compress(const Reduction& call, const Decision& decision) {
+  if (comm_ == nullptr) return kRemoteError;  // aborted a moment ago
   auto found = compressors_.find(decision.tensor);
   if (found == compressors_.end()) {
     onebitCompressor_t made = nullptr;
-    // A rank that fails here alone says so: it must not send what the others do not expect.
     const onebitResult_t result = MakeCompressor(call, decision, &made);
-    if (result != onebitSuccess) return NcclResultOf(result);
+    if (result != onebitSuccess) {
+      // The others may have the memory, and would wait for this rank.
+      Log(LogLevel::kWarn, "communicator \"%s\" of NCCL: %s", origin_.name.c_str(),
+          onebit_->last_error(nullptr));
+      GiveUp();
+      return NcclResultOf(result);
+    }
     found =
         compressors_.emplace(decision.tensor, CompressorPointer(made, onebit_->compressor_destroy))
             .first;
@@ -175,11 +181,16 @@ void PreloadComm::Revoke() {
 }
 
 void PreloadComm::Leave() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) return;
+    onebit_->comm_abort(comm_);  // ends a call in progress
+  }
+  const std::lock_guard call_lock(call_mutex_);
   const std::lock_guard lock(mutex_);
   if (comm_ == nullptr) return;
   last_traffic_ = CurrentTraffic();
-  onebit_->comm_abort(comm_);
-  onebit_->comm_destroy(std::exchange(comm_, nullptr));
+  onebit_->comm_destroy(comm_.exchange(nullptr));
 }
 
 Traffic PreloadComm::traffic() const {

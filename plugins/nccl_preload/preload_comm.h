@@ -69,8 +69,11 @@ class PreloadComm {
   // Ends compression because ranks may have parted: later calls that rules select are errors.
   void GiveUp();
   bool has_given_up() const { return has_given_up_; }
-  // Enqueues a call that was decided to be compressed. Waits for no other rank and for no device;
-  // the first call of a tensor allocates its residuals.
+  // For calls that are made while the result exists: Leave, which a watchdog may call, waits for
+  // it.
+  std::unique_lock<std::mutex> Enter() { return std::unique_lock(call_mutex_); }
+  // Enqueues a call that was decided to be compressed, after Enter. Waits for no other rank and for
+  // no device; the first call of a tensor allocates its residuals.
   Result Compress(const Reduction& call, const Decision& decision);
 
   // Stops the calls under way because the program has revoked NCCL's communicator, which is no
@@ -109,9 +112,10 @@ class PreloadComm {
   bool has_begun_exchange_ = false;  // since a decision has asked for one
   std::atomic<bool> has_given_up_{false};
   const LinkedOnebit* onebit_ = nullptr;
-  // Guards comm_ where another thread than that of the calls ends it.
+  std::mutex call_mutex_;  // held by calls that use comm_; before mutex_
+  // Held by those who end comm_, or look at it from other threads.
   mutable std::mutex mutex_;
-  onebitComm_t comm_ = nullptr;
+  std::atomic<onebitComm_t> comm_{nullptr};
   bool is_revoked_ = false;
   Traffic last_traffic_;  // when comm_ ended
   std::atomic<uint64_t> ring_bytes_{0};

@@ -56,6 +56,7 @@ Result DecideAndMake(const Reduction& call, const CallOptions& options, Comm com
   } else {
     session.Count(*route.comm, call.facts, Reason::kCompressed);
     const auto begin = std::chrono::steady_clock::now();
+    const auto entered = route.comm->Enter();
     result = route.comm->Compress(call, route.decision);
     route.comm->CountHostTime(std::chrono::steady_clock::now() - begin);
   }

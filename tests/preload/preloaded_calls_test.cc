@@ -7,7 +7,9 @@
 #include <onebit/nccl_ext.h>
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
+#include <chrono>
 #include <climits>
 #include <cmath>
 #include <cstdlib>
@@ -22,6 +24,7 @@
 
 #include "tests/cuda/cuda_test_memory.h"
 #include "tests/cuda/stream_gate.h"
+#include "tests/support/cuda/cuda_stand_in.h"
 #include "tests/support/nccl/nccl_stand_in.h"
 
 namespace onebit::testing {
@@ -525,6 +528,79 @@ TEST(PreloadedCallsTest, WrongOptionsAreInvalidArguments) {
     options.config().magic = 0;
     EXPECT_EQ(tensor.AllReduce(self, options.config()), ncclInvalidArgument);  // NCCL's own answer
   });
+}
+
+// NCCL's error once there is one.
+ncclResult_t AwaitAsyncError(ncclComm_t comm) {
+  ncclResult_t error = ncclSuccess;
+  while (error == ncclSuccess) {
+    EXPECT_EQ(ncclCommGetAsyncError(comm, &error), ncclSuccess);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return error;
+}
+
+TEST(PreloadedCallsTest, ARankWithoutMemoryLeavesNobodyWaiting) {
+  std::atomic<int> refused = 0;
+  RunNamed("dp", [&](Rank& self) {
+    Tensor tensor(self, 1, 10'000);
+    for (int step = 0; step < 3 + kStart; ++step) EXPECT_EQ(tensor.AllReduce(self), ncclSuccess);
+    self.stream.Synchronize();
+    self.everybody.arrive_and_wait();
+    if (self.rank == 0) onebitTestCudaFail("cuMemAlloc_v2", 0, 1, CUDA_ERROR_OUT_OF_MEMORY);
+    self.everybody.arrive_and_wait();
+    if (tensor.AllReduce(self) != ncclSuccess) {
+      ++refused;
+      EXPECT_EQ(tensor.AllReduce(self), ncclRemoteError);  // instead of a call of NCCL's
+    }
+    EXPECT_NE(AwaitAsyncError(self.comm), ncclSuccess);
+    self.everybody.arrive_and_wait();
+    EXPECT_EQ(ncclCommAbort(std::exchange(self.comm, nullptr)), ncclSuccess);
+  });
+  EXPECT_EQ(refused, 1);
+}
+
+// Ranks differ in buffers and times, and agree all the same.
+TEST(PreloadedCallsTest, RandomProgramsHaveEqualResults) {
+  for (unsigned seed = 1; seed <= 8; ++seed) {
+    std::vector<std::vector<std::vector<float>>> results(kRanks);
+    RunNamed("dp", [&](Rank& self) {
+      std::mt19937 program(seed);  // the same on all ranks
+      std::mt19937 own(100 * seed + static_cast<unsigned>(self.rank));
+      std::vector<std::vector<Tensor>> buffers;
+      const int count = 1 + static_cast<int>(program() % 5);
+      for (int number = 0; number < count; ++number) {
+        const size_t elements = 500 + program() % 20'000;
+        std::vector<Tensor>& of_tensor = buffers.emplace_back();
+        of_tensor.reserve(3);
+        for (int i = 0; i < 3; ++i) of_tensor.emplace_back(self, number, elements);
+      }
+      const bool is_grouped = program() % 2 == 0;
+      for (int step = 0; step < 20; ++step) {
+        const bool breaks = program() % 8 == 0;  // a step that leaves tensors out
+        std::vector<const Tensor*> used;
+        if (is_grouped) {
+          EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        }
+        for (std::vector<Tensor>& of_tensor : buffers) {
+          if (breaks && program() % 2 == 0) continue;
+          Tensor& tensor = of_tensor[own() % of_tensor.size()];
+          EXPECT_EQ(tensor.AllReduce(self), ncclSuccess);
+          used.push_back(&tensor);
+          if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 500));
+        }
+        if (is_grouped) {
+          EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        }
+        for (const Tensor* tensor : used) {
+          EXPECT_LT(tensor->ErrorOfResult(self), 0.4);
+          results[static_cast<size_t>(self.rank)].push_back(tensor->Result(self));
+        }
+      }
+    });
+    EXPECT_EQ(results[0], results[1]) << seed;
+    EXPECT_EQ(results[0], results[2]) << seed;
+  }
 }
 
 // Rank 2 leaves the others alone in a compressed call, which their watchdogs end.
