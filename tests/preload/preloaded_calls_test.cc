@@ -557,7 +557,7 @@ TEST(PreloadedCallsTest, ARankWithoutMemoryLeavesNobodyWaiting) {
     self.everybody.arrive_and_wait();
     EXPECT_EQ(ncclCommAbort(std::exchange(self.comm, nullptr)), ncclSuccess);
   });
-  EXPECT_EQ(refused, 1);
+  EXPECT_GE(refused, 1);  // the others may have been told before their call
 }
 
 // Ranks differ in buffers and times, and agree all the same.
