@@ -102,8 +102,10 @@ void Trainer::Average(ncclComm_t comm, const std::vector<std::vector<float>*>& t
     const Buffer& buffer = BufferOf(i, tensors[i]->size());
     ToDevice(*tensors[i], buffer);
     void* const data = reinterpret_cast<void*>(buffer.device);
-    Check(ncclAllReduce(data, data, tensors[i]->size(), ncclFloat, ncclAvg, comm,
-                        reinterpret_cast<cudaStream_t>(stream_)),
+    Check(Locked([&] {
+            return ncclAllReduce(data, data, tensors[i]->size(), ncclFloat, ncclAvg, comm,
+                                 reinterpret_cast<cudaStream_t>(stream_));
+          }),
           "ncclAllReduce");
     FromDevice(buffer, tensors[i]->size());
   }
@@ -118,8 +120,10 @@ void Trainer::Sum(ncclComm_t comm, std::vector<float>* tensor) {
   const Buffer& buffer = BufferOf(0, tensor->size());
   ToDevice(*tensor, buffer);
   void* const data = reinterpret_cast<void*>(buffer.device);
-  Check(ncclAllReduce(data, data, tensor->size(), ncclFloat, ncclSum, comm,
-                      reinterpret_cast<cudaStream_t>(stream_)),
+  Check(Locked([&] {
+          return ncclAllReduce(data, data, tensor->size(), ncclFloat, ncclSum, comm,
+                               reinterpret_cast<cudaStream_t>(stream_));
+        }),
         "ncclAllReduce");
   FromDevice(buffer, tensor->size());
   AwaitStream();
@@ -130,8 +134,10 @@ void Trainer::Broadcast(ncclComm_t comm, std::vector<float>* tensor) {
   const Buffer& buffer = BufferOf(0, tensor->size());
   ToDevice(*tensor, buffer);
   void* const data = reinterpret_cast<void*>(buffer.device);
-  Check(ncclBroadcast(data, data, tensor->size(), ncclFloat, 0, comm,
-                      reinterpret_cast<cudaStream_t>(stream_)),
+  Check(Locked([&] {
+          return ncclBroadcast(data, data, tensor->size(), ncclFloat, 0, comm,
+                               reinterpret_cast<cudaStream_t>(stream_));
+        }),
         "ncclBroadcast");
   FromDevice(buffer, tensor->size());
   AwaitStream();
@@ -187,7 +193,8 @@ void Trainer::Check(ncclResult_t result, const char* what) const {
   }
 }
 
-// As PyTorch's watchdog, another thread looks for errors and ends what waits.
+// As PyTorch's watchdog, another thread looks for errors and ends what waits, and cannot while a
+// call holds the mutex.
 void Trainer::Watch() {
   cuCtxSetCurrent(context_);
   while (!is_ending_) {
@@ -200,7 +207,11 @@ void Trainer::Watch() {
       std::printf("rank %d found: %s\n", rank_, ncclGetErrorString(error));
       std::fflush(stdout);
       is_aborted_ = true;
+      const Clock::time_point begin = Clock::now();
       for (const ncclComm_t each : std::exchange(comms_, {})) ncclCommAbort(each);
+      std::printf("rank %d aborted within %.3f s\n", rank_,
+                  std::chrono::duration<double>(Clock::now() - begin).count());
+      std::fflush(stdout);
       return;
     }
   }

@@ -55,6 +55,11 @@ class Trainer {
   void FromDevice(const Buffer& buffer, size_t count);
   void AwaitStream();
   void Check(ncclResult_t result, const char* what) const;
+  template <typename Call>
+  ncclResult_t Locked(Call call) {
+    const std::lock_guard lock(mutex_);
+    return call();
+  }
   void Watch();
 
   const int rank_;
@@ -64,7 +69,7 @@ class Trainer {
   ncclComm_t world_ = nullptr;
   std::vector<Buffer> buffers_;
   void (*before_result_)() = nullptr;
-  std::mutex mutex_;  // guards comms_
+  std::mutex mutex_;  // guards comms_; held during every call of NCCL, as PyTorch does
   std::vector<ncclComm_t> comms_;
   std::atomic<bool> is_aborted_{false};
   std::atomic<bool> is_ending_{false};

@@ -166,6 +166,8 @@ class TrainingTest(unittest.TestCase):
                     self.assertEqual(status, ABORTED, output)
                     self.assertIn(f"rank {rank} found: remote process exited", output)
                     self.assertIn(f"rank {victim} is gone", output)
+                    aborted = re.search(rf"rank {rank} aborted within (\S+) s", output)
+                    print(f"rank {victim} killed: rank {rank} aborted within {aborted.group(1)} s")
                 print(f"rank {victim} killed: the others have ended {time.monotonic() - begin:.1f} s "
                       "after the start of the job")
 
