@@ -15,6 +15,7 @@ namespace onebit::preload {
 // Values of ncclResult_t.
 using Result = int;
 inline constexpr Result kSuccess = 0;
+inline constexpr Result kUnhandledCudaError = 1;
 inline constexpr Result kSystemError = 2;
 inline constexpr Result kInternalError = 3;
 inline constexpr Result kInvalidArgument = 4;

@@ -95,7 +95,9 @@ Result OpenGroup::CompressAll() const {
     const Result result = each.route.comm->Compress(each.call, each.route.decision);
     if (first == kSuccess) first = result;
   }
-  const Result ended = NcclResultOf(onebit.group_end());
+  const onebitResult_t end = onebit.group_end();
+  Result ended = kSuccess;
+  for (const auto& [comm, lock] : entered) ended = comm->Settle(end);
   compressed_[0].route.comm->CountHostTime(std::chrono::steady_clock::now() - begin);
   return first == kSuccess ? ended : first;
 }

@@ -154,13 +154,7 @@ Result PreloadComm::Compress(const Reduction& call, const Decision& decision) {
   if (found == compressors_.end()) {
     onebitCompressor_t made = nullptr;
     const onebitResult_t result = MakeCompressor(call, decision, &made);
-    if (result != onebitSuccess) {
-      // The others may have the memory, and would wait for this rank.
-      Log(LogLevel::kWarn, "communicator \"%s\" of NCCL: %s", origin_.name.c_str(),
-          onebit_->last_error(nullptr));
-      GiveUp();
-      return NcclResultOf(result);
-    }
+    if (result != onebitSuccess) return Settle(result);
     found =
         compressors_.emplace(decision.tensor, CompressorPointer(made, onebit_->compressor_destroy))
             .first;
@@ -168,10 +162,22 @@ Result PreloadComm::Compress(const Reduction& call, const Decision& decision) {
   ring_bytes_ += RingBytes(facts(), call.facts);
   const auto reduce = call.facts.operation == Operation::kReduceScatter ? onebit_->reduce_scatter
                                                                         : onebit_->all_reduce;
-  return NcclResultOf(reduce(call.send, call.recv, call.facts.count,
-                             static_cast<onebitDataType_t>(call.facts.type),
-                             call.facts.reduction == kAvg ? onebitAvg : onebitSum,
-                             found->second.get(), comm_, call.stream));
+  return Settle(reduce(call.send, call.recv, call.facts.count,
+                       static_cast<onebitDataType_t>(call.facts.type),
+                       call.facts.reduction == kAvg ? onebitAvg : onebitSum, found->second.get(),
+                       comm_, call.stream));
+}
+
+Result PreloadComm::Settle(onebitResult_t result) {
+  // All ranks have wrong arguments, if one has.
+  const bool is_shared = result == onebitInvalidArgument || result == onebitInvalidUsage;
+  if (result != onebitSuccess && !is_shared && !has_given_up_) {
+    Log(LogLevel::kWarn, "communicator \"%s\" of NCCL: %s", origin_.name.c_str(),
+        onebit_->last_error(nullptr));
+    // The others may have what this rank lacks, and would wait for it.
+    GiveUp();
+  }
+  return NcclResultOf(result);
 }
 
 void PreloadComm::Revoke() {
@@ -220,6 +226,7 @@ Result PreloadComm::AsyncError() const {
 
 Result NcclResultOf(onebitResult_t result) {
   if (result == onebitPeerLost || result == onebitTimeout) return kRemoteError;
+  if (result == onebitOutOfMemory) return kUnhandledCudaError;  // as for a cudaMalloc of NCCL's
   return result >= onebitSuccess && result < onebitInProgress ? static_cast<Result>(result)
                                                               : kInternalError;
 }

@@ -76,6 +76,9 @@ class PreloadComm {
   // no device; the first call of a tensor allocates its residuals.
   Result Compress(const Reduction& call, const Decision& decision);
 
+  // A result of onebit as NCCL has it. Gives up if this rank alone may have failed.
+  Result Settle(onebitResult_t result);
+
   // Stops the calls under way because the program has revoked NCCL's communicator, which is no
   // error. Thread-safe.
   void Revoke();
