@@ -13,10 +13,13 @@
 namespace onebit::preload {
 namespace {
 
+constexpr const char* kNames[] = {"NONE", "VERSION", "WARN", "INFO"};
+
 LogLevel Threshold() {
   const char* const set = std::getenv("ONEBIT_DEBUG");
   const std::string_view level = set == nullptr ? "" : set;
-  if (level == "NONE" || level == "VERSION") return LogLevel::kNone;
+  if (level == "NONE") return LogLevel::kNone;
+  if (level == "VERSION") return LogLevel::kVersion;
   return level == "INFO" || level == "TRACE" ? LogLevel::kInfo : LogLevel::kWarn;
 }
 
@@ -32,8 +35,7 @@ void Log(LogLevel level, const char* format, ...) {
   char host[256] = "";
   gethostname(host, sizeof host - 1);
   std::fprintf(stderr, "%s:%d:%ld onebit %s %s\n", host, static_cast<int>(getpid()),
-               static_cast<long>(syscall(SYS_gettid)), level == LogLevel::kWarn ? "WARN" : "INFO",
-               text);
+               static_cast<long>(syscall(SYS_gettid)), kNames[static_cast<size_t>(level)], text);
 }
 
 }  // namespace onebit::preload

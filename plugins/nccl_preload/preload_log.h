@@ -8,7 +8,7 @@
 namespace onebit::preload {
 
 // Values of ONEBIT_DEBUG.
-enum class LogLevel : uint8_t { kNone, kWarn, kInfo };
+enum class LogLevel : uint8_t { kNone, kVersion, kWarn, kInfo };
 
 // Writes "host:pid:tid onebit WARN text" to stderr if ONEBIT_DEBUG (WARN) asks for it.
 __attribute__((format(printf, 2, 3))) void Log(LogLevel level, const char* format, ...);

@@ -164,9 +164,22 @@ bool Session::Add(Comm native, const Config* config, Comm parent, bool has_share
   const std::shared_ptr<PreloadComm> comm =
       Insert(native, {.name = std::move(name), .has_shared_rules = has_shared_rules});
   if (comm == nullptr || !has_shared_rules || comm->facts().ranks == 1) return true;
-  if (comm->Join(native)) return true;
+  if (comm->Join(native)) {
+    TellPresence(native);
+    return true;
+  }
   Remove(native);
   return false;
+}
+
+// Users see that the results are not NCCL's alone, once in a job as a rule.
+void Session::TellPresence(Comm native) {
+  static RealFunction<Result(Comm, int*)> user_rank("ncclCommUserRank");
+  int rank = 0;
+  if (user_rank(native, &rank) != kSuccess || rank != 0) return;
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(has_told_presence_, true)) return;
+  Log(LogLevel::kVersion, "compresses calls of NCCL: ONEBIT_NCCL_RULES=%s", rules_text_.c_str());
 }
 
 std::shared_ptr<PreloadComm> Session::FindOrAdd(Comm native) {

@@ -78,6 +78,7 @@ class Session {
   // knows.
   bool ObserveScope(const PreloadComm& comm, const CallFacts& call);
   void TellScope(const char* text);
+  void TellPresence(Comm native);
   // Observes the outcome of an agreement on the default rule.
   void NoteScope(Reason reason);
   void StartStats();
@@ -100,6 +101,7 @@ class Session {
   DefaultScope scope_;
   bool was_scope_agreed_ = false;  // the ranks of a communicator use the default rule
   bool has_told_scope_ = false;
+  bool has_told_presence_ = false;
 };
 
 }  // namespace onebit::preload
