@@ -155,6 +155,25 @@ class TrainingTest(unittest.TestCase):
         parameters = [rank.parameters for rank, _ in trained]
         self.assertEqual(parameters[:2], parameters[2:])
 
+    def test_a_rank_without_rules_is_refused(self):
+        ranks = []
+        with tempfile.TemporaryDirectory() as folder:
+            for rank, rules in enumerate(("default", "off")):
+                environment = {**os.environ, "LD_PRELOAD": PRELOAD, "RANK": str(rank), "WORLD_SIZE": "2",
+                               "CUDA_STAND_IN_DEVICES": "2", "ONEBIT_NCCL_RULES": rules}
+                ranks.append(subprocess.Popen([TRAINER, f"{folder}/id", "dp", "1", "1"], env=environment, text=True,
+                                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+            try:
+                output = ranks[1].communicate(timeout=60)[0]
+            finally:
+                for process in ranks:  # the other one waits for it, as in NCCL
+                    process.kill()
+                    process.wait()
+            ranks[0].stdout.close()
+        self.assertNotEqual(ranks[1].returncode, 0)
+        self.assertIn("has other rules than this one", output)
+        self.assertIn("ncclCommInitRank: invalid usage", output)
+
     # Rank 0 has the hub of the stand-in, so its end leaves the calls of all others waiting.
     def test_a_killed_rank_ends_the_others(self):
         for victim in (0, 2):
