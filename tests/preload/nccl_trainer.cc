@@ -3,8 +3,9 @@
 // nccl_trainer ID_FILE MODE STEPS COUNTED_FROM [RANK_THAT_DIES STEP]: one rank of a training over
 // NCCL. It knows nothing of onebit, and finds RANK and WORLD_SIZE in its environment.
 //
-// MODE dp: all ranks average their gradients. dptp: the layers of two ranks each form one of twice
-// the width, and the two ranks with the same part average their gradients.
+// MODE dp: all ranks average their gradients. grouped: those of a step are a group of NCCL. dptp:
+// the layers of two ranks each form one of twice the width, and the two ranks with the same part
+// average their gradients.
 //
 // At the end each rank prints the loss on samples that no step has used, a hash of its parameters,
 // the bytes it had sent before step COUNTED_FROM and in all, if the NCCL counts them, and its calls
@@ -35,6 +36,7 @@ constexpr float kRate = 0.003f;
 struct Options {
   std::string id_file;
   bool has_tensor_parallel = false;
+  bool has_groups = false;
   int steps = 0;
   int counted_from = 0;
   int rank_that_dies = -1;
@@ -45,6 +47,7 @@ Options OptionsOf(int argc, char** argv) {
   if (argc != 5 && argc != 7) throw std::runtime_error("see the head of nccl_trainer.cc");
   Options options{.id_file = argv[1],
                   .has_tensor_parallel = std::strcmp(argv[2], "dptp") == 0,
+                  .has_groups = std::strcmp(argv[2], "grouped") == 0,
                   .steps = std::atoi(argv[3]),
                   .counted_from = std::atoi(argv[4])};
   if (argc == 7) {
@@ -159,6 +162,7 @@ class Training {
 int RunTrainer(int argc, char** argv) {
   const Options options = OptionsOf(argc, argv);
   Trainer trainer(Number("RANK"), Number("WORLD_SIZE"), options.id_file);
+  if (options.has_groups) trainer.UseGroups();
   try {
     Training training(&trainer, options);
     training.Run();

@@ -99,16 +99,19 @@ ncclComm_t Trainer::Split(int color, int key, const char* name) {
 
 void Trainer::Average(ncclComm_t comm, const std::vector<std::vector<float>*>& tensors) {
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const Buffer& buffer = BufferOf(i, tensors[i]->size());
-    ToDevice(*tensors[i], buffer);
-    void* const data = reinterpret_cast<void*>(buffer.device);
+    ToDevice(*tensors[i], BufferOf(i, tensors[i]->size()));
+  }
+  if (has_groups_) Check(Locked(ncclGroupStart), "ncclGroupStart");
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    void* const data = reinterpret_cast<void*>(buffers_[i].device);
     Check(Locked([&] {
             return ncclAllReduce(data, data, tensors[i]->size(), ncclFloat, ncclAvg, comm,
                                  reinterpret_cast<cudaStream_t>(stream_));
           }),
           "ncclAllReduce");
-    FromDevice(buffer, tensors[i]->size());
   }
+  if (has_groups_) Check(Locked(ncclGroupEnd), "ncclGroupEnd");
+  for (size_t i = 0; i < tensors.size(); ++i) FromDevice(buffers_[i], tensors[i]->size());
   if (before_result_ != nullptr) std::exchange(before_result_, nullptr)();
   AwaitStream();
   for (size_t i = 0; i < tensors.size(); ++i) {

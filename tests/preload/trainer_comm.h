@@ -36,6 +36,9 @@ class Trainer {
   // Collective over the world. The communicator ends with the trainer.
   ncclComm_t Split(int color, int key, const char* name);
 
+  // Averages of several tensors are one group of NCCL.
+  void UseGroups() { has_groups_ = true; }
+
   // Reduce or copy in place. They return when the result is there, or throw Aborted.
   void Average(ncclComm_t comm, const std::vector<std::vector<float>*>& tensors);
   void Sum(ncclComm_t comm, std::vector<float>* tensor);
@@ -69,6 +72,7 @@ class Trainer {
   ncclComm_t world_ = nullptr;
   std::vector<Buffer> buffers_;
   void (*before_result_)() = nullptr;
+  bool has_groups_ = false;
   std::mutex mutex_;  // guards comms_; held during every call of NCCL, as PyTorch does
   std::vector<ncclComm_t> comms_;
   std::atomic<bool> is_aborted_{false};

@@ -98,10 +98,10 @@ def outcomes(output: str) -> set:
 
 
 class TrainingTest(unittest.TestCase):
-    def check_compressed(self, rules: str, ratio: float, deviation: float) -> None:
+    def check_compressed(self, rules: str, ratio: float, deviation: float, mode: str = "dp") -> None:
         """Traffic after the start at least `ratio` times smaller, and a relative loss."""
-        trained = train("dp", ONEBIT_NCCL_RULES=rules, ONEBIT_NCCL_STATS="stderr")
-        dense = without("dp")
+        trained = train(mode, ONEBIT_NCCL_RULES=rules, ONEBIT_NCCL_STATS="stderr")
+        dense = without(mode)
         for (rank, output), reference in zip(trained, dense):
             found = (reference.bytes - reference.bytes_before) / (rank.bytes - rank.bytes_before)
             difference = rank.loss / reference.loss - 1
@@ -129,6 +129,9 @@ class TrainingTest(unittest.TestCase):
     # Without error feedback the loss is 0.4 % larger.
     def test_the_default_rule(self):
         self.check_compressed("default", ratio=7, deviation=0.001)
+
+    def test_the_default_rule_in_groups(self):
+        self.check_compressed("default", ratio=7, deviation=0.001, mode="grouped")
 
     # Without error feedback the loss is 16 % larger.
     def test_signs(self):
