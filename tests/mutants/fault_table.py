@@ -66,6 +66,8 @@ FOLDERS = (
     "src/optim", "src/schedule", "src/sync", "src/topology", "src/transport")
 REQUIRED = {"id", "file", "code", "fault", "why"}
 KEYS = REQUIRED | {"caught_by", "survives"}
+# Begins statements, and no expression.
+STATEMENT = re.compile(r"\s*((if|else|for|while|return|const)\b|\})")
 INLINE_SWITCH = re.compile(r"\bMUTANT\b")
 BRACKETS = {")": "(", "]": "[", "}": "{"}
 
@@ -150,6 +152,8 @@ def _form_error(fault: Fault) -> str:
         return "its brackets do not match"
     if not fault.is_statement and (";" in fault.code or fault.code.rstrip().endswith(("&", "|", "?", ":"))):
         return "its code is neither statements nor an expression"
+    if not fault.is_statement and STATEMENT.match(fault.code):
+        return "its code is the beginning of a statement: name an expression in it, or write MUTANT into the fault"
     return ""
 
 

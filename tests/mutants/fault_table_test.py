@@ -78,6 +78,8 @@ class CheckTest(unittest.TestCase):
         self.write("src/a/b.cc", "for (; a && b; ++c) {\n}\n")
         self.assert_wrong("neither statements nor an expression", fault(code="a && b; ++c", fault="d"))
         self.assert_wrong("neither statements nor an expression", fault(code="a &&", fault="!a &&"))
+        self.write("src/a/b.cc", "if (a) return b;\n")
+        self.assert_wrong("beginning of a statement", fault(code="if (a)", fault="if (b)"))
 
 
 class ReadTest(unittest.TestCase):
