@@ -14,7 +14,6 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "tests/cuda/cuda_test_memory.h"
+#include "tests/preload/gradients.h"
 
 namespace onebit::testing {
 namespace {
@@ -105,39 +105,15 @@ GlobalNccl::Id ShareId(const PreloadJob& job, const GlobalNccl& nccl) {
   throw std::runtime_error("rank 0 has no id for the others");
 }
 
-std::vector<float> GradientOf(int rank, int tensor, size_t count) {
-  std::mt19937 random(static_cast<unsigned>(100 * tensor + rank));
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
-// |a - b| / |b|
-double RelativeError(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0;
-  double norm = 0;
-  for (size_t i = 0; i < b.size(); ++i) {
-    difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
-    norm += double{b[i]} * b[i];
-  }
-  return std::sqrt(difference / norm);
-}
-
 // A tensor whose gradient is the same in every step.
 class AveragedTensor {
  public:
   AveragedTensor(const PreloadJob& job, int number, size_t count)
       : gradient_(GradientOf(job.rank, number, count)),
-        average_(count),
+        average_(AverageGradient(job.ranks, number, count)),
         result_(count),
         sum_(count),
-        buffer_(count * sizeof(float)) {
-    for (int rank = 0; rank < job.ranks; ++rank) {
-      const std::vector<float> other = GradientOf(rank, number, count);
-      for (size_t i = 0; i < count; ++i) average_[i] += other[i] / static_cast<float>(job.ranks);
-    }
-  }
+        buffer_(count * sizeof(float)) {}
 
   void Fill() { buffer_.Write(std::as_bytes(std::span(gradient_))); }
   void Average(const GlobalNccl& nccl, GlobalNccl::Comm comm, const CudaStream& stream) {
@@ -154,7 +130,7 @@ class AveragedTensor {
     for (size_t i = 0; i < sum_.size(); ++i) sum_[i] += result_[i];
   }
   double error() const { return RelativeError(result_, average_); }
-  // Of the mean of `steps` results.
+  // The error of the mean of `steps` results.
   double ErrorOfMean(int steps) const {
     std::vector<float> mean = sum_;
     for (float& value : mean) value /= static_cast<float>(steps);
@@ -163,7 +139,7 @@ class AveragedTensor {
 
  private:
   const std::vector<float> gradient_;
-  std::vector<float> average_;
+  const std::vector<float> average_;
   std::vector<float> result_;
   std::vector<float> sum_;
   CudaBuffer buffer_;
