@@ -13,7 +13,7 @@
 
 namespace onebit::preload {
 
-// What compressed calls of a communicator have sent.
+// The bytes of compressed calls of a communicator, and how they fared.
 struct Traffic {
   uint64_t calls = 0;
   uint64_t nonfinite_calls = 0;  // those that met a NaN or infinity, whose results are NaN

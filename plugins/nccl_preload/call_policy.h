@@ -130,7 +130,7 @@ class CallPolicy {
     bool is_compressed = false;
     bool has_residual = false;
   };
-  // What has ended keeps its memory, so a program whose tensors change for ever must stop.
+  // Tensors that have ended keep their memory, so a program that changes them for ever must stop.
   static constexpr size_t kMostEnded = 4096;
 
   std::optional<Key> Identify(const CallFacts& call, std::optional<uint64_t> tensor_id,

@@ -59,12 +59,15 @@ const char* FillIn(void* library, LinkedOnebit* functions) {
 const LinkedOnebit* Load() {
   void* const library = Open();
   if (library == nullptr) {
-    Log(LogLevel::kWarn, "calls of NCCL are not compressed: %s", dlerror());
+    Log(LogLevel::kWarn, "ONEBIT_NCCL_RULES is set, but calls of NCCL cannot be compressed: %s",
+        dlerror());
     return nullptr;
   }
   static LinkedOnebit functions;
   if (const char* const missing = FillIn(library, &functions)) {
-    Log(LogLevel::kWarn, "calls of NCCL are not compressed: %s has no %s", kOnebitFile, missing);
+    Log(LogLevel::kWarn,
+        "ONEBIT_NCCL_RULES is set, but calls of NCCL cannot be compressed: %s has no %s",
+        kOnebitFile, missing);
     return nullptr;
   }
   return &functions;

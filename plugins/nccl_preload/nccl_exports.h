@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a file of NCCL exports, read without loading it, so that none of its code runs. The drop-in
-// and onebit_info compare it with the functions that the drop-in has.
+// Reads the functions that a file of NCCL exports without loading it, so that none of its code
+// runs. The drop-in and onebit_info compare them with those that the drop-in has.
 #pragma once
 
 #include <cstddef>

@@ -2,10 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/nccl_preload/open_group.h"
 
-#include <chrono>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <set>
 
 #include "plugins/nccl_preload/linked_onebit.h"
@@ -81,11 +79,9 @@ Result OpenGroup::ExchangeAll() const {
 
 Result OpenGroup::CompressAll() const {
   if (compressed_.empty()) return kSuccess;
-  const auto begin = std::chrono::steady_clock::now();
-  std::map<PreloadComm*, std::unique_lock<std::mutex>> entered;
+  std::map<PreloadComm*, PreloadComm::Entered> entered;
   for (const Compressed& each : compressed_) {
-    PreloadComm* const comm = each.route.comm.get();
-    if (!entered.contains(comm)) entered.emplace(comm, comm->Enter());
+    entered.try_emplace(each.route.comm.get(), *each.route.comm);
   }
   const LinkedOnebit& onebit = *LinkedOnebit::Get();
   Result first = NcclResultOf(onebit.group_start());
@@ -97,8 +93,7 @@ Result OpenGroup::CompressAll() const {
   }
   const onebitResult_t end = onebit.group_end();
   Result ended = kSuccess;
-  for (const auto& [comm, lock] : entered) ended = comm->Settle(end);
-  compressed_[0].route.comm->CountHostTime(std::chrono::steady_clock::now() - begin);
+  for (const auto& [comm, within] : entered) ended = comm->Settle(end);
   return first == kSuccess ? ended : first;
 }
 

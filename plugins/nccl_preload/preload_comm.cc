@@ -45,6 +45,11 @@ PreloadComm::~PreloadComm() {
   if (comm_ != nullptr) onebit_->comm_destroy(comm_.exchange(nullptr));
 }
 
+PreloadComm::Entered::~Entered() {
+  const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - begin_;
+  comm_.host_ns_ += static_cast<uint64_t>(time.count());
+}
+
 bool PreloadComm::Join(Comm native) {
   native_ = native;
   onebit_ = LinkedOnebit::Get();
@@ -89,8 +94,9 @@ Result PreloadComm::BeginScopeExchange(Stream stream, bool holds) {
     policy_.AskAgain();
     return kSuccess;
   }
-  if (IsOver()) return kRemoteError;
-  const Result result = scope_exchange_->Begin(native_, stream, holds, [this] { return IsOver(); });
+  const auto is_over = [this] { return IsOver(); };
+  const Result result =
+      is_over() ? kRemoteError : scope_exchange_->Begin(native_, stream, holds, is_over);
   if (result != kSuccess) GiveUp();
   has_begun_exchange_ = true;
   return result;
@@ -104,9 +110,14 @@ void PreloadComm::GiveUp() {
 
 bool PreloadComm::IsOver() const {
   const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr || is_revoked_) return true;
+  return comm_ == nullptr || is_revoked_ || CurrentError() != onebitSuccess;
+}
+
+// Requires the mutex, and a communicator.
+onebitResult_t PreloadComm::CurrentError() const {
   onebitResult_t error = onebitSuccess;
-  return onebit_->comm_async_error(comm_, &error) != onebitSuccess || error != onebitSuccess;
+  const onebitResult_t told = onebit_->comm_async_error(comm_, &error);
+  return told == onebitSuccess ? error : told;
 }
 
 std::optional<bool> PreloadComm::ScopeResult() {
@@ -218,10 +229,7 @@ Traffic PreloadComm::CurrentTraffic() const {
 
 Result PreloadComm::AsyncError() const {
   const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr || is_revoked_) return kSuccess;
-  onebitResult_t error = onebitSuccess;
-  onebit_->comm_async_error(comm_, &error);
-  return NcclResultOf(error);
+  return comm_ == nullptr || is_revoked_ ? kSuccess : NcclResultOf(CurrentError());
 }
 
 Result NcclResultOf(onebitResult_t result) {

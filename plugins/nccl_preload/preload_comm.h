@@ -69,11 +69,22 @@ class PreloadComm {
   // Ends compression because ranks may have parted: later calls that rules select are errors.
   void GiveUp();
   bool has_given_up() const { return has_given_up_; }
-  // For calls that are made while the result exists: Leave, which a watchdog may call, waits for
-  // it.
-  std::unique_lock<std::mutex> Enter() { return std::unique_lock(call_mutex_); }
-  // Enqueues a call that was decided to be compressed, after Enter. Waits for no other rank and for
-  // no device; the first call of a tensor allocates its residuals.
+  // Compressed calls are made while one of these exists: Leave, which a watchdog may call, waits
+  // for it, and the time is counted.
+  class Entered {
+   public:
+    explicit Entered(PreloadComm& comm) : comm_(comm), lock_(comm.call_mutex_) {}
+    ~Entered();
+    Entered(const Entered&) = delete;
+    Entered& operator=(const Entered&) = delete;
+
+   private:
+    PreloadComm& comm_;
+    const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+    const std::lock_guard<std::mutex> lock_;
+  };
+  // Enqueues a call that was decided to be compressed, within Entered. Waits for no other rank and
+  // for no device; the first call of a tensor allocates its residuals.
   Result Compress(const Reduction& call, const Decision& decision);
 
   // A result of onebit as NCCL has it. Gives up if this rank alone may have failed.
@@ -85,11 +96,7 @@ class PreloadComm {
   // Stops the calls under way and leaves the communicator of onebit, which then no longer uses
   // NCCL's. Residuals stay until the destructor: to free them waits for the device. Thread-safe.
   void Leave();
-  // Counts time of the host in compressed calls.
-  void CountHostTime(std::chrono::nanoseconds time) {
-    host_ns_ += static_cast<uint64_t>(time.count());
-  }
-  // What compressed calls have sent so far. Thread-safe.
+  // The traffic of compressed calls so far. Thread-safe.
   Traffic traffic() const;
   // The error that ended the communicator of onebit; kSuccess if there is none. Thread-safe.
   Result AsyncError() const;
@@ -105,6 +112,7 @@ class PreloadComm {
   bool IsOver() const;
   std::optional<bool> ScopeResult();
   Traffic CurrentTraffic() const;
+  onebitResult_t CurrentError() const;
 
   const uint64_t number_;
   const Origin origin_;

@@ -92,10 +92,10 @@ class Session {
   pid_t process_;           // children of a fork write no report
   CallCounts counts_;
   std::once_flag asks_for_reports_;
-  std::mutex
-      report_mutex_;       // before mutex_: held while a communicator passes from there to counts_
   int report_signal_ = 0;  // 0: none
-  std::mutex mutex_;       // guards the rest
+  // Held while a communicator passes from comms_ to counts_; before mutex_.
+  std::mutex report_mutex_;
+  std::mutex mutex_;  // guards the rest
   std::map<Comm, std::shared_ptr<PreloadComm>> comms_;
   uint64_t next_number_ = 0;
   DefaultScope scope_;

@@ -18,7 +18,7 @@ uint64_t DigestOf(std::string_view text);
 // left alone.
 void StampId(std::string_view rules, UniqueId* id);
 
-// What a stamp says about rules.
+// A stamp tells one of these.
 enum class Stamp {
   kNone,   // its process has no rules, or not this library
   kEqual,  // it has these

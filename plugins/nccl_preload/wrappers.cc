@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The functions of NCCL that this library has in front of NCCL's own.
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,10 +54,8 @@ Result DecideAndMake(const Reduction& call, const CallOptions& options, Comm com
     result = MakeRealReduction(call, comm);
   } else {
     session.Count(*route.comm, call.facts, Reason::kCompressed);
-    const auto begin = std::chrono::steady_clock::now();
-    const auto entered = route.comm->Enter();
+    const PreloadComm::Entered entered(*route.comm);
     result = route.comm->Compress(call, route.decision);
-    route.comm->CountHostTime(std::chrono::steady_clock::now() - begin);
   }
   if (result != kSuccess || route.exchange.comm == nullptr) return result;
   return route.exchange.comm->BeginScopeExchange(route.exchange.stream, route.exchange.holds);
@@ -124,7 +121,7 @@ Result PassConfigured(RealFunction<Function>& real, Comm comm, Operation operati
   return PassBecause(Reason::kForbidden, real, comm, operation, count, type, arguments...);
 }
 
-// What a new communicator is made from.
+// The origin of a new communicator.
 struct Making {
   const Config* config = nullptr;
   Comm parent = nullptr;

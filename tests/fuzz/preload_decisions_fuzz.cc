@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the interposer in front of NCCL decides about arbitrary sequences of calls under arbitrary
+// The interposer in front of NCCL decides about arbitrary sequences of calls under arbitrary
 // rules. Ranks decide alike, and no residual is used for another tensor than its own.
 //
 // The first line of an input has the rules. After it, a byte chooses the limit of residuals, and
@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <climits>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -20,6 +19,7 @@
 #include "plugins/nccl_preload/call_options.h"
 #include "plugins/nccl_preload/call_policy.h"
 #include "tests/fuzz/input.h"
+#include "tests/preload/initial_config.h"
 
 namespace {
 
@@ -72,14 +72,8 @@ CallFacts FactsOf(uint8_t byte) {
 // Reads options as a program would give them. Nothing if they are wrong: the call is not made.
 std::optional<CallOptions> NextOptions(Input& input, bool has_tensor, bool has_codec) {
   std::array<ConfigOption, 2> list{};
-  CollConfig config{.size = kLeastCollConfigBytes,
-                    .magic = kConfigMagic,
-                    .min_ctas = INT_MIN,
-                    .max_ctas = INT_MIN,
-                    .nvls_ctas = INT_MIN,
-                    .cga_cluster_size = INT_MIN,
-                    .must_have_algorithm = 1,
-                    .cta_policy = INT_MIN};
+  CollConfig config = InitialConfig();
+  config.size = kLeastCollConfigBytes;
   if (has_tensor) {
     const uint64_t number = input.Next();
     list[0] = {.next = config.options, .vendor = ONEBIT_NCCL_VENDOR, .id = onebitNcclTensor};

@@ -13,7 +13,7 @@ DROP_IN = "src/onebit/nccl/libnccl.so.2"
 WAYS = ("alone", "interposer", "drop-in")
 CALLS = 3 * 40  # of preload_ranks
 
-# Of the average of all ranks. Sums in another order differ by less, 4 bits per element by more.
+# An average of all ranks may be wrong by so much. Sums in another order differ by less, 4 bits per element by more.
 MOST_EXACT = 1e-5
 LEAST_COMPRESSED = 1e-3
 MOST_COMPRESSED = 0.3

@@ -7,30 +7,14 @@
 #include <gtest/gtest.h>
 #include <onebit/nccl_ext.h>
 
-#include <climits>
 #include <string>
+
+#include "tests/preload/initial_config.h"
 
 namespace onebit::preload {
 namespace {
 
 using ::testing::HasSubstr;
-
-// What NCCL 2.32 initialises a configuration with.
-CollConfig Initial(const ConfigOption* options = nullptr) {
-  return {.size = sizeof(CollConfig),
-          .magic = kConfigMagic,
-          .version = 23203,
-          .options = options,
-          .min_ctas = INT_MIN,
-          .max_ctas = INT_MIN,
-          .nvls_ctas = INT_MIN,
-          .cga_cluster_size = INT_MIN,
-          .algorithms = nullptr,
-          .must_have_algorithm = 1,
-          .cta_policy = INT_MIN,
-          .profiler_tag = 0,
-          .launch_completion_event = nullptr};
-}
 
 ConfigOption Tensor(uint64_t number) {
   return {.vendor = ONEBIT_NCCL_VENDOR,
@@ -49,16 +33,16 @@ CallOptions Read(const CollConfig& config) {
   EXPECT_EQ(ReadCallOptions(config, &options).value_or("no error"), "no error");
   return options;
 }
-CallOptions Read(const ConfigOption& option) { return Read(Initial(&option)); }
+CallOptions Read(const ConfigOption& option) { return Read(InitialConfig(&option)); }
 
 std::string ErrorOf(const ConfigOption& option) {
   CallOptions options;
-  const CollConfig config = Initial(&option);
+  const CollConfig config = InitialConfig(&option);
   return ReadCallOptions(config, &options).value_or("no error");
 }
 
 TEST(CallOptionsTest, AnInitialConfigurationAsksForNothing) {
-  const CallOptions options = Read(Initial());
+  const CallOptions options = Read(InitialConfig());
   EXPECT_TRUE(options.is_plain);
   EXPECT_FALSE(options.tensor || options.compression || options.is_off);
 }
@@ -96,7 +80,7 @@ TEST(CallOptionsTest, OptionsOfOtherVendorsAreIgnored) {
 
 TEST(CallOptionsTest, EveryOtherFieldIsForNccl) {
   const auto is_plain_after = [](auto change) {
-    CollConfig config = Initial();
+    CollConfig config = InitialConfig();
     change(config);
     return Read(config).is_plain;
   };
@@ -115,23 +99,23 @@ TEST(CallOptionsTest, EveryOtherFieldIsForNccl) {
 
 TEST(CallOptionsTest, SizesOfOtherVersionsAreUnderstood) {
   const ConfigOption option = Tensor(7);
-  CollConfig config = Initial(&option);
+  CollConfig config = InitialConfig(&option);
   config.launch_completion_event = &config;  // beyond the end of 2.31's
   config.size = kLeastCollConfigBytes;
   EXPECT_TRUE(Read(config).is_plain);
   EXPECT_EQ(Read(config).tensor, 7u);
-  config = Initial(&option);
+  config = InitialConfig(&option);
   config.size += 8;
   EXPECT_FALSE(Read(config).is_plain);
 }
 
-// What is no configuration is left to NCCL.
+// NCCL itself refuses other structures.
 TEST(CallOptionsTest, AForeignHeadIsNotReadOn) {
   const ConfigOption option = Text("none");
-  CollConfig config = Initial(&option);
+  CollConfig config = InitialConfig(&option);
   config.size = kLeastCollConfigBytes - 1;
   EXPECT_FALSE(Read(config).is_plain);
-  config = Initial(&option);
+  config = InitialConfig(&option);
   config.magic = 0;
   EXPECT_FALSE(Read(config).is_plain);
 }
@@ -157,7 +141,7 @@ TEST(CallOptionsTest, AnErrorChangesNothing) {
   ConfigOption tensor = Tensor(7);
   tensor.next = &wrong;
   CallOptions options;
-  const CollConfig config = Initial(&tensor);
+  const CollConfig config = InitialConfig(&tensor);
   EXPECT_TRUE(ReadCallOptions(config, &options).has_value());
   EXPECT_FALSE(options.tensor.has_value());
 }

@@ -178,7 +178,7 @@ TEST_F(DefaultRuleTest, TheStartLastsUntilTheResultIsKnown) {
   EXPECT_EQ(Step(policy.get()), Reason::kCompressed);
 }
 
-// Nobody waits for an exchange that has begun a moment ago.
+// A call of another tensor would wait for an exchange that has begun a moment ago.
 TEST_F(DefaultRuleTest, OnlyTheTensorThatHasAskedLooksAtTheResult) {
   const auto policy = Make();
   const auto numbered = [&] { return policy->Decide({.count = 1 << 18}, 7, result_).reason; };

@@ -20,7 +20,7 @@
 #include "tests/preload/trainer_comm.h"
 #include "tests/preload/trainer_model.h"
 
-// Of the stand-in for NCCL.
+// The stand-in for NCCL has these in addition.
 extern "C" {
 uint64_t onebitTestNcclWireBytes(void) __attribute__((weak));
 uint64_t onebitTestNcclAllReduces(void) __attribute__((weak));

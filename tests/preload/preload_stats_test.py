@@ -69,6 +69,8 @@ class StatsTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             environment = {**os.environ, "ONEBIT_NCCL_STATS": f"{folder}/table,USR2", "CUDA_STAND_IN_DEVICES": "5"}
             command = [PROGRAM, "--gtest_filter=*TensorsAreCompressedAfterTheirStart", "--gtest_repeat=-1"]
+            table = pathlib.Path(folder, "table")
+            text = ""
             with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
                 try:
                     # The first communicator has ended, so the handler is there.
@@ -77,11 +79,12 @@ class StatsTest(unittest.TestCase):
                             break
                     process.send_signal(signal.SIGUSR2)
                     for line in process.stdout:
-                        if pathlib.Path(folder, "table").exists():
+                        text = table.read_text(encoding="utf-8") if table.exists() else ""
+                        if text.endswith(" s of the host\n"):  # it is complete
                             break
                 finally:
                     process.kill()
-            self.assertIn(" compressed calls sent ", pathlib.Path(folder, "table").read_text(encoding="utf-8"))
+            self.assertIn(" compressed calls sent ", text)
 
     def test_a_file_that_cannot_be_written_is_named(self):
         text = run("/nowhere/stats").stderr

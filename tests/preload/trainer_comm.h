@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a trainer has between itself and NCCL: communicators, a stream, and a watchdog.
+// A trainer has this between itself and NCCL: communicators, a stream, and a watchdog.
 #pragma once
 
 #include <cuda.h>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the frames between a hub and the ranks of other processes contain.
+// The contents of frames between a hub and the ranks of other processes.
 #pragma once
 
 #include <cstddef>

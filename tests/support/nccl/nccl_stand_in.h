@@ -62,7 +62,7 @@ typedef struct {
   int cgaClusterSize;
 } ncclConfig_t;
 
-// Of NCCL 2.32, as are the calls that take it; the newest stand-in has them.
+// NCCL 2.32 has it, and the calls that take it; so does the newest stand-in.
 typedef struct ncclConfigExt {
   struct ncclConfigExt* next;
   struct {
