@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""The section of README.md about codecs: settings, tables, and what an unmodified Adam stands."""
+"""The section of README.md about codecs: settings, tables, and which are safe under an unmodified Adam."""
 
 from __future__ import annotations
 
@@ -180,21 +180,21 @@ def codec_section(study: CodecStudy) -> str:
     is_all_checked = all(run["bytes_expected"] is not None for run in study.results["runs"])
     formula = ", to the byte what the formula says" if is_all_checked else ""
     lines = [
-        "## Which codecs of gradients does an unmodified Adam stand?", "",
+        "## Which codecs are safe for the gradients of an unmodified Adam?", "",
         paragraph(
             "Adam's gradients are averaged by a compressed allreduce in every step, with error feedback (`ef`) or "
-            "without (`plain`); nothing else of it changes, and its variance stays live. `adam` averages in full "
+            "without (`plain`); nothing else about it changes, and its variance stays live. `adam` averages in full "
             f"precision. {_list([f'`{row}`' for row in MODIFIED])} freeze the variance after a fifth of the "
             "steps and compress something else. Written by"), "",
         "```sh", _command(study), "```", "",
-        paragraph("which goes on where it ended. `./perf/convergence/run --check` compares this section with "
-                  "`codecs.json`."), "",
+        paragraph("which continues where an earlier run ended. `./perf/convergence/run --check` compares this "
+                  "section with `codecs.json`."), "",
         _setting(study), "",
         *_missing(study),
         paragraph(
             f"Each row has a learning rate of its own. With seed {first} rates beside the best one so far were "
             "tried until the best had a worse one on either side; then the other seeds were trained at it. The "
-            f"loss of seed {first} is therefore the least of several, in every row alike. \"minus dense Adam\" is "
+            f"loss of seed {first} is therefore the least of several, in every row. \"minus dense Adam\" is "
             "the difference to dense Adam with the same seed, as the mean over the seeds ± its standard error. It "
             "is resolved if the interval of 95% by Student's t does not contain zero. \"sent\" is what rank 0 "
             f"sent in all steps{formula}."), ""]

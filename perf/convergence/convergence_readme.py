@@ -17,7 +17,7 @@ ZERO_ONE = "zero-one-adam"
 
 TITLE = """<!-- SPDX-FileCopyrightText: The onebit authors
      SPDX-License-Identifier: Apache-2.0 -->
-# Do compressed optimizers learn what dense ones do?
+# Do compressed optimizers learn as well as dense ones?
 """
 HEAD = TITLE + """
 Written by `perf/convergence/run`, which trains optimizers of `train_text` with the same model, text,
@@ -121,7 +121,7 @@ def _reading(study: Study) -> str:
     is_all_checked = all(run["bytes_expected"] is not None for run in study.results["runs"])
     bits = study.dense_bits()
     return paragraph(
-        'A step of 0/1 Adam may be dense and 1-bit at once; "1-bit" has its last sync, too, which is no step.'
+        'A step of 0/1 Adam may be dense and 1-bit at once; "1-bit" includes its last sync, which is no step.'
         if has_zero_one else "",
         '"sent" is what rank 0 handed to its transport in all steps' +
         (" and in the sync that ends a run of 0/1 Adam" if has_zero_one else "") +

@@ -28,7 +28,7 @@ HEAD = """<!-- SPDX-FileCopyrightText: The onebit authors
 # A GPT under DistributedDataParallel
 
 Written by `perf/ddp/study`, which trains the GPT of `bindings/python/examples` by torchrun. PyTorch's
-DistributedDataParallel over Gloo is compared with the same program and one line more, the hook of
+DistributedDataParallel over Gloo is compared with the same program plus one line, the hook of
 `onebit.torch`, and with 1-bit Adam, which averages by itself. Run it again with
 
 ```sh
@@ -134,7 +134,7 @@ def _learning(part: dict) -> str:
     return _lines(rows) + _filled(
             "Losses are nats per byte on held-out text. \"against dense\" is the mean of the "
             "differences of runs with the same seed, and its standard error. \"bytes\" are what rank 0 sent in the "
-            "last step, headers included, \"by formula\" codes, scales, and vectors in full precision. Parameters "
+            "last step, headers included; \"by formula\" counts codes, scales, and vectors in full precision. Parameters "
             f"were equal on all ranks, byte for byte, after {alike} of {steps} steps.")
 
 
@@ -158,8 +158,8 @@ def _waiting(part: dict) -> str:
     dense_bits = 8 * wire_bytes(part["runs"][0], DENSE, part["setting"]["ranks"])
     return _lines(rows) + _filled(
             f"Hosts of `perf/lab` on one machine, links of {part['setting']['rate']}, medians of the "
-            f"steps from {first} on, each as long as on the slowest rank. Exposed communication is what a step takes "
-            "longer than with a hook that sends nothing. 1-bit Adam sends and computes all of its step after the "
+            f"steps from {first} on, each timed on its slowest rank. Exposed communication is how much longer a step "
+            "takes than with a hook that sends nothing. 1-bit Adam sends and computes all of its step after the "
             "backward pass; where that takes less than AdamW's clipping and step, and DDP's copies, nothing is exposed. "
             f"For the dense average alone a link of 1 Gbit/s needs {dense_bits / 1e9:.3f} s.")
 
