@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a report in Markdown, as short as a README wants them."""
+"""The tables of a report in Markdown, short enough for a page of the documentation."""
 
 from reporting.figures import Figures, GroupFigures
 from reporting.systems import GLOO, ONEBIT_EF, System

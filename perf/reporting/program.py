@@ -8,7 +8,7 @@ import pathlib
 import signal
 import sys
 
-from reporting import comparison, markdown, output, page, readme
+from reporting import comparison, markdown, markers, output, page
 from reporting.fields import Malformed
 from reporting.figures import Figures
 
@@ -23,8 +23,8 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--html", metavar="OUT.html", type=pathlib.Path,
                            help="write a page that needs no network and no other file")
     arguments.add_argument("--markdown", action="store_true", help="print tables in Markdown")
-    arguments.add_argument("--update-readme", metavar="README.md", type=pathlib.Path,
-                           help=f"put the tables between {readme.BEGIN} and {readme.END} of a file")
+    arguments.add_argument("--update", metavar="PAGE.md", type=pathlib.Path,
+                           help=f"put the tables between {markers.BEGIN} and {markers.END} of a file")
     return arguments
 
 
@@ -33,9 +33,9 @@ def run(options: argparse.Namespace) -> None:
     figures = Figures(comparison.merged(files, options.files))
     tables = markdown.markdown(figures)
     texts: dict[pathlib.Path, str] = {}  # complete before the first is written
-    if options.update_readme:
-        readme_text = options.update_readme.read_text(encoding="utf-8")
-        texts[options.update_readme] = readme.updated(readme_text, tables, str(options.update_readme))
+    if options.update:
+        old = options.update.read_text(encoding="utf-8")
+        texts[options.update] = markers.updated(old, tables, str(options.update))
     if options.html:
         texts[options.html] = page.page(figures)
     for path, text in texts.items():
@@ -49,8 +49,8 @@ def main(arguments: list[str]) -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends the program like other signals, without a trace
     usage = parser()
     options = usage.parse_args(arguments)
-    if not (options.html or options.markdown or options.update_readme):
-        usage.error("nothing to make: give --html OUT.html, --markdown or --update-readme README.md")
+    if not (options.html or options.markdown or options.update):
+        usage.error("nothing to make: give --html OUT.html, --markdown or --update PAGE.md")
     try:
         run(options)
     except Malformed as error:

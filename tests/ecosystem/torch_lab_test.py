@@ -24,7 +24,7 @@ class StudyTest(unittest.TestCase):
     def study(self, part: str, *options: str) -> tuple:
         """The runs of a study by their ways to average, and the page made of them."""
         with tempfile.TemporaryDirectory() as folder:
-            command = [str(STUDY), part, "--python", sys.executable, "--text", str(ROOT / "README.md")]
+            command = [str(STUDY), part, "--python", sys.executable, "--text", str(ROOT / "src/codec/FORMAT.md")]
             command += ["--out", folder, *SMALL, *options]
             result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
             self.assertEqual(result.returncode, 0, result.stdout + result.stderr)

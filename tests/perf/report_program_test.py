@@ -17,9 +17,9 @@ import unittest
 import unittest.mock
 
 import report_input
-from reporting import output, readme
+from reporting import markers, output
 
-MARKED = f"# Title\n\n{readme.BEGIN}\nold\n{readme.END}\n\nafter\n"
+MARKED = f"# Title\n\n{markers.BEGIN}\nold\n{markers.END}\n\nafter\n"
 
 
 def open_when_read(pipe: pathlib.Path) -> io.FileIO:
@@ -54,17 +54,16 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(sorted(self.folder.rglob("*")), before)
 
     def test_makes_all_at_once(self):
-        target = self.folder / "README.md"
+        target = self.folder / "page.md"
         target.write_text(MARKED)
         target.chmod(0o640)
-        result = self.run_report(report_input.DATA, "--html", "out.html", "--markdown", "--update-readme",
-                                 target)
+        result = self.run_report(report_input.DATA, "--html", "out.html", "--markdown", "--update", target)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertTrue((self.folder / "out.html").read_text().startswith("<!DOCTYPE html>"))
         self.assertTrue(result.stdout.startswith("Synthetic processor"))
         self.assertEqual(target.read_text(), MARKED.replace("old\n", result.stdout))
         self.assertEqual(stat.S_IMODE(target.stat().st_mode), 0o640)
-        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["README.md", "out.html"])
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["out.html", "page.md"])
 
     def test_wrong_command_lines(self):
         self.assert_fails(2, "usage: perf/report")
@@ -75,21 +74,21 @@ class ProgramTest(unittest.TestCase):
     def test_wrong_files(self):
         self.assert_fails(1, "perf/report: absent.json: No such file", "absent.json", "--markdown")
         self.assert_fails(1, "README.md: is not JSON", report_input.ROOT / "README.md", "--markdown")
-        self.assert_fails(1, "absent.md", report_input.DATA, "--update-readme", "absent.md")
+        self.assert_fails(1, "absent.md", report_input.DATA, "--update", "absent.md")
         self.assert_fails(1, "absent/out.html", report_input.DATA, "--html", "absent/out.html")
 
-    def test_a_readme_without_markers_stays_and_nothing_else_is_written(self):
-        target = self.folder / "README.md"
+    def test_a_page_without_markers_stays_and_nothing_else_is_written(self):
+        target = self.folder / "page.md"
         target.write_text("# Title\n")
-        self.assert_fails(1, "needs the line <!-- compare:begin -->", report_input.DATA, "--update-readme",
-                          target, "--html", "out.html")
+        self.assert_fails(1, "needs the line <!-- compare:begin -->", report_input.DATA, "--update", target,
+                          "--html", "out.html")
         self.assertEqual(target.read_text(), "# Title\n")
 
     def test_a_link_stays_a_link(self):
         target = self.folder / "real.md"
         target.write_text(MARKED)
         (self.folder / "link.md").symlink_to("real.md")
-        self.assertEqual(self.run_report(report_input.DATA, "--update-readme", "link.md").returncode, 0)
+        self.assertEqual(self.run_report(report_input.DATA, "--update", "link.md").returncode, 0)
         self.assertTrue((self.folder / "link.md").is_symlink())
         self.assertIn("Synthetic", target.read_text())
 

@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Markdown tables of perf/report, and how they get into a README."""
+"""The Markdown tables of perf/report, and how they get into a page."""
 
 import re
 import unittest
 
 import report_input
-from reporting import markdown, readme, units
+from reporting import markdown, markers, units
 from reporting.fields import Malformed
 
-MARKED = f"# Title\n\n{readme.BEGIN}\nold\n{readme.END}\n\nafter\n"
+MARKED = f"# Title\n\n{markers.BEGIN}\nold\n{markers.END}\n\nafter\n"
 
 
 def cells(line: str) -> list[str]:
@@ -101,25 +101,25 @@ class TablesTest(unittest.TestCase):
         self.assertEqual(rows[-1][1:], [units.NO_FIGURE] * 2)
 
 
-class ReadmeTest(unittest.TestCase):
+class MarkersTest(unittest.TestCase):
     def test_replaces_what_is_between_the_markers_and_nothing_else(self):
-        self.assertEqual(readme.updated(MARKED, "new\n", "README.md"), MARKED.replace("old", "new"))
+        self.assertEqual(markers.updated(MARKED, "new\n", "page.md"), MARKED.replace("old", "new"))
 
     def test_twice_is_the_same_as_once(self):
-        once = readme.updated(MARKED, "a\n\nb\n", "README.md")
-        self.assertEqual(readme.updated(once, "a\n\nb\n", "README.md"), once)
+        once = markers.updated(MARKED, "a\n\nb\n", "page.md")
+        self.assertEqual(markers.updated(once, "a\n\nb\n", "page.md"), once)
 
     def test_markers_must_be_there_once_and_in_order(self):
-        for text in ("", MARKED.replace(readme.BEGIN, ""), MARKED.replace(readme.END, ""),
-                     MARKED + MARKED, MARKED.replace(readme.END, f"text {readme.END}")):
-            with self.assertRaisesRegex(Malformed, "README.md: needs the line <!-- compare:"):
-                readme.updated(text, "new\n", "README.md")
+        for text in ("", MARKED.replace(markers.BEGIN, ""), MARKED.replace(markers.END, ""),
+                     MARKED + MARKED, MARKED.replace(markers.END, f"text {markers.END}")):
+            with self.assertRaisesRegex(Malformed, "page.md: needs the line <!-- compare:"):
+                markers.updated(text, "new\n", "page.md")
         with self.assertRaisesRegex(Malformed, "stands before"):
-            readme.updated(f"{readme.END}\n{readme.BEGIN}\n", "new\n", "README.md")
+            markers.updated(f"{markers.END}\n{markers.BEGIN}\n", "new\n", "page.md")
 
     def test_a_marker_within_a_line_is_only_mentioned(self):
-        text = f"Between {chr(96)}{readme.BEGIN}{chr(96)} and so on.\n" + MARKED
-        self.assertTrue(readme.updated(text, "new\n", "README.md").startswith(text[:40]))
+        text = f"Between {chr(96)}{markers.BEGIN}{chr(96)} and so on.\n" + MARKED
+        self.assertTrue(markers.updated(text, "new\n", "page.md").startswith(text[:40]))
 
 
 class UnitsTest(unittest.TestCase):

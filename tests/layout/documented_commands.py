@@ -1,18 +1,18 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Makes sure that every command of the README works.
+"""Makes sure that every command of README.md and docs/ works.
 
-    readme_commands.py ROOT BUILD_FOLDER
+    documented_commands.py ROOT BUILD_FOLDER
 
-Each line of a ```sh block must be in COMMANDS below, and nothing may be there that the README does
-not say. Most are run here, long ones in a reduced form; the rest names the script that runs it.
+Each command of a ```sh block must be in COMMANDS below, and nothing may be there that no page says.
+Most are run here, long ones in a reduced form; the rest names the script that runs it.
 """
 
 import pathlib
 import subprocess
 import sys
 
-from markdown_files import code_blocks
+from markdown_files import code_blocks, user_pages
 
 
 class Run(str):
@@ -68,11 +68,11 @@ COMMANDS = {
     "build/release/perf/soak --procs 4 --seconds 60":
         Run("{build}/perf/soak --procs 4 --seconds 2 --max-elements 4K"),
     "./perf/compare": Run(
-        "rm -f {build}/readme.json && ./perf/compare --build {build} --links shm --hosts 2 --sizes 1K "
-        "--systems onebit-dense,onebit-ef --repetitions 1 --output {build}/readme.json"),
-    "./perf/report build/release/compare.json --html build/release/compare.html --update-readme README.md":
-        Run("cp README.md {build}/readme.md && ./perf/report {build}/readme.json --html "
-                     "{build}/readme.html --update-readme {build}/readme.md"),
+        "rm -f {build}/documented.json && ./perf/compare --build {build} --links shm --hosts 2 --sizes 1K "
+        "--systems onebit-dense,onebit-ef --repetitions 1 --output {build}/documented.json"),
+    "./perf/report build/release/compare.json --html build/release/compare.html --update docs/performance.md":
+        Run("cp docs/performance.md {build}/documented.md && ./perf/report {build}/documented.json --html "
+            "{build}/documented.html --update {build}/documented.md"),
     "./perf/lab run --hosts 4 --rate 1gbit -- build/release/perf/all_reduce_perf -b 64M -e 64M "
     "--transport socket --mode ef -c 1":
         RunOnLab("./perf/lab run --hosts 4 --rate 1gbit -- {build}/perf/all_reduce_perf -b 64K -e 64K "
@@ -87,13 +87,26 @@ COMMANDS = {
         RunBy("tests/gpu/gpu_pack_test.py", '"--build", str(packed), "--deps", str(packed)'),
     "./tests/ib/run OTHER_HOST": RunBy("tests/ib/ib_run_test.py", 'root / "tests" / "ib" / "run"'),
     "build/release/perf/onebit_info": Run("{build}/perf/onebit_info"),
+    "mpirun -np 4 build/release/perf/all_reduce_perf --transport mpi --mode ef":
+        RunBy("tests/mpi/sweep_test.py", '"--transport", "mpi"'),
+    "ONEBIT_NCCL_RULES=default ONEBIT_NCCL_STATS=stderr LD_PRELOAD=/usr/lib/libonebit-nccl-preload.so "
+    "torchrun --nproc-per-node 8 train.py":
+        RunBy("tests/ecosystem/nccl_clients_test.py", 'preload, ONEBIT_NCCL_RULES="default"'),
+    "python -c 'import onebit, os; print(os.path.dirname(onebit.library_path()))'":
+        RunBy(".ci/ecosystem", "-c 'import onebit, os; print(os.path.dirname(onebit.library_path()))'"),
+    "torchrun --nproc-per-node 4 train.py":
+        RunBy("tests/ecosystem/torchrun_test.py", '"--nproc-per-node", "4"'),
+    "torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint host0:29500 train.py":
+        RunBy("tests/ecosystem/torchrun_test.py", '"--rdzv-backend", "c10d"'),
 }
 
 
-def commands_of(readme: str) -> list[str]:
-    lines = [line for language, content in code_blocks(readme) if language == "sh"
-             for line in content.splitlines()]
-    return [line.split("  #")[0].strip() for line in lines if line.strip()]
+def commands_of(page: str) -> list[str]:
+    """The lines of the page's ```sh blocks, without comments; a backslash joins a line to the next."""
+    lines = [line for language, content in code_blocks(page) if language == "sh"
+             for line in content.replace("\\\n", " ").splitlines()]
+    commands = [" ".join(line.split("  #")[0].split()) for line in lines]
+    return [command for command in commands if command]
 
 
 def problem_with(root: pathlib.Path, build: str, how: Run | RunBy) -> str | None:
@@ -110,17 +123,17 @@ def problem_with(root: pathlib.Path, build: str, how: Run | RunBy) -> str | None
 
 def main() -> int:
     root, build = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
-    said = commands_of((root / "README.md").read_text())
-    problems = [f"{command}: not in COMMANDS of tests/layout/readme_commands.py"
-                for command in said if command not in COMMANDS]
-    problems += [f"{command}: the README does not say so any more"
-                 for command in COMMANDS if command not in said]
-    for command in said:
-        if command in COMMANDS:
-            problem = problem_with(root, build, COMMANDS[command])
-            print(f"{'FAILED' if problem else 'ok':6} {command}", flush=True)
-            if problem:
-                problems.append(f"{command}: {problem}")
+    said = {command: page.relative_to(root) for page in user_pages(root)
+            for command in commands_of(page.read_text(encoding="utf-8"))}
+    problems = [f"{command}: no page says so any more" for command in COMMANDS if command not in said]
+    for command, page in said.items():
+        if command not in COMMANDS:
+            problems.append(f"{page}: {command}: not in COMMANDS of tests/layout/documented_commands.py")
+            continue
+        problem = problem_with(root, build, COMMANDS[command])
+        print(f"{'FAILED' if problem else 'ok':6} {page}: {command}", flush=True)
+        if problem:
+            problems.append(f"{page}: {command}: {problem}")
     for problem in problems:
         print(problem)
     return 1 if problems else 0
