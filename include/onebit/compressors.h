@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Compressors between calls: what they have counted, and what may change. Included by onebit.h,
- * which has their creation and end.
+ * Compressors between calls: their counters, and what may be changed about them. Included by
+ * onebit.h, which creates and destroys them.
  */
 #ifndef ONEBIT_COMPRESSORS_H_
 #define ONEBIT_COMPRESSORS_H_
@@ -16,8 +16,8 @@ extern "C" {
 /** Counters and facts of a compressor. */
 typedef struct {
   size_t size;    /* sizeof(onebitCompressorStats_t) as the caller was compiled; input */
-  uint64_t epoch; /* calls that committed new residuals (without feedback: successful calls); no
-                     empty_rounds */
+  uint64_t epoch; /* calls that committed new residuals (without feedback: successful calls);
+                     empty_rounds do not count */
   uint64_t nonfinite_calls; /* calls that met a NaN or infinity and changed nothing */
   uint64_t residual_resets; /* residuals lost, by Reset or by an error or NaN when not
                                transactional */
@@ -54,18 +54,18 @@ ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
 /**
  * Takes back the last call: the residuals and the epoch are what they were before it, byte for
  * byte. For trainers that throw away a step whose other tensors had a NaN or infinity, as a
- * gradient scaler does: without it the residuals would lack what was sent in vain.
+ * gradient scaler does: otherwise the residuals would lack what was sent in vain.
  *
- * onebitCompressorPrime is a call in this sense. It does nothing after a call that changed no
+ * onebitCompressorPrime counts as a call, too. Nothing is taken back if the last call changed no
  * residual, because it failed, met a NaN or infinity, has no error feedback, or had no rank with a
- * weight; and without a call since the residuals were created, reset, imported, rebound or
+ * weight; nor if there was no call since the residuals were created, reset, imported, rebound or
  * reverted. The op of earlier calls stays fixed.
  *
  * Local: call it on all ranks, of a send and its receive on both, between the same two calls. With
  * one exchange the next call reports onebitMismatch if some ranks did not.
  *
  * @return onebitInvalidUsage  also: the compressor has error feedback but is not transactional, so
- *                             that it holds one generation of residuals; or it serves a sync.
+ *                             it has only one generation of residuals; or it serves a sync.
  *
  * Thread safety: one thread at a time per compressor.
  */
@@ -85,25 +85,25 @@ ONEBIT_API onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor,
                                                   const uint8_t* mask);
 
 /**
- * Sets what this rank counts for in the next calls, as a client of federated learning that takes
- * part in some rounds: the result is the weighted mean, sum of w_r * v_r divided by the sum of w_r,
- * where v_r is what rank r sends (McMahan et al. 2017, algorithm 1: w_r is the client's number of
- * examples).
+ * Sets the weight of this rank in the next calls, e.g. for clients of federated learning that take
+ * part in some rounds only. The result is the weighted mean: the sum of w_r * v_r divided by the
+ * sum of w_r, where v_r is what rank r sends (McMahan et al. 2017, algorithm 1: w_r is the client's
+ * number of examples).
  *
- * With 0 the rank is absent: its input is not read, its residual stays, also of elements that leave
- * the mask, and in the first exchange it sends a header and 16 bytes to each rank, for each segment
- * (in a group as much as ever). It still makes the call, reduces its chunk for the others, and gets
- * the result. Nobody needs to know beforehand who is absent. If all are, the output is 0, nothing
- * is committed, and empty_rounds of the stats counts it.
+ * With 0 the rank is absent: its input is not read, its residual stays, even for elements that
+ * leave the mask, and in the first exchange it sends a header and 16 bytes to each rank, for each
+ * segment (in a group: as many as ever). It still makes the call, reduces its chunk for the others,
+ * and gets the result. Nobody needs to know beforehand who is absent. If all are, the output is 0,
+ * nothing is committed, and empty_rounds of the stats counts the call.
  *
  * Local: from the first time on, all ranks set a weight between the same two calls. A weight stays
  * until it is set again. Weights are not part of a saved state, whose onebitStateGlobal counts all
  * ranks alike, and do not matter to onebitCompressorPrime.
  *
- * @param compressor Of an allreduce or a reduce-scatter with onebitAvg, on host memory, that serves
- *                   no sync. Synchronise its stream first.
+ * @param compressor For an allreduce or a reduce-scatter with onebitAvg, on host memory; it must
+ *                   not serve a sync. Synchronise its stream first.
  * @param weight     0, or 2^-64 to 2^64.
- * @return onebitInvalidUsage  also: the compressor is another one than that.
+ * @return onebitInvalidUsage  also: the compressor is not one of those.
  * @return onebitDetached      the compressor's communicator was destroyed.
  *
  * Thread safety: one thread at a time per compressor and per communicator.

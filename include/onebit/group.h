@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Groups: many collectives in few messages, so that many small tensors wait for the network once.
- * Included by onebit.h.
+ * Groups: many collectives in few messages, so that many small tensors wait for the network only
+ * once. Included by onebit.h.
  *
  *   onebitGroupStart();
  *   for (int i = 0; i < tensors; ++i)
@@ -25,14 +25,15 @@ extern "C" {
  * one, to the byte.
  *
  * Inside a group
- *   - All ranks make the same calls in the same order and have the same groups. A rank whose group
- *     differs is onebitMismatch on every rank; the text has the first call that differs.
+ *   - All ranks make the same calls in the same order and have the same groups. If the group of
+ *     some rank differs, it is onebitMismatch on every rank; the text has the first call that
+ *     differs.
  *   - Buffers belong to the group: onebitGroupEnd reads inputs and writes outputs in no particular
  *     order, so no call may use what another one writes.
- *   - A compressor has one call in the group and none pending on a stream, and no call outside the
- *     group may use it.
- *   - All calls have the same stream, or none; over transport nccl, all calls of a communicator.
- *     On a stream, onebitGroupEnd queues the group.
+ *   - A compressor may have only one call in the group, and none pending on a stream, and no call
+ *     outside the group may use it.
+ *   - All calls have the same stream, or none; over transport nccl this holds for each communicator
+ *     separately. On a stream, onebitGroupEnd queues the group.
  *   - Calls may be on several communicators, including those of several ranks of this process
  *     (onebitCommInitAll): one thread can make the calls of all ranks.
  *   - Functions other than collectives act at once. Those that need the result of a collective are

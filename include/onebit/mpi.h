@@ -25,14 +25,14 @@ extern "C" {
  * same time and free it afterwards. During this call the error handler of `native` is
  * MPI_ERRORS_RETURN, so that MPI's errors come back as results; then the former one is restored.
  *
- * Call MPI_Init_thread before, and destroy the communicator before MPI_Finalize. MPI's thread level
+ * Call MPI_Init_thread first, and destroy the communicator before MPI_Finalize. MPI's thread level
  * decides who may make calls: with MPI_THREAD_MULTIPLE any thread; with MPI_THREAD_SERIALIZED one
  * at a time, together with all other calls of MPI; below that only the thread that initialised MPI.
  *
  * Below MPI_THREAD_MULTIPLE a communicator of a part of MPI_COMM_WORLD (onebitCommInitRank,
  * onebitCommInitEnv, onebitCommSplit, onebitCommShrink) is made by MPI_Comm_create_group, which
  * waits for its ranks without a limit: neither time-outs nor onebitCommAbort end it. This function
- * has no such exception.
+ * has no such restriction.
  *
  * @param comm   Receives the handle.
  * @param native An intracommunicator.

@@ -24,24 +24,24 @@ extern "C" {
  *
  * Sharing. The library makes no second communicator of NCCL, now or later. From here on NCCL calls
  * on `native` and onebit calls on the new communicator use the same NCCL communicator: every rank
- * makes them in the same order, one at a time, and none inside an open ncclGroupStart. If `native`
- * is non-blocking (`blocking` 0 in its configuration), its last call must have left ncclInProgress
- * before the next call of onebit. Joined communicators may share an onebit group only if all or
- * none of them are non-blocking: NCCL forbids other groups, does not refuse them, and their effects
- * are undefined.
+ * must make them in the same order, one at a time, and none inside an open ncclGroupStart. If
+ * `native` is non-blocking (`blocking` 0 in its configuration), its last call must have left
+ * ncclInProgress before the next call of onebit. Joined communicators may share an onebit group
+ * only if all or none of them are non-blocking: NCCL forbids other groups, does not refuse them,
+ * and their effects are undefined.
  *
- * Order. All ranks make their calls on several communicators in one common order, and calls that
- * are in one onebit group on one rank are so on all. A group connects its communicators in an order
- * of its own, and ranks that connect in different orders wait for each other forever.
+ * Order. All ranks must make their calls on several communicators in one common order, and calls
+ * that form one onebit group on one rank must do so on all. A group connects its communicators in
+ * an order of its own, and ranks that connect in different orders wait for each other forever.
  *
  * Lifetime. `native` stays the caller's. Destroy first the graphs that hold calls on either, then
  * the new communicator, then `native`.
  *
- * Failure. The work in flight on `native` ends, too, when the new communicator is aborted
+ * Failure. The work in flight on `native` also ends when the new communicator is aborted
  * (onebitCommAbort), when an error puts it out of use, and when onebitCommDestroy has waited 5
  * seconds for a replay of captured calls or for a device that does not become idle. With NCCL
  * 2.28.7 or later `native` is revoked (ncclCommRevoke): it is good for ncclCommDestroy,
- * ncclCommSplit and ncclCommShrink only. A warning in the log says where that went wrong: if NCCL
+ * ncclCommSplit and ncclCommShrink only. If that goes wrong, a warning in the log says so: if NCCL
  * refused to revoke, end `native` by ncclCommAbort; if NCCL did not finish within 5 seconds,
  * because it waits for streams, it continues in the background, and `native` must be left alone. An
  * older NCCL cannot stop a communicator without freeing it: the new communicator then refuses all
@@ -54,7 +54,7 @@ extern "C" {
  * @return onebitInvalidArgument  also: `native` is not a communicator.
  * @return onebitInvalidUsage     also: the device of `native` is not the current one,
  *                                ONEBIT_TRANSPORT names another transport, or ONEBIT_NCCL_LIB names
- *                                another file than that of the NCCL that the program has loaded.
+ *                                a file other than that of the NCCL that the program has loaded.
  * @return onebitUnhandledCudaError  a call of the CUDA driver failed.
  * @return onebitTimeout          also: `native` was not ready in time.
  *

@@ -42,7 +42,7 @@
  *   sync.h      steps that send nothing
  *   optim.h     1-bit Adam, 1-bit LAMB, 0/1 Adam
  *   schedule.h  what each step of an optimizer sends
- *   setting.h   settings and transports there are; initial structures for bindings
+ *   setting.h   lists settings and transports; initial structures for bindings
  *   mpi.h, nccl.h, onebit.hpp, transport.h: joining from MPI and NCCL, C++ handles, plugins
  *
  * Facts that hold everywhere
@@ -64,8 +64,8 @@
  *
  * Errors every call can return
  *   Functions that return onebitResult_t list only further errors, and causes that need explaining.
- *   onebitResult_t says what each error means. After the first three of these nothing was sent and
- *   nothing changed, unless a collective runs out of memory when others already wait for it.
+ *   onebitResult_t says what each error means. After the first three of these, nothing was sent and
+ *   nothing changed, unless a collective runs out of memory while other ranks already wait for it.
  *   onebitInvalidArgument  A pointer or handle is NULL, an enumerator is unknown, a number is out
  *                          of range, or the head of a structure (size, magic, version) is wrong.
  *   onebitInvalidUsage     The handle is busy: another thread is inside a call on it, an open group
@@ -204,8 +204,8 @@ typedef struct {
   const char* transport;    /* ONEBIT_TRANSPORT; default "socket". Copied. Equal on all ranks */
   int32_t connectTimeoutMs; /* ONEBIT_CONNECT_TIMEOUT_MS: all ranks must have joined by then;
                                default 60000 */
-  int32_t heartbeatMs;   /* ONEBIT_HEARTBEAT_MS: time between signs of life; default 1000. Equal on
-                            all ranks */
+  int32_t heartbeatMs;      /* ONEBIT_HEARTBEAT_MS: time between heartbeats; default 1000. Equal on
+                               all ranks */
   int32_t lossTimeoutMs; /* ONEBIT_LOSS_TIMEOUT_MS: a rank silent for this long counts as lost; more
                             than heartbeatMs; default 15000. Equal on all ranks */
   int32_t collectiveTimeoutMs; /* ONEBIT_COLLECTIVE_TIMEOUT_MS: a collective without progress for
@@ -258,8 +258,8 @@ ONEBIT_API onebitResult_t onebitCommInitEnv(onebitComm_t* comm, const onebitConf
  * @param devices NULL, or n ordinals of CUDA devices: rank r's calls on device memory are on
  *                devices[r] (memory.h).
  * @return onebitInvalidArgument  `n` is out of range, or there is no such device.
- * @return onebitInvalidUsage     `devices` is given without CUDA, or as for every join a setting or
- *                                the log file is in error.
+ * @return onebitInvalidUsage     `devices` is given without CUDA; or, as in every join, a setting
+ *                                or the log file is in error.
  *
  * Thread safety: any thread. Mirrors ncclCommInitAll.
  */
@@ -280,9 +280,9 @@ typedef enum {
 } onebitMode_t;
 
 /**
- * How the elements of a block travel: as a code of few bits each, in units of the block's scale
- * (src/codec/FORMAT.md, section 15). "dB" is the signal-to-noise ratio of one pass over gradients
- * of a small language model at the default block.
+ * How the elements of a block travel: as codes of a few bits each, in units of the block's scale
+ * (src/codec/FORMAT.md, section 15). "dB" is the signal-to-noise ratio of one pass over the
+ * gradients of a small language model, with the default block.
  */
 typedef enum {
   onebitCodecSign = 0,    /* 1 bit: the sign, fp32 scales; default block 4096; 3 dB. Gradients and
@@ -298,20 +298,20 @@ typedef enum {
   onebitCodecInt8Stochastic = 5, /* onebitCodecInt8 rounded up or down at random, so that the mean
                                     is exact: unbiased; onebitModePlain only; 39 dB */
   /* Sparse codecs send `k` elements of each block and nothing of the others (FORMAT.md, section
-     18): 14 bits for each that is sent. AllReduce, and with onebitModePlain ReduceScatter and
-     AllGather, of onebitMemoryHost; default block 4096. The library cannot know how many calls
-     there will be, so it does not warn: below 3 for (number of calls) * k / block, some elements
-     are hardly ever sent, and training suffers. */
+     18): 14 bits for each element sent. For AllReduce, and with onebitModePlain for ReduceScatter
+     and AllGather, on onebitMemoryHost; default block 4096. The library cannot know how many calls
+     there will be, so it does not warn: as long as (number of calls) * k / block is below 3, some
+     elements are hardly ever sent, and training suffers. */
   onebitCodecTopk = 6, /* the elements of largest magnitude. Outer gradients with error feedback */
   onebitCodecRandk = 7 /* elements drawn at random, the same ones on every rank; with
                           onebitModePlain times block / k, which makes the result unbiased with
-                          onebitValuesFloat32. 2 bits, or 32, for each that is sent */
+                          onebitValuesFloat32. 2 bits, or 32, for each element sent */
 } onebitCodec_t;
 
 /** How sparse codecs send an element's value. */
 typedef enum {
   onebitValuesTwoMagnitudes = 0, /* 2 bits: the sign, and one of two magnitudes of the block */
-  onebitValuesFloat32 = 1        /* as it is; truly sparse tensors */
+  onebitValuesFloat32 = 1        /* 32 bits: the value itself; for truly sparse tensors */
 } onebitSparseValues_t;
 
 /** Scale of a block z of N elements. */
@@ -344,9 +344,9 @@ typedef enum {
  *
  * A mask is a bit string with one bit per element: bit i mod 8 of byte i / 8 is element i. A clear
  * bit takes the element out: its output is 0, and no scale includes it. Where the tensor has a part
- * for every rank (parts.h), the mask covers all n * count elements, the bits of part r directly
- * behind those of part r - 1: those of sendbuff in a reduce-scatter and an all-to-all, those of
- * recvbuff in an all-gather.
+ * for every rank (parts.h), the mask covers all n * count elements, with the bits of part r
+ * directly after those of part r - 1: those of sendbuff in a reduce-scatter and an all-to-all,
+ * those of recvbuff in an all-gather.
  */
 typedef struct {
   size_t size;        /* sizeof(onebitCompressorConfig_t) */
@@ -369,27 +369,27 @@ typedef struct {
                              side only, as some systems do, and breaks the telescoping identity;
                              default 1 */
   int64_t tensorId;       /* identifies the tensor in messages; unique among the communicator's live
-                             compressors; default (negative): how many it has created before */
+                             compressors; default (negative): how many were created before it */
   const uint8_t* mask;    /* NULL: all elements take part. Otherwise as described above. Copied.
                              Equal on all ranks. NULL for AllToAllv */
   int32_t memory; /* onebitMemory_t: where the residuals and the buffers of all calls are; default
                      onebitMemoryHost */
   int32_t device; /* CUDA device, with onebitMemoryDevice only; default: the current device */
   int32_t codec;  /* onebitCodec_t; default onebitCodecSign */
-  uint64_t seed;  /* of onebitCodecInt8Stochastic and onebitCodecRandk, whose draws follow from it,
+  uint64_t seed;  /* for onebitCodecInt8Stochastic and onebitCodecRandk, whose draws follow from it,
                      the tensorId, the number of calls and the element; default 0. Equal on all
                      ranks */
   /* The other members are for onebitCodecTopk and onebitCodecRandk only. */
   int32_t k; /* elements sent of each block (of a shorter last one its share, rounded up), from 1
-                to block / 2; default block / 64. With onebitCodecTopk and more than block / 12,
-                other codecs send as few bits and lose less */
+                to block / 2; default block / 64. Instead of onebitCodecTopk with more than
+                block / 12, use another codec: it sends as few bits and loses less */
   int32_t values; /* onebitSparseValues_t; default onebitValuesTwoMagnitudes */
   int32_t hops;  /* AllReduce only. 1: every rank sends its packet to all others, which sum them; no
                     server residual. 2: packets of a chunk go to one rank, which compresses their
                     sum again. Default 1 for up to 8 ranks, otherwise 2; a rebind keeps it */
-  float efDecay; /* onebitModeEf: what the worker residual counts for in the next call, from 0 to 1.
-                    Below 1 a part of what is not sent is forgotten, and results do not add up to
-                    the inputs. Default (negative): 1 */
+  float efDecay; /* onebitModeEf: weight of the worker residual in the next call, from 0 to 1. Below
+                    1 a part of what is not sent is forgotten, and results do not add up to the
+                    inputs. Default (negative): 1 */
 } onebitCompressorConfig_t;
 
 #define ONEBIT_COMPRESSOR_CONFIG_INIT                                                             \
@@ -429,7 +429,7 @@ ONEBIT_API onebitResult_t onebitCompressorCreate(onebitCompressor_t* compressor,
  * Frees a compressor and its residuals, before or after its communicator is destroyed.
  *
  * @param compressor NULL does nothing.
- * @return onebitInvalidUsage  also: a sync has it (onebitSyncDestroy comes first).
+ * @return onebitInvalidUsage  also: a sync uses it (call onebitSyncDestroy first).
  *
  * Thread safety: no other thread may use `compressor` any more.
  */
@@ -442,11 +442,12 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
  *
  * Dense (compressor NULL): a reduction in rank order, with equal bits on every rank and over every
  * transport, unless it is the transport's own (memory.h).
- *   Sums of floats    fp32, of onebitFloat64 fp64; divided by n for onebitAvg; rounded once.
+ *   Sums of floats    in fp32 (of onebitFloat64: in fp64); divided by n for onebitAvg; rounded
+ *                     once.
  *   Sums of integers  modulo 2^N with N bits, as in NCCL. onebitAvg divides that sum, wrapped or
  *                     not, by n and truncates toward zero.
- *   onebitMax, Min    one of the elements, bit for bit. If any is a NaN it is the first of them;
- *                     -0 is less than +0.
+ *   onebitMax, Min    one of the elements, bit for bit. If any is a NaN, the result is the NaN of
+ *                     the lowest rank that has one; -0 is less than +0.
  * Compressed: each rank adds its residual and sends signs and scales of each rank's chunk to that
  * rank; each rank averages its chunk, adds its server residual, and sends signs and scales to all
  * (1-bit Adam, Tang et al. 2021, algorithm 1; src/codec/FORMAT.md has every detail). With one rank
@@ -454,14 +455,15 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
  *
  * With a compressor, a NaN or infinity in any rank's input, or an overflow on the way, makes the
  * whole output NaN on every rank and changes no residual. The call still returns onebitSuccess, as
- * on a GPU stream; nonfinite_calls of the stats counts it. With onebitModePlain and other codecs
- * than signs it costs its block alone, without a compressor the affected elements.
+ * on a GPU stream; nonfinite_calls of the stats counts it. With onebitModePlain and a codec other
+ * than onebitCodecSign, only the affected blocks become NaN; without a compressor, only the
+ * affected elements.
  *
  * @param sendbuff   `count` elements. Equal to recvbuff for in place; no other overlap.
  * @param recvbuff   `count` elements. Undefined after an error.
  * @param count      With a compressor, the count it was created with. The buffers may be NULL if
  *                   it is 0.
- * @param datatype   Of both buffers; with a compressor, the type it was created with.
+ * @param datatype   Element type of both buffers; with a compressor, the type it was created with.
  * @param op         With a compressor onebitSum or onebitAvg; its first call fixes it until Reset.
  * @param compressor Mode and residuals of this tensor; NULL sends full precision.
  * @param comm       All its ranks make this call.
@@ -504,8 +506,8 @@ ONEBIT_API onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream
 
 /**
  * Declares that this rank is done with `comm`, and waits until all ranks have done so. Afterwards
- * only onebitCommDestroy and the queries remain valid. Optional: onebitCommDestroy
- * alone is enough once no rank can be inside a collective any more. Collective.
+ * only onebitCommDestroy and the queries remain valid. Collective. Optional: onebitCommDestroy
+ * alone is enough once no rank can be inside a collective any more.
  *
  * @return onebitInvalidUsage  also: `comm` was finalized before.
  *
@@ -545,7 +547,7 @@ typedef struct {
   uint64_t dense_calls;      /* successful collectives without a compressor */
   uint64_t compressed_calls; /* successful collectives with one */
   uint64_t nonfinite_calls;  /* those of the above that met a NaN or infinity */
-  uint64_t failed_calls;     /* collectives that began and failed; refused ones are not counted */
+  uint64_t failed_calls;     /* collectives that began and failed; refused ones do not count */
   uint64_t logical_bytes;    /* elements * element size of the larger buffer, summed over all
                                 successful collectives */
   uint64_t bytes_sent;       /* headers and payloads, counted where the transport takes them */
@@ -563,7 +565,7 @@ typedef struct {
  *
  * This process opens a TCP port on the interface that ONEBIT_SOCKET_IFNAME selects, and keeps it
  * open until all ranks have joined. While the communicator lives, every rank has a connection to
- * this process, over which the ranks exchange signs of life. If this process ends before the others
+ * this process, over which the ranks exchange heartbeats. If this process ends before the others
  * are done, they get an error.
  *
  * @param id Receives the id, which is good for one communicator.
@@ -640,9 +642,9 @@ ONEBIT_API onebitResult_t onebitCommInitFrom(onebitComm_t* comm, const char* tra
  * @param color   0 or more; or ONEBIT_SPLIT_NOCOLOR: this rank becomes part of none.
  * @param key     Any number.
  * @param newcomm Receives the handle, NULL for ONEBIT_SPLIT_NOCOLOR.
- * @param config  NULL: as `comm` was made. Otherwise the environment, then its members, then the
- *                defaults count, as for onebitCommInitRankConfig; its transport may only be NULL or
- *                that of `comm`.
+ * @param config  NULL: as `comm` was made. Otherwise the environment wins over its members, and
+ *                these over the defaults, as for onebitCommInitRankConfig; its transport may only
+ *                be NULL or that of `comm`.
  * @return onebitInvalidArgument  also: the color of some rank is below ONEBIT_SPLIT_NOCOLOR (on all
  *                                ranks).
  * @return onebitMismatch         also: a rank is rebinding a compressor.
@@ -736,8 +738,8 @@ typedef enum {
   onebitLogTrace = 4
 } onebitLogLevel_t;
 
-/** Receives one line of the log, without newline. Called from any thread, by one at a time; must
- * not call onebit. */
+/** Receives one line of the log, without a newline. Called from any thread, one at a time. Must not
+ * call onebit. */
 typedef void (*onebitLogCallback_t)(onebitLogLevel_t level, const char* text, void* argument);
 
 /**

@@ -18,9 +18,9 @@
  * Without a compressor only the affected elements are not finite, and ranks whose output has none
  * of them are not notified.
  *
- * In a communicator of fewer ranks the parts are different ones, so compressors of these
- * collectives cannot be rebound (onebitCompressorRebind): make new ones there. Their pending
- * residuals are lost, unless you load a onebitStateGlobal that was saved before the loss (state.h).
+ * With fewer ranks the tensor has other parts, so compressors of these collectives cannot be
+ * rebound (onebitCompressorRebind): make new ones for the new communicator. Their pending residuals
+ * are lost, unless you load a onebitStateGlobal that was saved before the loss (state.h).
  */
 #ifndef ONEBIT_PARTS_H_
 #define ONEBIT_PARTS_H_
@@ -67,8 +67,8 @@ ONEBIT_API onebitResult_t onebitReduceScatter(const void* sendbuff, void* recvbu
  * onebitModeEf is meant for tensors that change little from call to call. Every rank keeps an fp32
  * estimate of every element of every rank, zero at first and the same everywhere. A rank sends
  * signs and scales of the difference between its input and the estimate of it; all ranks add them
- * to the estimate, which is the output. An input that stays the same arrives within some calls;
- * what one call loses is part of the next difference.
+ * to the estimate, which is the output. For an input that stays the same, the estimate reaches it
+ * within some calls; what one call loses is part of the next difference.
  *
  * With onebitModeEf the ranks compare their estimates, by a count of calls in every call and a
  * checksum in about every 16th. A difference is onebitMismatch and puts `comm` out of use: the
@@ -93,9 +93,9 @@ ONEBIT_API onebitResult_t onebitAllGather(const void* sendbuff, void* recvbuff, 
  *
  * Compressed: signs and scales for every destination; each scale is rounded to `datatype` before it
  * is sent. onebitModeEf keeps a residual for every destination: sum of outputs + residual = sum of
- * inputs for every pair of ranks, in any type. That helps where a part means the same in every call
- * (gradients) and does harm where it does not (tokens, activations): use onebitModePlain there. The
- * part that a rank sends to itself is copied (0 outside the mask).
+ * inputs for every pair of ranks, in any type. That helps where a part has the same meaning in
+ * every call (gradients), and does harm where it has not (tokens, activations): use onebitModePlain
+ * there. The part that a rank sends to itself is copied (0 outside the mask).
  *
  * @param sendbuff   n * count elements; must not overlap recvbuff.
  * @param recvbuff   n * count elements. Undefined after an error.
@@ -130,10 +130,10 @@ ONEBIT_API onebitResult_t onebitAllToAll(const void* sendbuff, void* recvbuff, s
  * @return onebitInvalidArgument  also: an array is NULL, a range is NULL or not aligned, a range
  *                                sent overlaps one received, or sendcounts[rank] !=
  *                                recvcounts[rank].
- * @return onebitMismatch         a rank sends another count than this one expects from it; the text
- *                                names it and both counts. Without a compressor, a rank whose own
- *                                counts agree may have finished the call before, and gets the error
- *                                from its next call.
+ * @return onebitMismatch         a rank sends a different count from the one that this rank
+ *                                expects; the text has the rank and both counts. Without a
+ *                                compressor, a rank whose own counts agree may have finished the
+ *                                call before, and gets the error from its next call.
  *
  * Other parameters, errors and thread safety as for onebitAllReduce. Mirrors MPI_Alltoallv.
  */
@@ -147,7 +147,7 @@ ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* se
  * Sends `count` elements to rank `peer`, which receives them by onebitRecv.
  *
  * Between onebitGroupStart and onebitGroupEnd, sends and receives make progress together, so that
- * two ranks can exchange buffers and a ring can move; they run behind the other calls of the group.
+ * two ranks can exchange buffers and a ring can move; they run after the other calls of the group.
  * Outside of a group, without a stream, a call blocks until its buffer is the caller's again: a
  * long message waits for its receiver, so a ring of blocking sends never ends. The calls of a pair
  * of ranks match in their order.
@@ -156,11 +156,11 @@ ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* se
  * NaN or infinity decodes to NaN; with onebitCodecSign the whole output does.
  *
  * onebitModeEf, for values that change little: both ranks hold an fp32 estimate of every element, 0
- * at first. A message has the difference to it, which both add, as in onebitAllGather; the output
- * is the estimate. A NaN or infinity, or an estimate too large for `datatype`, makes the whole
- * output NaN and changes neither estimate. The two ranks compare a count of calls in every call
- * and, but over nccl, a checksum in about every 16th; a difference is onebitMismatch. Reset, or
- * load states of the same call (onebitStateRank), on both ranks.
+ * at first. A message has the difference from it, which both add to it, as in onebitAllGather; the
+ * output is the estimate. A NaN or infinity, or an estimate too large for `datatype`, makes the
+ * whole output NaN and changes neither estimate. The two ranks compare a count of calls in every
+ * call and, but over nccl, a checksum in about every 16th; a difference is onebitMismatch. Reset,
+ * or load states of the same call (onebitStateRank), on both ranks.
  *
  * @param sendbuff   `count` elements; may be NULL if `count` is 0.
  * @param count      Elements; equal on both ranks and, with a compressor, to its count.
@@ -171,7 +171,7 @@ ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* se
  *                   with equal tensorId, count, mode, codec and block. A group needs one for each
  *                   call. With onebitModeEf the first call fixes peer and direction until Reset.
  * @param stream     As for onebitAllReduce.
- * @return onebitInvalidArgument  also: `peer` is no rank; the buffer is NULL or not aligned.
+ * @return onebitInvalidArgument  also: `peer` is not a rank; the buffer is NULL or not aligned.
  * @return onebitInvalidUsage     also: `peer` is this rank outside of a group, or without the
  *                                matching call in it; or the compressor holds what this rank has
  *                                exchanged with another one, or in the other direction.

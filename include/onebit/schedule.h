@@ -31,7 +31,7 @@ typedef struct onebitPolicy_s* onebitPolicy_t;
 
 /** "Take the default" for floating-point members of config structures. */
 #define ONEBIT_UNDEF_REAL (-1.0)
-/** "Take the default" for members of config structures that are steps. */
+/** "Take the default" for members of config structures that are numbers of steps. */
 #define ONEBIT_UNDEF_STEP INT64_MIN
 
 /** `freezeStep`: freeze when the variance has become stationary. */
@@ -57,8 +57,8 @@ typedef enum {
 /**
  * Decides which steps are dense, compressed or local. Start from ONEBIT_POLICY_CONFIG_INIT and set
  * what differs; members left at ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL or ONEBIT_UNDEF_STEP take the
- * default given here. Leave members that the algorithm or the variant does not use. Equal on all
- * ranks.
+ * default given here. Members that the algorithm or the variant does not use must stay at their
+ * defaults. Equal on all ranks.
  */
 typedef struct {
   size_t size;           /* sizeof(onebitPolicyConfig_t) */

@@ -70,8 +70,8 @@ typedef enum {
 
 /**
  * Fills a structure as its initialiser macro does, and a stats structure with its size and zeros.
- * For languages that cannot use macros; it also tells them whether they lay the structure out as
- * the library does.
+ * For languages that cannot use macros. It also tells them whether their layout of the structure is
+ * that of the library.
  *
  * @param kind      The structure's type.
  * @param structure Receives `size` bytes; of any alignment.

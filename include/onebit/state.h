@@ -72,21 +72,21 @@ ONEBIT_API onebitResult_t onebitCompressorExport(onebitCompressor_t compressor,
                                                  size_t* bytes);
 
 /**
- * Replaces residuals, epoch and op of `compressor` by those of a state of onebitCompressorExport.
+ * Replaces residuals, epoch and op of `compressor` with those of a state of onebitCompressorExport.
  *
  * Local: call it on all ranks between the same two calls, each with its own onebitStateRank or all
  * with the same onebitStateGlobal. With one exchange the next call reports onebitMismatch if the
  * ranks have loaded states of different steps.
  *
  * A onebitStateRank fits the same rank of as many ranks, with the same count, datatype, mode,
- * codec, scaleRule, block, residualType, chunkAlignment, serverResidual and number of exchanges; of
- * a sparse codec also with the same k, values and efDecay, and of onebitCodecRandk seed.
+ * codec, scaleRule, block, residualType, chunkAlignment, serverResidual and number of exchanges;
+ * with sparse codecs also the same k, values and efDecay, and with onebitCodecRandk the same seed.
  *
  * A onebitStateGlobal fits any number of ranks, with the same count, mode and serverResidual. The
  * datatype may differ, because residuals are in the unit of the values whatever their type; they
- * are rounded to the residual type of `compressor`. After calls with onebitSum residuals
- * are multiplied by the number of ranks then over that now (with other codecs than
- * onebitCodecSign those of workers), so that the pending amount stays the same.
+ * are rounded to the residual type of `compressor`. After calls with onebitSum, residuals (with
+ * codecs other than onebitCodecSign: those of workers) are multiplied by the old number of ranks
+ * over the new one, so that the pending amount stays the same.
  *
  * A mask is not part of the state: set it as before.
  *
@@ -105,17 +105,17 @@ ONEBIT_API onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, 
                                                  size_t bytes);
 
 /**
- * A call of a compressor with onebitModeEf in full precision, which also pays what earlier calls
- * owe: the exact result of this call's input and all residuals. Afterwards nothing is owed, but for
- * what rounding to a 16-bit `recvbuff` loses.
+ * Makes a call in full precision, which also pays what earlier calls owe: the output is the exact
+ * result of this call's input and all residuals. Afterwards nothing is owed, except what rounding
+ * to a 16-bit `recvbuff` loses.
  *
- * In an all-gather, where ranks hold copies of each other's parts and calls send differences to
- * them, every copy is then equal to `sendbuff`. Without it the first calls would need many rounds
- * to reach values far from 0, such as weights. Otherwise it flushes: at the end of training, before
- * a switch to full precision, or when an error must not be carried along.
+ * In an all-gather, where ranks hold copies of each other's parts and calls send differences from
+ * them, every copy is then equal to `sendbuff`. Without this function it would take many calls to
+ * reach values far from 0, such as weights. In other collectives it flushes: at the end of
+ * training, before a switch to full precision, or when an error must not be carried along.
  *
- * Collective over the compressor's communicator, as a call of its collective is. It sends 4 bytes
- * per element as a dense call does, and a few small messages, and takes memory for both buffers in
+ * Collective over the compressor's communicator, like a call of its collective. It sends 4 bytes
+ * per element, as a dense call does, and a few small messages, and takes memory for both buffers in
  * fp32 while it runs. On memory of a CUDA device it blocks until it has ended: it waits for the
  * work before it on `stream`, and works on copies in host memory; it cannot be captured. A value
  * that is not finite makes the whole output NaN on every rank and changes no residual (if
@@ -129,10 +129,11 @@ ONEBIT_API onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, 
  * @param stream     As for onebitAllReduce.
  * @return onebitInvalidArgument  also: the buffers overlap in part or are not aligned.
  * @return onebitInvalidUsage     also: the compressor has no error feedback, is for sends and
- * receives, serves a sync, or was used with another op; the stream is being captured; or the thread
- * is between onebitGroupStart and onebitGroupEnd.
+ *                                receives, serves a sync, or was used with another op; the stream
+ *                                is being captured; or the thread is between onebitGroupStart and
+ *                                onebitGroupEnd.
  * @return onebitMismatch         the ranks' compressors differ, or have committed or reset
- * different calls; the text shows both sides.
+ *                                different calls; the text shows both sides.
  * @return onebitRemoteError      another rank could not take part, or failed.
  * @return onebitTimeout          a rank did not come within connectTimeoutMs.
  *
@@ -156,9 +157,9 @@ ONEBIT_API onebitResult_t onebitCompressorPrime(onebitCompressor_t compressor, c
  *
  * Worker residuals stay with their ranks; that of a lost rank is lost. The server residual is
  * divided anew among the ranks; parts whose rank is gone become 0, counted in lost_elements. (With
- * one exchange every rank has all of it, and nothing is lost.) For onebitSum with
- * onebitCodecSign the server residual is multiplied by the old number of ranks over the new one, so
- * that the pending amount stays the same.
+ * one exchange every rank has all of it, and nothing is lost.) For onebitSum with onebitCodecSign
+ * the server residual is multiplied by the old number of ranks over the new one, so that the
+ * pending amount stays the same.
  *
  * It sends about as much as a dense allreduce of `count` elements, in calls that the stats of
  * `newcomm` count, and needs up to 8 MiB of memory besides the new server residual.
@@ -171,7 +172,7 @@ ONEBIT_API onebitResult_t onebitCompressorPrime(onebitCompressor_t compressor, c
  *                   could pass them on.
  * @return onebitInvalidArgument  also: another compressor of `newcomm` has its tensorId.
  * @return onebitInvalidUsage     also: the compressor is not for an allreduce. Residuals of parts
- *                                belong to the ranks there were: make a new one.
+ *                                belong to the former set of ranks: make a new compressor.
  * @return onebitMismatch         the ranks' compressors differ, come from different communicators,
  *                                or have committed or reset different calls; the text shows both
  *                                sides. `newcomm` stays usable.

@@ -24,9 +24,10 @@ extern "C" {
  * Makes a stream for host memory: a thread that makes the calls it is given one after the other.
  *
  * All ranks must make the calls of a communicator in the same order. So its calls may be pending on
- * one stream only, and none may block in the meantime: anything else is onebitInvalidUsage. The
- * same holds for what needs an idle handle, such as onebitCompressorReset. Up to 1024 calls may be
- * pending; queueing one more waits for room, or is onebitInvalidUsage on the stream's own thread.
+ * one stream only, and no blocking call may be made in the meantime: anything else is
+ * onebitInvalidUsage. The same holds for what needs an idle handle, such as onebitCompressorReset.
+ * Up to 1024 calls may be pending; queueing one more waits for room, or is onebitInvalidUsage on
+ * the stream's own thread.
  *
  * With transport mpi the calls come from a thread of the library: it needs MPI_THREAD_MULTIPLE.
  *
@@ -52,7 +53,7 @@ ONEBIT_API onebitResult_t onebitStreamDestroy(onebitStream_t stream);
 /**
  * Waits until all calls on a stream are done, and returns the first error since the last time.
  *
- * A call that fails stops those behind it only if it puts their communicator out of use.
+ * A call that fails stops those after it only if it puts their communicator out of use.
  * onebitCommAbort from another thread ends a call that is running.
  *
  * @return the first error of a call since this was last called, with its text.
@@ -80,8 +81,8 @@ ONEBIT_API onebitResult_t onebitStreamQuery(onebitStream_t stream);
 typedef onebitResult_t (*onebitHostFunc_t)(void* argument);
 
 /**
- * Queues a function behind the calls on a stream, e.g. to update the parameters whose gradients
- * they reduce.
+ * Queues a function after the calls on a stream, e.g. to update the parameters whose gradients they
+ * reduce.
  *
  * It runs on the stream's thread, where blocking calls of its own take their place in the order. It
  * is skipped if a call before it has failed since the last onebitStreamSynchronize, so it never

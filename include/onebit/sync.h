@@ -41,7 +41,7 @@ typedef struct {
   uint32_t version;     /* ONEBIT_VERSION_CODE */
   int64_t warmupSteps;  /* >= 0; default 0 */
   int64_t baseInterval; /* steps, >= 1; default 1 */
-  int64_t doubleEvery;  /* the interval doubles after so many steps; 0 (default): never */
+  int64_t doubleEvery;  /* the interval doubles after this many steps; 0 (default): never */
   int64_t maxInterval;  /* steps, at least baseInterval; default 16 */
 } onebitSyncSchedule_t;
 
@@ -78,7 +78,7 @@ ONEBIT_API onebitResult_t onebitSyncDestroy(onebitSync_t sync);
 /**
  * Makes one step: u += x and L += weight. If a sync is due, `out` becomes the mean of u over the
  * ranks, by one compressed allreduce, and then u = 0 and L = 0. Otherwise the step is local: it
- * sends nothing and works in whatever state the communicator is.
+ * sends nothing and works whatever state the communicator is in.
  *
  * Every rank calls it at every step, with the same weights: at a sync the ranks compare L bit for
  * bit. If L is 0 when a sync is due, the sync is postponed to the next step.
@@ -128,7 +128,8 @@ ONEBIT_API onebitResult_t onebitSyncStep(onebitSync_t sync, const float* x, floa
                                          onebitStream_t stream);
 
 /**
- * Writes what the next steps are if no weight sum is 0: '1' for a sync, '.' for a local step.
+ * Writes what the next steps will be unless a weight sum is 0: '1' for a sync, '.' for a local
+ * step.
  *
  * @param steps How many.
  * @param text  Receives that many characters and a terminating zero.
@@ -157,8 +158,8 @@ ONEBIT_API onebitResult_t onebitSyncExport(onebitSync_t sync, onebitStateKind_t 
                                            size_t* bytes);
 
 /**
- * Replaces u, L, the step and the compressor's state by those of a state of onebitSyncExport. After
- * an error sync and compressor are what they were.
+ * Replaces u, L, the step and the compressor's state with those of a state of onebitSyncExport.
+ * After an error sync and compressor are what they were.
  *
  * @return onebitMismatch  also: the state has another schedule, or is not a state of a sync.
  *

@@ -12,7 +12,7 @@
  * exports it by a function named ONEBIT_TRANSPORT_SYMBOL. plugins/README.md describes the life of a
  * plugin and what one can do today; tests/transports has the conformance program that it must pass.
  *
- * Version 3 is not frozen: a change that breaks old plugins raises the version. `structSize` tells
+ * Version 4 is not frozen: a change that breaks old plugins raises the version. `structSize` tells
  * which members exist.
  */
 #ifndef ONEBIT_TRANSPORT_H_
@@ -130,7 +130,7 @@ typedef struct {
   size_t count; /* elements; of one part if a buffer has a part for every rank */
   /* Any of onebit.h. A plugin refuses what it does not know by onebitInvalidArgument. */
   onebitDataType_t datatype;
-  onebitRedOp_t op; /* of an allreduce or reduce-scatter; the same holds */
+  onebitRedOp_t op; /* of an allreduce or reduce-scatter; refused in the same way */
   int root;         /* of a broadcast */
 } onebitTransportCollectiveCall;
 
@@ -166,12 +166,12 @@ typedef struct {
   int rank;
   int nranks;
   uint64_t commId; /* the same on every rank of the communicator */
-  /* The transport calls these with `argument`, from inside calls of the thread that uses the
+  /* The transport calls these with `argument`, during calls of the thread that uses the
    * endpoint. onFrame delivers a frame, whose memory is valid during the call. onLoss: the `loss`
    * of some link was set. onEvent: something else that a sleep may be waiting for has happened,
    * such as room for a frame after sendFrame returned onebitInProgress. `peer` is the rank whose
-   * link a frame came by, and the library drops frames that claim another; -1: the layer below
-   * does not tell, so that any rank can speak for any other.
+   * link a frame came by, and the library drops frames that claim to be from another; -1: the layer
+   * below does not tell, so any rank can pretend to be any other.
    *
    * A transport that can choose where the payload of a frame goes may ask by placeFrame, once the
    * header has arrived and before onFrame. It gets memory of `payloadBytes` bytes, which is then
@@ -185,12 +185,12 @@ typedef struct {
   void (*onEvent)(void* argument);
   void* argument;
   /* ONEBIT_TRANSPORT_KEY_BYTES bytes that the ranks of the communicator share and nobody else
-   * knows, to prove by; NULL if the communicator has none. Valid until `open` returns, as are
-   * the addresses. */
+   * knows, for proofs; NULL if the communicator has none. Valid until `open` returns, as are the
+   * addresses. */
   const unsigned char* key;
   /* The address by which the other ranks reach this process: a sockaddr_in or sockaddr_in6 of
-   * `addressBytes` bytes, port 0. NULL: loopback will do. The wildcard address: rank 0's process,
-   * which does not know by which of its addresses the others reach it. */
+   * `addressBytes` bytes, port 0. NULL: loopback will do. The wildcard address: this is rank 0's
+   * process, which does not know by which of its addresses the others reach it. */
   const void* address;
   size_t addressBytes;
   /* The address by which this rank reaches rank 0's process, in the same form. */
@@ -231,9 +231,9 @@ typedef struct onebitTransport {
   /* Writes the endpoint's address, at most `addressBytes` of the properties; sets *bytes. */
   onebitResult_t (*getAddress)(void* comm, void* address, size_t* bytes);
   /* Opens the paths to all ranks, and allocates everything that frames need. addresses[r] holds
-   * addressBytes[r] bytes, for the own rank as well. All ranks call it at about the same time; it
-   * may wait for the others' calls, up to its time-out. After onebitInvalidArgument, which says
-   * that the addresses are no good, it may be called again; otherwise once. */
+   * addressBytes[r] bytes; this rank's own address is included. All ranks call it at about the same
+   * time; it may wait for the others' calls, up to its time-out. After onebitInvalidArgument, which
+   * says that the addresses are unusable, it may be called again; otherwise only once. */
   onebitResult_t (*connect)(void* comm, const void* const* addresses, const size_t* addressBytes,
                             uint64_t timeoutMs);
   /* Stops the endpoint: connect and sleep return at once, now and from now on, and calls of the
@@ -249,8 +249,8 @@ typedef struct onebitTransport {
   /* Sets *link to the path to a rank, which stays there until close. */
   onebitResult_t (*getLink)(void* comm, int peer, const onebitTransportLink** link);
   /* Sends a frame; `kind` is a onebitFrameKind. Header and payload are the caller's again when it
-   * returns: what cannot be sent at once is copied. A frame to the own rank may be delivered inside
-   * the call.
+   * returns: what cannot be sent at once is copied. A frame to this rank itself may be delivered
+   * inside the call.
    * onebitInProgress: there is no room now. Make progress and try again.
    * onebitPeerLost: the rank cannot be reached; its link says why. */
   onebitResult_t (*sendFrame)(void* comm, int peer, int kind, const void* header,
@@ -264,8 +264,8 @@ typedef struct onebitTransport {
    */
 
   /* Ends the placing of a frame that is arriving from `peer`, if there is one: the rest of it goes
-   * to memory of the transport's own. Only of transports that call placeFrame. Callable at any time
-   * from `connect` to `close`. */
+   * to memory of the transport's own. Only for transports that call placeFrame. Callable at any
+   * time from `connect` to `close`. */
   onebitResult_t (*stopPlacing)(void* comm, int peer);
   /* Payloads that the receiver copies straight out of the sender's memory, for links that canPull.
    * `index` is less than ONEBIT_TRANSPORT_OFFERS; each rank has offers of its own to each peer. */
@@ -278,7 +278,7 @@ typedef struct onebitTransport {
   /* Ends an offer, if there is one: once it returns nobody reads the payload any more. Waits for a
    * peer that is copying, at most for one piece of bounded size. Callable until `close`. */
   onebitResult_t (*recall)(void* comm, int peer, int index);
-  /* Starts to hand all frames sent so far to the wire, where that is more than sending them. */
+  /* Starts to hand all frames sent so far to the wire, if sending them does not do so already. */
   onebitResult_t (*startFlush)(void* comm);
   /* Sets *flushed to nonzero once they all have been handed over. */
   onebitResult_t (*isFlushed)(void* comm, int* flushed);
@@ -286,7 +286,7 @@ typedef struct onebitTransport {
    * Callable at any time. */
   onebitResult_t (*checkThread)(void* comm);
   /* Sets *can to nonzero if any thread may send a frame between two calls of the one that uses the
-   * endpoint; so it is without this member. Callable from any thread, at any time. */
+   * endpoint. Without this member, any thread may. Callable from any thread, at any time. */
   onebitResult_t (*canSendFromAnyThread)(void* comm, int* can);
 
   /* Makes a group of the ranks of a communicator of the layer below. `native` points to its handle,
