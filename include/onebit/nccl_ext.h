@@ -17,7 +17,8 @@
  *   config.ext = &codec;
  *   ncclAllReduceConfig(grads, grads, count, ncclFloat32, ncclAvg, comm, stream, &config);
  *
- * Calls. ncclAllReduceConfig and ncclReduceScatterConfig read the options; other calls are NCCL's.
+ * Calls. ncclAllReduceConfig, ncclReduceScatterConfig, ncclAllGatherConfig and ncclAlltoAllConfig
+ * read the options; other calls are NCCL's.
  * If another field of the configuration differs from NCCL_COLLCONFIG_INITIALIZER, NCCL makes the
  * call: fewer channels, an algorithm, a profiler tag or an event are properties of its own kernels.
  *

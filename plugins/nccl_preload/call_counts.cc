@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/nccl_preload/call_counts.h"
 
+#include <cmath>
 #include <cstdio>
 #include <string_view>
 
@@ -38,10 +39,13 @@ Traffic& Traffic::operator+=(const Traffic& other) {
   sent_bytes += other.sent_bytes;
   ring_bytes += other.ring_bytes;
   host_seconds += other.host_seconds;
+  residuals += other.residuals;
   return *this;
 }
 
 uint64_t RingBytes(const CommFacts& comm, const CallFacts& call) {
+  if (call.operation == Operation::kRecv) return 0;
+  if (call.operation == Operation::kSend) return TensorBytes(comm, call);
   const auto ranks = static_cast<uint64_t>(comm.ranks);
   const uint64_t passes = call.operation == Operation::kAllReduce ? 2 : 1;
   return passes * (ranks - 1) * TensorBytes(comm, call) / ranks;
@@ -78,6 +82,14 @@ std::string CallCounts::Report(const TrafficByName& live) const {
                   static_cast<unsigned long long>(traffic.sent_bytes),
                   static_cast<unsigned long long>(traffic.ring_bytes),
                   static_cast<unsigned long long>(traffic.nonfinite_calls), traffic.host_seconds);
+    text += line;
+    if (traffic.residuals.elements == 0) continue;
+    const double mean =
+        traffic.residuals.sum_of_squares / static_cast<double>(traffic.residuals.elements);
+    std::snprintf(line, sizeof line,
+                  "%.60s: the residuals have norm %.4g and root mean square %.4g\n",
+                  name.empty() ? "-" : name.c_str(), std::sqrt(traffic.residuals.sum_of_squares),
+                  std::sqrt(mean));
     text += line;
   }
   return text;

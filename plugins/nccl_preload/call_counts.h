@@ -8,23 +8,25 @@
 #include <mutex>
 #include <string>
 
+#include "plugins/nccl_preload/call_compressors.h"
 #include "plugins/nccl_preload/call_facts.h"
 #include "plugins/nccl_preload/call_policy.h"
 
 namespace onebit::preload {
 
-// The bytes of compressed calls of a communicator, and how they fared.
+// The bytes of the calls of a communicator that this library has made, and how they fared.
 struct Traffic {
   uint64_t calls = 0;
   uint64_t nonfinite_calls = 0;  // those that met a NaN or infinity, whose results are NaN
   uint64_t sent_bytes = 0;       // by this rank
   uint64_t ring_bytes = 0;       // that NCCL's ring would have sent for the same calls
   double host_seconds = 0;
+  Residuals residuals;
 
   Traffic& operator+=(const Traffic& other);
 };
 
-// Bytes that a rank sends in a ring for a reduction.
+// Bytes that a rank sends for a call, in a ring where all ranks take part.
 uint64_t RingBytes(const CommFacts& comm, const CallFacts& call);
 
 // Thread-safe.

@@ -4,6 +4,7 @@
 // communicator, so every rank decides alike; addresses, values, times and free memory are not here.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -26,6 +27,15 @@ inline constexpr size_t kOperations = 10;
 inline constexpr std::string_view kOperationNames[kOperations] = {
     "allreduce", "reducescatter", "allgather", "alltoall", "reduce",
     "broadcast", "gather",        "scatter",   "send",     "recv"};
+
+// Operations of which every rank gets a sum or an average.
+constexpr bool IsReduction(Operation operation) {
+  return operation == Operation::kAllReduce || operation == Operation::kReduceScatter;
+}
+// Operations of two ranks. The others take no part, so only what both know may decide about them.
+constexpr bool IsPair(Operation operation) {
+  return operation == Operation::kSend || operation == Operation::kRecv;
+}
 
 // Values of ncclDataType_t and ncclRedOp_t.
 enum class DataType : int {
@@ -82,7 +92,7 @@ struct CallFacts {
   DataType type = DataType::kFloat32;
   uint64_t count = 0;
 
-  friend bool operator==(const CallFacts&, const CallFacts&) = default;
+  friend auto operator<=>(const CallFacts&, const CallFacts&) = default;
 };
 
 // The facts about its communicator.

@@ -31,10 +31,10 @@ bool IsPlain(const CollConfig& config) {
          !has_event;
 }
 
-OptionError ReadCodec(const char* text, CallOptions* options) {
+OptionError ReadCodec(const char* text, Operation operation, CallOptions* options) {
   if (text == nullptr) return "option codec has no text";
   Compression compression;
-  if (const OptionError error = ParseCompression(text, &compression)) {
+  if (const OptionError error = ParseCompression(text, operation, &compression)) {
     return "option codec, \"" + std::string(text) + "\": " + *error;
   }
   if (compression.codec == Codec::kOff) {
@@ -53,13 +53,13 @@ OptionError ReadOff(int value, CallOptions* options) {
   return std::nullopt;
 }
 
-OptionError ReadOption(const ConfigOption& option, CallOptions* options) {
+OptionError ReadOption(const ConfigOption& option, Operation operation, CallOptions* options) {
   switch (option.id) {
     case onebitNcclTensor:
       options->tensor = reinterpret_cast<uintptr_t>(option.value.pointer);
       return std::nullopt;
     case onebitNcclCodec:
-      return ReadCodec(option.value.text, options);
+      return ReadCodec(option.value.text, operation, options);
     case onebitNcclOff:
       return ReadOff(option.value.number, options);
     default:
@@ -70,7 +70,8 @@ OptionError ReadOption(const ConfigOption& option, CallOptions* options) {
 
 }  // namespace
 
-std::optional<std::string> ReadCallOptions(const CollConfig& config, CallOptions* options) {
+std::optional<std::string> ReadCallOptions(const CollConfig& config, Operation operation,
+                                           CallOptions* options) {
   CallOptions found;
   if (!IsReadable(config)) {
     *options = {.is_plain = false};
@@ -80,7 +81,7 @@ std::optional<std::string> ReadCallOptions(const CollConfig& config, CallOptions
   unsigned seen = 0;
   for (const ConfigOption* each = config.options; each != nullptr; each = each->next) {
     if (each->vendor != ONEBIT_NCCL_VENDOR) continue;
-    if (const OptionError error = ReadOption(*each, &found)) return error;
+    if (const OptionError error = ReadOption(*each, operation, &found)) return error;
     const unsigned bit = 1u << each->id;
     if ((seen & bit) != 0) return "option " + std::to_string(each->id) + " is there twice";
     seen |= bit;

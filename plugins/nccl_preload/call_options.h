@@ -21,8 +21,9 @@ struct CallOptions {
   bool is_plain = true;
 };
 
-// Reads a configuration. An error is a text that says which option of this library is wrong;
-// `options` is then unchanged.
-std::optional<std::string> ReadCallOptions(const CollConfig& config, CallOptions* options);
+// Reads the configuration of a call of `operation`. An error is a text that says which option of
+// this library is wrong; `options` is then unchanged.
+std::optional<std::string> ReadCallOptions(const CollConfig& config, Operation operation,
+                                           CallOptions* options);
 
 }  // namespace onebit::preload

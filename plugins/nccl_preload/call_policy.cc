@@ -20,11 +20,9 @@ Decision CallPolicy::Decide(const CallFacts& call, std::optional<uint64_t> tenso
   Decision decision;
   const Compression compression = Choose(rules_, comm_, call, asked);
   if (compression.codec == Codec::kOff) return decision;
-  const std::optional<Key> key = Identify(call, tensor_id, &decision);
-  if (!key) {
-    decision.reason = Reason::kNoCycle;
-    return decision;
-  }
+  const std::optional<Key> key = Identify(call, tensor_id, compression.has_feedback, &decision);
+  if (!key) return decision;
+  decision.may_repeat = key->identity == Identity::kShape;
   Tensor& tensor = FindOrBegin(*key, call, compression, &decision);
   decision.tensor = tensor.number;
   const bool is_scoped = rules_.is_default && !asked;
@@ -60,6 +58,31 @@ Decision CallPolicy::Decide(const CallFacts& call, std::optional<uint64_t> tenso
   return decision;
 }
 
+Decision CallPolicy::DecideMessage(const CallFacts& call, int peer) {
+  Decision decision;
+  decision.may_repeat = true;
+  decision.compression = Choose(rules_, comm_, call);
+  if (decision.compression.codec == Codec::kOff) return decision;
+  std::map<CallFacts, uint64_t>& shapes = message_shapes_[{peer, call.operation}];
+  decision.reason = Reason::kNoRoom;
+  const auto known = shapes.find(call);
+  if (known == shapes.end()) {
+    if (shapes.size() >= MostMessageShapes(comm_.ranks)) return decision;
+    decision.tensor = shapes.size();
+    shapes.emplace(call, decision.tensor);
+  } else {
+    decision.tensor = known->second;
+  }
+  decision.reason = Reason::kCompressed;
+  return decision;
+}
+
+// Directions, shapes and slots of a communicator have 2^31 numbers between them (MessageId).
+uint64_t CallPolicy::MostMessageShapes(int ranks) {
+  const auto directions = static_cast<uint64_t>(ranks) * static_cast<uint64_t>(ranks);
+  return (uint64_t{1} << 31) / (directions * kMessageSlots);
+}
+
 void CallPolicy::AskScope(const Key& key, uint64_t calls_before, uint32_t start,
                           Decision* decision) {
   const uint32_t calls_between = start - start / 2;
@@ -82,19 +105,29 @@ std::optional<bool> CallPolicy::IsInScope(const Key& key, uint64_t calls_before,
 
 std::optional<CallPolicy::Key> CallPolicy::Identify(const CallFacts& call,
                                                     std::optional<uint64_t> tensor_id,
-                                                    Decision* decision) {
-  if (tensor_id) return Key{.is_named = true, .number = *tensor_id};
+                                                    bool has_feedback, Decision* decision) {
+  if (tensor_id) return Key{.identity = Identity::kNamed, .number = *tensor_id};
+  if (!has_feedback && !IsReduction(call.operation)) {
+    const auto known = shapes_.find(call);
+    if (known != shapes_.end()) return Key{.identity = Identity::kShape, .number = known->second};
+    decision->reason = Reason::kNoRoom;
+    if (shapes_.size() >= kMostEnded) return std::nullopt;
+    const uint64_t number = shapes_.size();
+    shapes_.emplace(call, number);
+    return Key{.identity = Identity::kShape, .number = number};
+  }
   const std::optional<uint32_t> number = cycle_.Next(call);
   if (cycle_.generation() != generation_) {
     generation_ = cycle_.generation();
     AskAgain();
-    // Those without a name come first.
-    while (!tensors_.empty() && !tensors_.begin()->first.is_named) {
+    // Those of the cycle come first.
+    while (!tensors_.empty() && tensors_.begin()->first.identity == Identity::kCycle) {
       End(tensors_.begin(), decision);
     }
   }
+  decision->reason = Reason::kNoCycle;
   if (!number) return std::nullopt;
-  return Key{.is_named = false, .number = *number};
+  return Key{.identity = Identity::kCycle, .number = *number};
 }
 
 CallPolicy::Tensor& CallPolicy::FindOrBegin(const Key& key, const CallFacts& call,

@@ -43,10 +43,16 @@ struct Decision {
   uint64_t tensor = 0;
   // Tensors whose residuals end before the call, because they are not those of this tensor.
   std::vector<uint64_t> ended;
+  // True if the call keeps no state, so that a group may have several of this `tensor`, which then
+  // is a number for calls of this shape.
+  bool may_repeat = false;
   // True if the ranks have to tell each other, on the stream before the call, if the default rule
   // holds for them.
   bool asks_scope = false;
 };
+
+// Messages of one shape and direction that a group may have.
+inline constexpr uint32_t kMessageSlots = 16;
 
 // The default rule is for data-parallel training, where one communicator has all ranks and moves
 // all floats. A process that moves floats on another one as well trains in some other way, and only
@@ -77,7 +83,8 @@ class DefaultScope {
 
 // The decisions for one communicator: a pure function of the sequence of its calls, of the rules,
 // of the options of calls, and of what its ranks have agreed on. So all of them decide alike, if
-// the options are alike.
+// the options are alike. About a send or receive only the messages of its two ranks in that
+// direction decide, because neither of them knows the other's further calls.
 //
 // The default rule needs an agreement. The ranks exchange their answers when the first tensor is
 // halfway through its calls in full precision, and the result is looked at as many calls of it
@@ -105,6 +112,12 @@ class CallPolicy {
                   const ScopeResult& scope_result,
                   const std::optional<Compression>& asked = std::nullopt);
 
+  // Decides about a send to `peer` or a receive from it. `tensor` is the number of its shape among
+  // the messages of that direction, the same on both ranks.
+  Decision DecideMessage(const CallFacts& call, int peer);
+  // Shapes that the messages of a direction may have: those that come later stay exact.
+  static uint64_t MostMessageShapes(int ranks);
+
   // The exchange that was asked for could not be made, on all ranks alike: a later call asks again.
   void AskAgain() {
     has_asked_scope_ = false;
@@ -116,9 +129,13 @@ class CallPolicy {
   uint64_t elements() const { return elements_; }
 
  private:
-  // A tensor that its caller has numbered, with that number; else its number in the cycle.
+  enum class Identity : uint8_t {
+    kCycle,  // the number in the cycle
+    kShape,  // the number of the call's facts, for calls that keep no state
+    kNamed,  // the number that the caller has given
+  };
   struct Key {
-    bool is_named;
+    Identity identity;
     uint64_t number;
     friend auto operator<=>(const Key&, const Key&) = default;
   };
@@ -131,10 +148,12 @@ class CallPolicy {
     bool has_residual = false;
   };
   // Tensors that have ended keep their memory, so a program that changes them for ever must stop.
+  // The same holds for shapes.
   static constexpr size_t kMostEnded = 4096;
 
+  // Without a key the decision says why there is none.
   std::optional<Key> Identify(const CallFacts& call, std::optional<uint64_t> tensor_id,
-                              Decision* decision);
+                              bool has_feedback, Decision* decision);
   Tensor& FindOrBegin(const Key& key, const CallFacts& call, const Compression& compression,
                       Decision* decision);
   void End(std::map<Key, Tensor>::iterator tensor, Decision* decision);
@@ -151,6 +170,8 @@ class CallPolicy {
   uint64_t elements_ = 0;
   uint64_t next_number_ = 0;
   std::map<Key, Tensor> tensors_;
+  std::map<CallFacts, uint64_t> shapes_;  // numbered as they have come
+  std::map<std::pair<int, Operation>, std::map<CallFacts, uint64_t>> message_shapes_;  // by peer
   size_t ended_ = 0;                 // tensors that were compressed
   bool has_asked_scope_ = false;     // since the cycle was last broken
   std::optional<Key> asker_;         // the tensor that has asked, until the result is looked at:

@@ -3,7 +3,7 @@
 // Parses rules and applies them.
 #include "plugins/nccl_preload/call_rules.h"
 
-#include <array>
+#include <algorithm>
 #include <charconv>
 #include <span>
 #include <system_error>
@@ -29,8 +29,20 @@ struct ReductionName {
   int reduction;
 };
 constexpr ReductionName kReductions[] = {{"sum", kSum}, {"avg", kAvg}};
-// Operations that a rule can name.
-constexpr Operation kCompressible[] = {Operation::kAllReduce, Operation::kReduceScatter};
+struct OperationName {
+  std::string_view name;
+  Operation operation;
+};
+constexpr OperationName kCompressible[] = {{"allreduce", Operation::kAllReduce},
+                                           {"reducescatter", Operation::kReduceScatter},
+                                           {"allgather", Operation::kAllGather},
+                                           {"alltoall", Operation::kAllToAll},
+                                           {"sendrecv", Operation::kSend}};
+
+// The operation that a rule for this one names.
+constexpr Operation Named(Operation operation) {
+  return IsPair(operation) ? Operation::kSend : operation;
+}
 
 std::string_view Trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\n");
@@ -81,12 +93,12 @@ bool ParseSize(std::string_view text, uint64_t* bytes) {
 }
 
 Error ParseOperation(std::string_view value, Rule* rule) {
-  for (const Operation operation : kCompressible) {
-    if (value != kOperationNames[static_cast<size_t>(operation)]) continue;
-    rule->operation = operation;
-    return std::nullopt;
+  for (const OperationName& each : kCompressible) {
+    if (value == each.name) rule->operation = each.operation;
   }
-  return "no operation " + Quoted(value) + " can be compressed; there are allreduce, reducescatter";
+  if (rule->operation) return std::nullopt;
+  return "no operation " + Quoted(value) +
+         " can be compressed; there are allreduce, reducescatter, allgather, alltoall, sendrecv";
 }
 
 Error ParseReduction(std::string_view value, Rule* rule) {
@@ -164,6 +176,14 @@ Error CheckBlock(const Compression& compression) {
          std::to_string(multiple) + " up to " + std::to_string(most) + ", as this codec needs";
 }
 
+// Neither rank of a pair knows how many calls the other one counts.
+Error CheckFeedback(const Compression& compression, Operation operation) {
+  if (!IsPair(operation) || (!compression.has_feedback && compression.start == 0)) {
+    return std::nullopt;
+  }
+  return "op=sendrecv takes neither ef nor start=: sends and receives are plain from the first on";
+}
+
 Error ParseRule(std::string_view text, Rule* rule) {
   std::string_view options = text;
   std::string_view conditions = CutPart(&options, ':');
@@ -173,7 +193,11 @@ Error ParseRule(std::string_view text, Rule* rule) {
   while (!conditions.empty()) {
     if (Error error = ParseCondition(CutPart(&conditions, ','), rule)) return error;
   }
-  return ParseCompression(options, &rule->compression);
+  if (rule->reduction && rule->operation && !IsReduction(*rule->operation)) {
+    return "reduce= is for operations that reduce: allreduce, reducescatter";
+  }
+  return ParseCompression(options, rule->operation.value_or(Operation::kAllReduce),
+                          &rule->compression);
 }
 
 bool MatchesName(std::string_view pattern, std::string_view name) {
@@ -184,19 +208,32 @@ bool MatchesName(std::string_view pattern, std::string_view name) {
 
 }  // namespace
 
-bool Rule::Matches(const CommFacts& comm_facts, const CallFacts& call) const {
-  const uint64_t bytes = TensorBytes(comm_facts, call);
-  return (!comm || MatchesName(*comm, comm_facts.name)) &&
-         (!operation || *operation == call.operation) &&
-         (!reduction || *reduction == call.reduction) && (!type || *type == call.type) &&
-         bytes >= least_bytes && bytes < bytes_below && comm_facts.ranks >= least_ranks;
+bool Rule::IsFor(const CommFacts& comm_facts, Operation called) const {
+  return (!comm || MatchesName(*comm, comm_facts.name)) && comm_facts.ranks >= least_ranks &&
+         (operation ? *operation == Named(called) : IsReduction(called));
 }
 
-std::optional<std::string> ParseCompression(std::string_view text, Compression* compression) {
+bool Rule::Matches(const CommFacts& comm_facts, const CallFacts& call) const {
+  const uint64_t bytes = TensorBytes(comm_facts, call);
+  return IsFor(comm_facts, call.operation) && (!reduction || *reduction == call.reduction) &&
+         (!type || *type == call.type) && bytes >= least_bytes && bytes < bytes_below;
+}
+
+bool Rules::MaySelect(const CommFacts& comm, Operation operation) const {
+  return std::ranges::any_of(rules, [&](const Rule& rule) {
+    return rule.IsFor(comm, operation) && rule.compression.codec != Codec::kOff;
+  });
+}
+
+std::optional<std::string> ParseCompression(std::string_view text, Operation operation,
+                                            Compression* compression) {
+  *compression =
+      IsReduction(operation) ? Compression{} : Compression{.has_feedback = false, .start = 0};
   if (Error error = ParseCodec(CutPart(&text, ','), &compression->codec)) return error;
   while (!text.empty()) {
     if (Error error = ParseOption(CutPart(&text, ','), compression)) return error;
   }
+  if (Error error = CheckFeedback(*compression, operation)) return error;
   return CheckBlock(*compression);
 }
 
@@ -223,10 +260,12 @@ std::optional<std::string> ParseRules(std::string_view text, Rules* rules) {
 Compression Choose(const Rules& rules, const CommFacts& comm, const CallFacts& call,
                    const std::optional<Compression>& asked) {
   bool is_compressible = false;
-  for (const Operation operation : kCompressible) is_compressible |= operation == call.operation;
+  for (const OperationName& each : kCompressible) {
+    is_compressible |= each.operation == Named(call.operation);
+  }
   bool has_type = false;
   for (const TypeName& each : kTypes) has_type |= each.type == call.type;
-  bool has_reduction = false;
+  bool has_reduction = !IsReduction(call.operation);
   for (const ReductionName& each : kReductions) has_reduction |= each.reduction == call.reduction;
   if (comm.ranks < 2 || call.count == 0 || !is_compressible || !has_type || !has_reduction) {
     return {};

@@ -10,12 +10,15 @@
 //   codec      = "off" | "fp4" | "int8" | "int2" | "sign"
 //   option     = "ef" | "plain" | "block=" N | "start=" N
 //
-// The first rule whose conditions all hold decides. A NAME may end in "*". OPERATION is allreduce
-// or reducescatter; REDUCTION sum or avg; TYPE float32, bfloat16 or float16. A SIZE is that of the
-// whole tensor in bytes, with K, M or G for its powers of 1024. "start" counts the calls in full
-// precision that each tensor has first (20).
+// The first rule whose conditions all hold decides. A NAME may end in "*". OPERATION is allreduce,
+// reducescatter, allgather, alltoall or sendrecv; a rule without one is for the first two only.
+// REDUCTION is sum or avg; TYPE float32, bfloat16 or float16. A SIZE is that of the whole tensor in
+// bytes, with K, M or G for its powers of 1024. "start" counts the calls in full precision that
+// each tensor has first. Reductions have error feedback and start=20 unless a rule says otherwise;
+// other operations are plain from their first call on, and sends and receives can be nothing else.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -37,12 +40,12 @@ struct Compression {
   uint32_t block = 0;  // 0: the codec's default
   uint32_t start = 20;
 
-  friend bool operator==(const Compression&, const Compression&) = default;
+  friend auto operator<=>(const Compression&, const Compression&) = default;
 };
 
 struct Rule {
-  std::optional<std::string> comm;  // with its "*"
-  std::optional<Operation> operation;
+  std::optional<std::string> comm;     // with its "*"
+  std::optional<Operation> operation;  // kSend stands for kRecv, too
   std::optional<int> reduction;
   std::optional<DataType> type;
   uint64_t least_bytes = 0;
@@ -50,6 +53,7 @@ struct Rule {
   int least_ranks = 0;
   Compression compression;
 
+  bool IsFor(const CommFacts& comm_facts, Operation called) const;
   bool Matches(const CommFacts& comm_facts, const CallFacts& call) const;
 };
 
@@ -61,14 +65,17 @@ struct Rules {
   bool is_default = false;
 
   bool is_off() const { return rules.empty(); }
+  // True if a rule compresses calls of the operation on the communicator.
+  bool MaySelect(const CommFacts& comm, Operation operation) const;
 };
 
 // Parses the value of ONEBIT_NCCL_RULES. An error is a text that says which rule is wrong, and what
 // there is instead; `rules` is then off.
 std::optional<std::string> ParseRules(std::string_view text, Rules* rules);
 
-// Parses the part of a rule after its colon: a codec with its options.
-std::optional<std::string> ParseCompression(std::string_view text, Compression* compression);
+// Parses the part of a rule after its colon, a codec with its options, for calls of an operation.
+std::optional<std::string> ParseCompression(std::string_view text, Operation operation,
+                                            Compression* compression);
 
 // Returns the compression of a call; kOff if no rule matches, or if it cannot be compressed: one
 // rank, another operation, reduction or type, or no elements. What the program has `asked` for is

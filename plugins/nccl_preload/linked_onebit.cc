@@ -48,8 +48,13 @@ const char* FillIn(void* library, LinkedOnebit* functions) {
   find("onebitCommGetStats", &functions->comm_stats);
   find("onebitCompressorCreate", &functions->compressor_create);
   find("onebitCompressorDestroy", &functions->compressor_destroy);
+  find("onebitCompressorExport", &functions->compressor_export);
   find("onebitAllReduce", &functions->all_reduce);
   find("onebitReduceScatter", &functions->reduce_scatter);
+  find("onebitAllGather", &functions->all_gather);
+  find("onebitAllToAll", &functions->all_to_all);
+  find("onebitSend", &functions->send);
+  find("onebitRecv", &functions->recv);
   find("onebitGroupStart", &functions->group_start);
   find("onebitGroupEnd", &functions->group_end);
   find("onebitGetLastError", &functions->last_error);

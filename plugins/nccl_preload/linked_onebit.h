@@ -16,8 +16,13 @@ struct LinkedOnebit {
   decltype(&onebitCommGetStats) comm_stats = nullptr;
   decltype(&onebitCompressorCreate) compressor_create = nullptr;
   decltype(&onebitCompressorDestroy) compressor_destroy = nullptr;
+  decltype(&onebitCompressorExport) compressor_export = nullptr;
   decltype(&onebitAllReduce) all_reduce = nullptr;
   decltype(&onebitReduceScatter) reduce_scatter = nullptr;
+  decltype(&onebitAllGather) all_gather = nullptr;
+  decltype(&onebitAllToAll) all_to_all = nullptr;
+  decltype(&onebitSend) send = nullptr;
+  decltype(&onebitRecv) recv = nullptr;
   decltype(&onebitGroupStart) group_start = nullptr;
   decltype(&onebitGroupEnd) group_end = nullptr;
   decltype(&onebitGetLastError) last_error = nullptr;

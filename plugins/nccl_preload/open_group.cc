@@ -7,8 +7,8 @@
 #include <set>
 
 #include "plugins/nccl_preload/linked_onebit.h"
+#include "plugins/nccl_preload/real_calls.h"
 #include "plugins/nccl_preload/real_nccl.h"
-#include "plugins/nccl_preload/real_reductions.h"
 
 namespace onebit::preload {
 
@@ -17,7 +17,7 @@ OpenGroup& OpenGroup::OfThisThread() {
   return group;
 }
 
-void OpenGroup::Record(Comm native, const Reduction& call, const CallOptions& options) {
+void OpenGroup::Record(Comm native, const DataCall& call, const CallOptions& options) {
   recorded_.push_back({.native = native, .call = call, .options = options});
   // The caller's configuration need not live as long, and asks for nothing but options.
   recorded_.back().call.config = nullptr;
@@ -31,7 +31,7 @@ Result OpenGroup::Simulate() {
   const OpenGroup group = std::exchange(*this, OpenGroup());
   Result first = kSuccess;
   for (const Recorded& each : group.recorded_) {
-    const Result result = MakeRealReduction(each.call, each.native);
+    const Result result = MakeRealCall(each.call, each.native);
     if (first == kSuccess) first = result;
   }
   return first;
@@ -40,19 +40,22 @@ Result OpenGroup::Simulate() {
 // Makes the calls that go to NCCL.
 Result OpenGroup::Decide() {
   Session& session = Session::Get();
-  std::set<std::pair<uint64_t, uint64_t>> tensors;  // of compressed_: communicator, tensor
+  std::set<std::pair<uint64_t, uint64_t>> tensors;  // of own_: communicator, tensor
   Result first = kSuccess;
   for (const Recorded& each : recorded_) {
     Session::Route route = session.Choose(each.native, each.call, each.options);
     Result result = route.error;
     if (route.exchange.comm != nullptr) exchanges_.push_back(route.exchange);
-    if (route.comm != nullptr && !has_other_ &&
-        tensors.emplace(route.comm->number(), route.decision.tensor).second) {
-      compressed_.push_back({.route = std::move(route), .call = each.call});
+    // The ranks of a message do not know what else the other's group has.
+    const bool may_stand = IsPair(each.call.facts.operation) || !has_other_;
+    if (route.comm != nullptr && may_stand &&
+        (route.decision.may_repeat ||
+         tensors.emplace(route.comm->number(), route.decision.tensor).second)) {
+      own_.push_back({.route = std::move(route), .call = each.call});
       continue;
     }
     if (route.comm != nullptr) session.Count(*route.comm, each.call.facts, Reason::kForbidden);
-    if (result == kSuccess) result = MakeRealReduction(each.call, each.native);
+    if (result == kSuccess) result = MakeRealCall(each.call, each.native);
     if (first == kSuccess) first = result;
   }
   return first;
@@ -77,18 +80,25 @@ Result OpenGroup::ExchangeAll() const {
   return first;
 }
 
-Result OpenGroup::CompressAll() const {
-  if (compressed_.empty()) return kSuccess;
+void OpenGroup::GiveUp() const {
+  for (const Recorded& each : recorded_) Session::Get().GiveUp(each.native);
+}
+
+Result OpenGroup::MakeOwn() const {
+  if (own_.empty()) return kSuccess;
   std::map<PreloadComm*, PreloadComm::Entered> entered;
-  for (const Compressed& each : compressed_) {
+  for (const Own& each : own_) {
     entered.try_emplace(each.route.comm.get(), *each.route.comm);
   }
   const LinkedOnebit& onebit = *LinkedOnebit::Get();
   Result first = NcclResultOf(onebit.group_start());
   if (first != kSuccess) return first;
-  for (const Compressed& each : compressed_) {
-    Session::Get().Count(*each.route.comm, each.call.facts, Reason::kCompressed);
-    const Result result = each.route.comm->Compress(each.call, each.route.decision);
+  for (const Own& each : own_) {
+    Session::Get().Count(*each.route.comm, each.call.facts, each.route.decision.reason);
+    // The group of onebit must end.
+    const Result result =
+        WithoutThrowing([&] { return each.route.comm->Make(each.call, each.route.decision); },
+                        [&] { each.route.comm->GiveUp(); });
     if (first == kSuccess) first = result;
   }
   const onebitResult_t end = onebit.group_end();

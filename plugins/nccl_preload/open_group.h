@@ -9,23 +9,24 @@
 #include "plugins/nccl_preload/nccl_types.h"
 #include "plugins/nccl_preload/preload_comm.h"
 #include "plugins/nccl_preload/preload_session.h"
+#include "plugins/nccl_preload/without_throwing.h"
 
 namespace onebit::preload {
 
 // A call in phases cannot run inside a group of NCCL, which launches nothing before its end. So
-// reductions that may be compressed wait, and are decided about when the group ends: those that are
+// calls that may be compressed wait, and are decided about when the group ends: those that are
 // NCCL's are made then, before NCCL's group ends, and the others behind it in a group of onebit. If
-// other calls than reductions are in the group too, all go to NCCL.
+// calls that cannot be compressed are in the group too, all collectives go to NCCL.
 class OpenGroup {
  public:
   static OpenGroup& OfThisThread();
 
   bool is_open() const { return depth_ > 0; }
   void Begin() { ++depth_; }
-  // Records another call than a reduction.
+  // Records a call that cannot be compressed.
   void NoteOther() { has_other_ = true; }
-  // Takes a reduction.
-  void Record(Comm native, const Reduction& call, const CallOptions& options);
+  // Takes a call that may be compressed.
+  void Record(Comm native, const DataCall& call, const CallOptions& options);
 
   // Ends one level. `end` is the call that ends it in NCCL.
   template <typename End>
@@ -37,22 +38,24 @@ class OpenGroup {
  private:
   struct Recorded {
     Comm native;
-    Reduction call;
+    DataCall call;
     CallOptions options;
   };
-  struct Compressed {
+  struct Own {
     Session::Route route;
-    Reduction call;
+    DataCall call;
   };
 
   Result Decide();
   Result ExchangeAll() const;
-  Result CompressAll() const;
+  Result MakeOwn() const;
+  // A call of the group has failed on this rank.
+  void GiveUp() const;
 
   int depth_ = 0;
   bool has_other_ = false;
   std::vector<Recorded> recorded_;
-  std::vector<Compressed> compressed_;
+  std::vector<Own> own_;  // made by this library
   std::vector<Session::ScopeQuestion> exchanges_;
 };
 
@@ -63,11 +66,12 @@ Result OpenGroup::Finish(End end) {
     return end();
   }
   OpenGroup group = std::exchange(*this, OpenGroup());
-  const Result decided = group.Decide();
+  const Result decided = WithoutThrowing([&] { return group.Decide(); }, [&] { group.GiveUp(); });
   Result result = end();
   if (result == kSuccess) result = decided;
   if (result == kSuccess) result = group.ExchangeAll();
-  return result == kSuccess ? group.CompressAll() : result;
+  if (result != kSuccess) return result;
+  return WithoutThrowing([&] { return group.MakeOwn(); }, [&] { group.GiveUp(); });
 }
 
 }  // namespace onebit::preload

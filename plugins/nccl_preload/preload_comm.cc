@@ -6,6 +6,7 @@
 
 #include "plugins/nccl_preload/preload_log.h"
 #include "plugins/nccl_preload/program_driver.h"
+#include "plugins/nccl_preload/real_nccl.h"
 #include "plugins/nccl_preload/rules_stamp.h"
 
 namespace onebit::preload {
@@ -14,21 +15,6 @@ namespace {
 constexpr int32_t kDayMs = 86'400'000;  // the longest time-out there is
 // A rank that is stuck for so long has kept the others from computing, too.
 constexpr std::chrono::minutes kLongestExchange{5};
-
-int32_t CodecOf(Codec codec) {
-  switch (codec) {
-    case Codec::kFp4:
-      return onebitCodecFp4;
-    case Codec::kInt8:
-      return onebitCodecInt8;
-    case Codec::kInt2:
-      return onebitCodecInt2;
-    case Codec::kSign:
-    case Codec::kOff:
-      break;
-  }
-  return onebitCodecSign;
-}
 
 }  // namespace
 
@@ -40,8 +26,7 @@ PreloadComm::PreloadComm(const Rules& rules, uint64_t number, Origin origin, int
       policy_(rules, origin_.name, ranks, most_elements) {}
 
 PreloadComm::~PreloadComm() {
-  compressors_.clear();
-  retired_.clear();
+  compressors_.reset();
   if (comm_ != nullptr) onebit_->comm_destroy(comm_.exchange(nullptr));
 }
 
@@ -51,9 +36,12 @@ PreloadComm::Entered::~Entered() {
 }
 
 bool PreloadComm::Join(Comm native) {
+  static RealFunction<Result(Comm, int*)> user_rank("ncclCommUserRank");
   native_ = native;
   onebit_ = LinkedOnebit::Get();
-  if (onebit_ == nullptr) return false;
+  int rank = 0;
+  if (onebit_ == nullptr || user_rank(native, &rank) != kSuccess) return false;
+  compressors_ = std::make_unique<CallCompressors>(*onebit_, rank, facts().ranks);
   if (needs_scope_) scope_exchange_ = ScopeExchange::Create();
   if (needs_scope_ && scope_exchange_ == nullptr) {
     Log(LogLevel::kWarn, "communicator \"%s\" of NCCL: no pinned memory", origin_.name.c_str());
@@ -130,53 +118,75 @@ std::optional<bool> PreloadComm::ScopeResult() {
   return result;
 }
 
-Decision PreloadComm::Decide(const CallFacts& call, const CallOptions& options) {
-  Decision decision = policy_.Decide(
-      call, options.tensor, [this] { return ScopeResult(); }, options.compression);
+Decision PreloadComm::Decide(const DataCall& call, const CallOptions& options) {
+  Decision decision;
+  if (IsPair(call.facts.operation)) {
+    // One to itself is a copy.
+    if (call.peer != compressors_->rank()) return policy_.DecideMessage(call.facts, call.peer);
+    decision.may_repeat = true;
+    return decision;
+  }
+  decision = policy_.Decide(
+      call.facts, options.tensor, [this] { return ScopeResult(); }, options.compression);
   if (decision.asks_scope) has_begun_exchange_ = false;
   for (const uint64_t tensor : decision.ended) {
-    const auto found = compressors_.find(tensor);
-    if (found == compressors_.end()) continue;
-    retired_.push_back(std::move(found->second));
-    compressors_.erase(found);
+    if (compressors_ != nullptr) compressors_->End(tensor);
   }
   return decision;
 }
 
-onebitResult_t PreloadComm::MakeCompressor(const Reduction& call, const Decision& decision,
-                                           onebitCompressor_t* made) {
-  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-  config.mode = decision.compression.has_feedback ? onebitModeEf : onebitModePlain;
-  config.codec = CodecOf(decision.compression.codec);
-  if (decision.compression.block > 0) {
-    config.block = static_cast<int32_t>(decision.compression.block);
+Result PreloadComm::Make(const DataCall& call, const Decision& decision) {
+  if (comm_ == nullptr) return kRemoteError;  // aborted a moment ago
+  ring_bytes_ += RingBytes(facts(), call.facts);
+  if (decision.reason != Reason::kCompressed) return MakeDensePair(call);
+  onebitCompressor_t compressor = nullptr;
+  const onebitResult_t found = compressors_->Find(comm_, call, decision, &compressor);
+  if (found != onebitSuccess) return Settle(found);
+  const size_t count = call.facts.count;
+  const auto type = static_cast<onebitDataType_t>(call.facts.type);
+  const onebitRedOp_t op = call.facts.reduction == kAvg ? onebitAvg : onebitSum;
+  switch (call.facts.operation) {
+    case Operation::kReduceScatter:
+      return Settle(onebit_->reduce_scatter(call.send, call.recv, count, type, op, compressor,
+                                            comm_, call.stream));
+    case Operation::kAllGather:
+      return Settle(
+          onebit_->all_gather(call.send, call.recv, count, type, compressor, comm_, call.stream));
+    case Operation::kAllToAll:
+      return Settle(
+          onebit_->all_to_all(call.send, call.recv, count, type, compressor, comm_, call.stream));
+    case Operation::kSend:
+      return SettlePair(
+          onebit_->send(call.send, count, type, call.peer, compressor, comm_, call.stream));
+    case Operation::kRecv:
+      return SettlePair(
+          onebit_->recv(call.recv, count, type, call.peer, compressor, comm_, call.stream));
+    default:
+      return Settle(onebit_->all_reduce(call.send, call.recv, count, type, op, compressor, comm_,
+                                        call.stream));
   }
-  config.collective = call.facts.operation == Operation::kReduceScatter
-                          ? onebitCollectiveReduceScatter
-                          : onebitCollectiveAllReduce;
-  config.memory = onebitMemoryDevice;
-  return onebit_->compressor_create(made, comm_, call.facts.count,
-                                    static_cast<onebitDataType_t>(call.facts.type), &config);
 }
 
-Result PreloadComm::Compress(const Reduction& call, const Decision& decision) {
-  if (comm_ == nullptr) return kRemoteError;  // aborted a moment ago
-  auto found = compressors_.find(decision.tensor);
-  if (found == compressors_.end()) {
-    onebitCompressor_t made = nullptr;
-    const onebitResult_t result = MakeCompressor(call, decision, &made);
-    if (result != onebitSuccess) return Settle(result);
-    found =
-        compressors_.emplace(decision.tensor, CompressorPointer(made, onebit_->compressor_destroy))
-            .first;
+// All messages of a group must be in one group of NCCL, as the program has put them, so those that
+// stay exact are made here as well: as bytes, whatever their type.
+Result PreloadComm::MakeDensePair(const DataCall& call) {
+  const size_t bytes = call.facts.count * BytesOf(call.facts.type);
+  if (call.facts.operation == Operation::kSend) {
+    return SettlePair(
+        onebit_->send(call.send, bytes, onebitUint8, call.peer, nullptr, comm_, call.stream));
   }
-  ring_bytes_ += RingBytes(facts(), call.facts);
-  const auto reduce = call.facts.operation == Operation::kReduceScatter ? onebit_->reduce_scatter
-                                                                        : onebit_->all_reduce;
-  return Settle(reduce(call.send, call.recv, call.facts.count,
-                       static_cast<onebitDataType_t>(call.facts.type),
-                       call.facts.reduction == kAvg ? onebitAvg : onebitSum, found->second.get(),
-                       comm_, call.stream));
+  return SettlePair(
+      onebit_->recv(call.recv, bytes, onebitUint8, call.peer, nullptr, comm_, call.stream));
+}
+
+// The other rank of a message may have other arguments.
+Result PreloadComm::SettlePair(onebitResult_t result) {
+  if (result == onebitInvalidArgument || result == onebitInvalidUsage) {
+    Log(LogLevel::kWarn, "communicator \"%s\" of NCCL: %s", origin_.name.c_str(),
+        onebit_->last_error(nullptr));
+    GiveUp();
+  }
+  return Settle(result);
 }
 
 Result PreloadComm::Settle(onebitResult_t result) {
@@ -224,7 +234,16 @@ Traffic PreloadComm::CurrentTraffic() const {
           .nonfinite_calls = stats.nonfinite_calls,
           .sent_bytes = stats.bytes_sent,
           .ring_bytes = ring_bytes_,
-          .host_seconds = static_cast<double>(host_ns_) * 1e-9};
+          .host_seconds = static_cast<double>(host_ns_) * 1e-9,
+          .residuals = residuals_};
+}
+
+void PreloadComm::MeasureResiduals() {
+  if (compressors_ == nullptr || IsOver()) return;
+  const std::lock_guard call_lock(call_mutex_);
+  const Residuals measured = compressors_->ReadResiduals();
+  const std::lock_guard lock(mutex_);
+  residuals_ = measured;
 }
 
 Result PreloadComm::AsyncError() const {

@@ -9,30 +9,21 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "plugins/nccl_preload/call_compressors.h"
 #include "plugins/nccl_preload/call_counts.h"
 #include "plugins/nccl_preload/call_options.h"
 #include "plugins/nccl_preload/call_policy.h"
+#include "plugins/nccl_preload/data_call.h"
 #include "plugins/nccl_preload/linked_onebit.h"
 #include "plugins/nccl_preload/nccl_types.h"
 #include "plugins/nccl_preload/scope_exchange.h"
 
 namespace onebit::preload {
-
-// The arguments of an allreduce or reduce-scatter.
-struct Reduction {
-  const void* send;
-  void* recv;
-  CallFacts facts;
-  Stream stream;
-  const CollConfig* config = nullptr;  // null: the plain form of the call
-};
 
 class PreloadComm {
  public:
@@ -63,17 +54,19 @@ class PreloadComm {
 
   // Decides about the next call. The caller of NCCL makes the calls of a communicator one at a
   // time.
-  Decision Decide(const CallFacts& call, const CallOptions& options);
+  Decision Decide(const DataCall& call, const CallOptions& options);
   // Enqueues the exchange that a decision asks for; `holds` is this process's answer.
   Result BeginScopeExchange(Stream stream, bool holds);
   // Ends compression because ranks may have parted: later calls that rules select are errors.
   void GiveUp();
   bool has_given_up() const { return has_given_up_; }
-  // Compressed calls are made while one of these exists: Leave, which a watchdog may call, waits
-  // for it, and the time is counted.
+  // Calls are made by this library while one of these exists: Leave, which a watchdog may call,
+  // waits for it, and the time is counted. It is that of one group, or of a single call.
   class Entered {
    public:
-    explicit Entered(PreloadComm& comm) : comm_(comm), lock_(comm.call_mutex_) {}
+    explicit Entered(PreloadComm& comm) : comm_(comm), lock_(comm.call_mutex_) {
+      comm.compressors_->BeginCalls();
+    }
     ~Entered();
     Entered(const Entered&) = delete;
     Entered& operator=(const Entered&) = delete;
@@ -83,9 +76,9 @@ class PreloadComm {
     const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
     const std::lock_guard<std::mutex> lock_;
   };
-  // Enqueues a call that was decided to be compressed, within Entered. Waits for no other rank and
-  // for no device; the first call of a tensor allocates its residuals.
-  Result Compress(const Reduction& call, const Decision& decision);
+  // Enqueues a call within Entered: one that was decided to be compressed, or a send or receive.
+  // Waits for no other rank and for no device; the first call of a tensor allocates its residuals.
+  Result Make(const DataCall& call, const Decision& decision);
 
   // A result of onebit as NCCL has it. Gives up if this rank alone may have failed.
   Result Settle(onebitResult_t result);
@@ -96,18 +89,17 @@ class PreloadComm {
   // Stops the calls under way and leaves the communicator of onebit, which then no longer uses
   // NCCL's. Residuals stay until the destructor: to free them waits for the device. Thread-safe.
   void Leave();
-  // The traffic of compressed calls so far. Thread-safe.
+  // The traffic of this library's calls so far, with the residuals as they were measured last.
+  // Thread-safe.
   Traffic traffic() const;
+  // Waits for the device, and not at all where the communicator has failed.
+  void MeasureResiduals();
   // The error that ended the communicator of onebit; kSuccess if there is none. Thread-safe.
   Result AsyncError() const;
 
  private:
-  using CompressorPointer =
-      std::unique_ptr<onebitCompressor_s, onebitResult_t (*)(onebitCompressor_t)>;
-
-  onebitResult_t MakeCompressor(const Reduction& call, const Decision& decision,
-                                onebitCompressor_t* made);
-
+  Result MakeDensePair(const DataCall& call);
+  Result SettlePair(onebitResult_t result);
   bool HasEqualNames(onebitComm_t comm) const;
   bool IsOver() const;
   std::optional<bool> ScopeResult();
@@ -131,10 +123,8 @@ class PreloadComm {
   Traffic last_traffic_;  // when comm_ ended
   std::atomic<uint64_t> ring_bytes_{0};
   std::atomic<uint64_t> host_ns_{0};
-  std::map<uint64_t, CompressorPointer> compressors_;  // by tensor
-  // Compressors of tensors that have ended. To destroy one waits for its calls, so that is done
-  // with the communicator.
-  std::vector<CompressorPointer> retired_;
+  std::unique_ptr<CallCompressors> compressors_;
+  Residuals residuals_;
 };
 
 // A result of onebit as NCCL has it.

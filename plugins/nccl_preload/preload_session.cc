@@ -21,6 +21,7 @@
 #include "plugins/nccl_preload/program_driver.h"
 #include "plugins/nccl_preload/real_nccl.h"
 #include "plugins/nccl_preload/rules_stamp.h"
+#include "plugins/nccl_preload/without_throwing.h"
 
 namespace onebit::preload {
 namespace {
@@ -198,7 +199,11 @@ std::shared_ptr<PreloadComm> Session::Remove(Comm native) {
     comms_.erase(found);
     scope_.Forget(removed->number());
   }
-  counts_.Add(removed->facts(), removed->traffic());
+  const auto add = [&] {
+    counts_.Add(removed->facts(), removed->traffic());
+    return kSuccess;
+  };
+  WithoutThrowing(add, [] {});
   return removed;
 }
 
@@ -223,19 +228,36 @@ void Session::TellScope(const char* text) {
 
 void Session::Pass(Comm native, const CallFacts& call, Reason reason) {
   if (is_idle_) return;
-  const std::shared_ptr<PreloadComm> comm = FindOrAdd(native);
-  if (comm == nullptr) return;
-  ObserveScope(*comm, call);
-  Count(*comm, call, reason);
+  const auto observe = [&] {
+    const std::shared_ptr<PreloadComm> comm = FindOrAdd(native);
+    if (comm == nullptr) return kSuccess;
+    ObserveScope(*comm, call);
+    Count(*comm, call, reason);
+    return kSuccess;
+  };
+  // The default rule has missed a call here, which the other ranks have not.
+  WithoutThrowing(observe, [] {});
 }
 
-Session::Route Session::Choose(Comm native, const Reduction& call, const CallOptions& options) {
+void Session::GiveUp(Comm native) {
+  if (const std::shared_ptr<PreloadComm> known = Find(native)) known->GiveUp();
+}
+
+bool Session::IsCandidate(Comm native, const CallFacts& call, const CallOptions& options) {
+  if (IsReduction(call.operation)) return true;
+  if (rules_.is_off()) return false;
+  const std::shared_ptr<PreloadComm> known = Find(native);
+  return known != nullptr && known->can_compress() &&
+         (options.compression || rules_.MaySelect(known->facts(), call.operation));
+}
+
+Session::Route Session::Choose(Comm native, const DataCall& call, const CallOptions& options) {
   Route route;
   if (is_idle_) return route;
   std::shared_ptr<PreloadComm> comm = FindOrAdd(native);
   if (comm == nullptr) return route;
   const bool is_in_scope = ObserveScope(*comm, call.facts);
-  Decision decision = comm->Decide(call.facts, options);
+  Decision decision = comm->Decide(call, options);
   if (comm->has_given_up() && decision.reason != Reason::kNoRule) {
     route.error = kRemoteError;
     return route;
@@ -246,11 +268,14 @@ Session::Route Session::Choose(Comm native, const Reduction& call, const CallOpt
     route.exchange = {comm, call.stream, is_in_scope};
   }
   if (rules_.is_default && !options.compression) NoteScope(decision.reason);
+  bool is_own = decision.reason == Reason::kCompressed ||
+                (IsPair(call.facts.operation) && comm->can_compress());
   // Ranks capture the same calls, so this does not part them.
-  if (decision.reason == Reason::kCompressed && IsCaptured(call.stream)) {
+  if (is_own && IsCaptured(call.stream)) {
     decision.reason = Reason::kForbidden;
+    is_own = false;
   }
-  if (decision.reason == Reason::kCompressed) {
+  if (is_own) {
     route.comm = std::move(comm);
     route.decision = std::move(decision);
   } else {
@@ -271,12 +296,17 @@ void Session::NoteScope(Reason reason) {
   if (reason == Reason::kOtherComm) TellScope(kScopeLost);
 }
 
+// A report that lacks a call is no reason to end a training.
 void Session::Count(const PreloadComm& comm, const CallFacts& call, Reason reason) {
   if (stats_file_.empty()) return;
-  counts_.Count(comm.facts(), call, reason);
-  if (is_report_wanted.load(std::memory_order_relaxed) && is_report_wanted.exchange(false)) {
-    WriteReport();
-  }
+  const auto count = [&] {
+    counts_.Count(comm.facts(), call, reason);
+    if (is_report_wanted.load(std::memory_order_relaxed) && is_report_wanted.exchange(false)) {
+      WriteReport(false);
+    }
+    return kSuccess;
+  };
+  WithoutThrowing(count, [] {});
 }
 
 // The setting is a file, and after a comma the signal that asks for a report.
@@ -293,7 +323,13 @@ void Session::StartStats() {
 // for a report: handlers run in the order opposite to that of their registration.
 void Session::AskForReports() {
   if (stats_file_.empty()) return;
-  std::atexit([] { Get().WriteReport(); });
+  std::atexit([] {
+    const auto write = [] {
+      Get().WriteReport(true);
+      return kSuccess;
+    };
+    WithoutThrowing(write, [] {});
+  });
   if (report_signal_ == 0) return;
   struct sigaction former = {};
   sigaction(report_signal_, nullptr, &former);
@@ -308,13 +344,26 @@ void Session::AskForReports() {
   sigaction(report_signal_, &wanted, nullptr);
 }
 
-void Session::WriteReport() {
+void Session::MeasureResiduals(Comm native) {
+  if (stats_file_.empty()) return;
+  const std::shared_ptr<PreloadComm> known = Find(native);
+  const auto measure = [&] {
+    if (known != nullptr) known->MeasureResiduals();
+    return kSuccess;
+  };
+  WithoutThrowing(measure, [] {});
+}
+
+void Session::WriteReport(bool waits) {
   if (getpid() != process_) return;
   const std::lock_guard report_lock(report_mutex_);
   std::vector<std::shared_ptr<PreloadComm>> comms;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [native, comm] : comms_) comms.push_back(comm);
+  }
+  if (waits) {
+    for (const auto& comm : comms) comm->MeasureResiduals();
   }
   CallCounts::TrafficByName live;
   for (const auto& comm : comms) live[std::string(comm->facts().name)] += comm->traffic();

@@ -41,6 +41,8 @@ class Session {
   bool Add(Comm native, const Config* config, Comm parent, bool has_shared_rules);
   // True if all ranks of the communicator have the rules of this process.
   bool HasSharedRules(Comm native);
+  // Measures the residuals of a communicator for the report, if there will be one.
+  void MeasureResiduals(Comm native);
   // Forgets a communicator that is about to end, because NCCL may give its address to another one.
   // Destroying the result leaves the ranks; null if it was unknown.
   std::shared_ptr<PreloadComm> Remove(Comm native);
@@ -49,21 +51,26 @@ class Session {
 
   // Observes a call that goes to NCCL, whatever the rules say.
   void Pass(Comm native, const CallFacts& call, Reason reason);
-  // Decides about a call that rules may select.
+  // True if the call may be compressed: whether it is, Choose decides.
+  bool IsCandidate(Comm native, const CallFacts& call, const CallOptions& options);
+  // Decides about such a call.
   struct ScopeQuestion {
     std::shared_ptr<PreloadComm> comm;  // null: there is none
     Stream stream = nullptr;
     bool holds = false;
   };
   struct Route {
-    std::shared_ptr<PreloadComm> comm;  // null: the call goes to NCCL
+    // Makes the call; null: the real NCCL does.
+    std::shared_ptr<PreloadComm> comm;
     Decision decision;
     ScopeQuestion exchange;   // that the ranks begin behind this call
     Result error = kSuccess;  // otherwise the call must not be made
   };
-  Route Choose(Comm native, const Reduction& call, const CallOptions& options);
+  Route Choose(Comm native, const DataCall& call, const CallOptions& options);
   // True if calls on the communicator may be compressed, so that those of a group wait for its end.
   bool CanCompress(Comm native);
+  // A call has failed on this rank, and maybe on no other.
+  void GiveUp(Comm native);
   // Counts the outcome of a call that Choose has not sent to NCCL.
   void Count(const PreloadComm& comm, const CallFacts& call, Reason reason);
 
@@ -83,7 +90,8 @@ class Session {
   void NoteScope(Reason reason);
   void StartStats();
   void AskForReports();
-  void WriteReport();
+  // `waits`: the residuals may be measured.
+  void WriteReport(bool waits);
 
   std::string rules_text_;
   Rules rules_;

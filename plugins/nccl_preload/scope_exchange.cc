@@ -8,7 +8,7 @@
 
 #include "plugins/nccl_preload/call_facts.h"
 #include "plugins/nccl_preload/program_driver.h"
-#include "plugins/nccl_preload/real_reductions.h"
+#include "plugins/nccl_preload/real_calls.h"
 
 namespace onebit::preload {
 namespace {
@@ -39,14 +39,14 @@ Result ScopeExchange::Begin(Comm native, Stream stream, bool holds,
   Words& words = latest();
   words.mine = holds ? 1 : 0;
   std::atomic_ref(words.result).store(kPending, std::memory_order_release);
-  const Reduction call = {.send = &words.mine,
-                          .recv = &words.result,
-                          .facts = {.operation = Operation::kAllReduce,
-                                    .reduction = kMin,
-                                    .type = DataType::kInt32,
-                                    .count = 1},
-                          .stream = stream};
-  return MakeRealReduction(call, native);
+  const DataCall call = {.send = &words.mine,
+                         .recv = &words.result,
+                         .facts = {.operation = Operation::kAllReduce,
+                                   .reduction = kMin,
+                                   .type = DataType::kInt32,
+                                   .count = 1},
+                         .stream = stream};
+  return MakeRealCall(call, native);
 }
 
 std::optional<bool> ScopeExchange::Await(const std::function<bool()>& is_over) const {

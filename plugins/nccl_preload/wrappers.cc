@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,8 +13,9 @@
 #include "plugins/nccl_preload/open_group.h"
 #include "plugins/nccl_preload/preload_log.h"
 #include "plugins/nccl_preload/preload_session.h"
+#include "plugins/nccl_preload/real_calls.h"
 #include "plugins/nccl_preload/real_nccl.h"
-#include "plugins/nccl_preload/real_reductions.h"
+#include "plugins/nccl_preload/without_throwing.h"
 
 namespace onebit::preload {
 namespace {
@@ -34,45 +36,47 @@ class Entry {
 thread_local int Entry::depth = 0;
 
 // Reads the options of a call. Without rules a program runs as with NCCL alone, whatever they are.
-bool ReadOptions(const Reduction& call, CallOptions* options) {
+bool ReadOptions(const DataCall& call, CallOptions* options) {
   if (call.config == nullptr || !Session::Get().has_rules()) return true;
-  const std::optional<std::string> error = ReadCallOptions(*call.config, options);
+  const std::optional<std::string> error =
+      ReadCallOptions(*call.config, call.facts.operation, options);
   if (!error) return true;
-  const bool is_parted = call.facts.operation == Operation::kReduceScatter;
-  Log(LogLevel::kWarn, "%s: %s", is_parted ? "ncclReduceScatterConfig" : "ncclAllReduceConfig",
-      error->c_str());
+  const std::string_view operation = kOperationNames[static_cast<size_t>(call.facts.operation)];
+  Log(LogLevel::kWarn, "configuration of an %.*s of NCCL: %s", static_cast<int>(operation.size()),
+      operation.data(), error->c_str());
   return false;
 }
 
 // Makes a call outside groups, or one that is NCCL's in any case.
-Result DecideAndMake(const Reduction& call, const CallOptions& options, Comm comm) {
+Result DecideAndMake(const DataCall& call, const CallOptions& options, Comm comm) {
   Session& session = Session::Get();
   const Session::Route route = session.Choose(comm, call, options);
   if (route.error != kSuccess) return route.error;
   Result result = kSuccess;
   if (route.comm == nullptr) {
-    result = MakeRealReduction(call, comm);
+    result = MakeRealCall(call, comm);
   } else {
-    session.Count(*route.comm, call.facts, Reason::kCompressed);
+    session.Count(*route.comm, call.facts, route.decision.reason);
     const PreloadComm::Entered entered(*route.comm);
-    result = route.comm->Compress(call, route.decision);
+    result = route.comm->Make(call, route.decision);
   }
   if (result != kSuccess || route.exchange.comm == nullptr) return result;
   return route.exchange.comm->BeginScopeExchange(route.exchange.stream, route.exchange.holds);
 }
 
-// Makes a call that rules may select.
-Result Reduce(const Reduction& call, Comm comm) {
-  const Entry entry;
-  if (entry.is_nested()) return MakeRealReduction(call, comm);
+Result MakeOrRecord(const DataCall& call, Comm comm) {
   CallOptions options;
   if (!ReadOptions(call, &options)) return kInvalidArgument;
   Session& session = Session::Get();
   OpenGroup& group = OpenGroup::OfThisThread();
-  if (!options.is_plain || options.is_off) {
-    if (group.is_open() && !options.is_plain) group.NoteOther();
-    session.Pass(comm, call.facts, options.is_off ? Reason::kOption : Reason::kForbidden);
-    return MakeRealReduction(call, comm);
+  const bool is_candidate = session.IsCandidate(comm, call.facts, options);
+  if (!options.is_plain || options.is_off || !is_candidate) {
+    if (group.is_open() && !(options.is_plain && is_candidate)) group.NoteOther();
+    session.Pass(comm, call.facts,
+                 options.is_off      ? Reason::kOption
+                 : !options.is_plain ? Reason::kForbidden
+                                     : Reason::kNoRule);
+    return MakeRealCall(call, comm);
   }
   if (group.is_open() && session.CanCompress(comm)) {
     group.Record(comm, call, options);
@@ -81,16 +85,36 @@ Result Reduce(const Reduction& call, Comm comm) {
   return DecideAndMake(call, options, comm);
 }
 
-Reduction ReductionOf(Operation operation, const void* send, void* recv, size_t count, int type,
-                      int op, Stream stream, const CollConfig* config = nullptr) {
+// Makes a call of an operation that rules may select. Other ranks may have what this one lacks, and
+// would wait for it.
+Result Make(const DataCall& call, Comm comm) {
+  const Entry entry;
+  if (entry.is_nested()) return MakeRealCall(call, comm);
+  return WithoutThrowing([&] { return MakeOrRecord(call, comm); },
+                         [&] { Session::Get().GiveUp(comm); });
+}
+
+DataCall CallOf(Operation operation, const void* send, void* recv, size_t count, int type,
+                Stream stream, const CollConfig* config = nullptr) {
   return {.send = send,
           .recv = recv,
-          .facts = {.operation = operation,
-                    .reduction = op,
-                    .type = static_cast<DataType>(type),
-                    .count = count},
+          .facts = {.operation = operation, .type = static_cast<DataType>(type), .count = count},
           .stream = stream,
           .config = config};
+}
+
+DataCall ReductionOf(Operation operation, const void* send, void* recv, size_t count, int type,
+                     int op, Stream stream, const CollConfig* config = nullptr) {
+  DataCall call = CallOf(operation, send, recv, count, type, stream, config);
+  call.facts.reduction = op;
+  return call;
+}
+
+DataCall MessageOf(Operation operation, const void* send, void* recv, size_t count, int type,
+                   int peer, Stream stream) {
+  DataCall call = CallOf(operation, send, recv, count, type, stream);
+  call.peer = peer;
+  return call;
 }
 
 // Makes a call by the real NCCL, and counts it. A group that has one goes to NCCL as a whole.
@@ -101,9 +125,9 @@ Result PassBecause(Reason reason, RealFunction<Function>& real, Comm comm, Opera
   if (!entry.is_nested()) {
     OpenGroup& group = OpenGroup::OfThisThread();
     if (group.is_open()) group.NoteOther();
-    Session::Get().Pass(
-        comm, {.operation = operation, .type = static_cast<DataType>(type), .count = count},
-        reason);
+    const CallFacts facts{
+        .operation = operation, .type = static_cast<DataType>(type), .count = count};
+    Session::Get().Pass(comm, facts, reason);
   }
   return real(arguments...);
 }
@@ -139,9 +163,13 @@ Result MakeComm(RealFunction<Function>& real, Comm* made, const Making& making,
       OpenGroup::OfThisThread().is_open()) {
     return result;
   }
-  if (Session::Get().Add(*made, making.config, making.parent, making.has_shared_rules)) {
-    return kSuccess;
-  }
+  const auto add = [&] {
+    return Session::Get().Add(*made, making.config, making.parent, making.has_shared_rules)
+               ? kSuccess
+               : kSystemError;
+  };
+  if (WithoutThrowing(add, [] {}) == kSuccess) return kSuccess;
+  Session::Get().Remove(*made);
   static RealFunction<Result(Comm)> abort("ncclCommAbort");
   abort(std::exchange(*made, nullptr));
   return kSystemError;
@@ -175,61 +203,65 @@ using namespace onebit::preload;  // NOLINT: the functions below are NCCL's
 // The real function of the same name.
 #define ONEBIT_REAL(function) static RealFunction<decltype(function)> real(#function)
 
-// ------------------------------------------------------------------------------------ reductions
+// ---------------------------------------------------------------------- calls that rules may
+// select
 
 ONEBIT_NCCL_FUNCTION Result ncclAllReduce(const void* send, void* recv, size_t count, int type,
                                           int op, Comm comm, Stream stream) {
-  return Reduce(ReductionOf(Operation::kAllReduce, send, recv, count, type, op, stream), comm);
+  return Make(ReductionOf(Operation::kAllReduce, send, recv, count, type, op, stream), comm);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclReduceScatter(const void* send, void* recv, size_t count, int type,
                                               int op, Comm comm, Stream stream) {
-  return Reduce(ReductionOf(Operation::kReduceScatter, send, recv, count, type, op, stream), comm);
+  return Make(ReductionOf(Operation::kReduceScatter, send, recv, count, type, op, stream), comm);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclAllReduceConfig(const void* send, void* recv, size_t count,
                                                 int type, int op, Comm comm, Stream stream,
                                                 const CollConfig* config) {
-  return Reduce(ReductionOf(Operation::kAllReduce, send, recv, count, type, op, stream, config),
-                comm);
+  return Make(ReductionOf(Operation::kAllReduce, send, recv, count, type, op, stream, config),
+              comm);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclReduceScatterConfig(const void* send, void* recv, size_t count,
                                                     int type, int op, Comm comm, Stream stream,
                                                     const CollConfig* config) {
-  return Reduce(ReductionOf(Operation::kReduceScatter, send, recv, count, type, op, stream, config),
-                comm);
+  return Make(ReductionOf(Operation::kReduceScatter, send, recv, count, type, op, stream, config),
+              comm);
 }
-
-// ----------------------------------------------------------------------------------- other calls
 
 ONEBIT_NCCL_FUNCTION Result ncclAllGather(const void* send, void* recv, size_t count, int type,
                                           Comm comm, Stream stream) {
-  ONEBIT_REAL(ncclAllGather);
-  return Pass(real, comm, Operation::kAllGather, count, type, send, recv, count, type, comm,
-              stream);
+  return Make(CallOf(Operation::kAllGather, send, recv, count, type, stream), comm);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclAllGatherConfig(const void* send, void* recv, size_t count,
                                                 int type, Comm comm, Stream stream,
-                                                const void* config) {
-  ONEBIT_REAL(ncclAllGatherConfig);
-  return PassConfigured(real, comm, Operation::kAllGather, count, type, send, recv, count, type,
-                        comm, stream, config);
+                                                const CollConfig* config) {
+  return Make(CallOf(Operation::kAllGather, send, recv, count, type, stream, config), comm);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclAlltoAll(const void* send, void* recv, size_t count, int type,
                                          Comm comm, Stream stream) {
-  ONEBIT_REAL(ncclAlltoAll);
-  return Pass(real, comm, Operation::kAllToAll, count, type, send, recv, count, type, comm, stream);
+  return Make(CallOf(Operation::kAllToAll, send, recv, count, type, stream), comm);
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclAlltoAllConfig(const void* send, void* recv, size_t count, int type,
-                                               Comm comm, Stream stream, const void* config) {
-  ONEBIT_REAL(ncclAlltoAllConfig);
-  return PassConfigured(real, comm, Operation::kAllToAll, count, type, send, recv, count, type,
-                        comm, stream, config);
+                                               Comm comm, Stream stream, const CollConfig* config) {
+  return Make(CallOf(Operation::kAllToAll, send, recv, count, type, stream, config), comm);
 }
+
+ONEBIT_NCCL_FUNCTION Result ncclSend(const void* buffer, size_t count, int type, int peer,
+                                     Comm comm, Stream stream) {
+  return Make(MessageOf(Operation::kSend, buffer, nullptr, count, type, peer, stream), comm);
+}
+
+ONEBIT_NCCL_FUNCTION Result ncclRecv(void* buffer, size_t count, int type, int peer, Comm comm,
+                                     Stream stream) {
+  return Make(MessageOf(Operation::kRecv, nullptr, buffer, count, type, peer, stream), comm);
+}
+
+// ----------------------------------------------------------------------------------- other calls
 
 ONEBIT_NCCL_FUNCTION Result ncclReduce(const void* send, void* recv, size_t count, int type, int op,
                                        int root, Comm comm, Stream stream) {
@@ -296,18 +328,6 @@ ONEBIT_NCCL_FUNCTION Result ncclScatterConfig(const void* send, void* recv, size
   ONEBIT_REAL(ncclScatterConfig);
   return PassConfigured(real, comm, Operation::kScatter, count, type, send, recv, count, type, root,
                         comm, stream, config);
-}
-
-ONEBIT_NCCL_FUNCTION Result ncclSend(const void* buffer, size_t count, int type, int peer,
-                                     Comm comm, Stream stream) {
-  ONEBIT_REAL(ncclSend);
-  return Pass(real, comm, Operation::kSend, count, type, buffer, count, type, peer, comm, stream);
-}
-
-ONEBIT_NCCL_FUNCTION Result ncclRecv(void* buffer, size_t count, int type, int peer, Comm comm,
-                                     Stream stream) {
-  ONEBIT_REAL(ncclRecv);
-  return Pass(real, comm, Operation::kRecv, count, type, buffer, count, type, peer, comm, stream);
 }
 
 // ---------------------------------------------------------------------------------------- groups
@@ -377,9 +397,12 @@ ONEBIT_NCCL_FUNCTION Result ncclCommInitRankScalable(Comm* comm, int ranks, int 
                                                      UniqueId* ids, Config* config) {
   ONEBIT_REAL(ncclCommInitRankScalable);
   if (ids == nullptr || count <= 0) return real(comm, ranks, rank, count, ids, config);
-  std::vector<UniqueId> unstamped(ids, ids + count);
-  return MakeCommFrom(unstamped.data(), count, real, comm, config, comm, ranks, rank, count,
-                      unstamped.data(), config);
+  const auto make = [&] {
+    std::vector<UniqueId> unstamped(ids, ids + count);
+    return MakeCommFrom(unstamped.data(), count, real, comm, config, comm, ranks, rank, count,
+                        unstamped.data(), config);
+  };
+  return WithoutThrowing(make, [] {});
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclCommSplit(Comm comm, int color, int key, Comm* made,
@@ -413,7 +436,10 @@ ONEBIT_NCCL_FUNCTION Result ncclCommGrow(Comm comm, int ranks, const UniqueId* i
 ONEBIT_NCCL_FUNCTION Result ncclCommDestroy(Comm comm) {
   ONEBIT_REAL(ncclCommDestroy);
   const Entry entry;
-  if (!entry.is_nested()) Session::Get().Remove(comm);
+  if (!entry.is_nested()) {
+    Session::Get().MeasureResiduals(comm);
+    Session::Get().Remove(comm);
+  }
   return real(comm);
 }
 

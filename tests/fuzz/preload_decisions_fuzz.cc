@@ -70,7 +70,8 @@ CallFacts FactsOf(uint8_t byte) {
 }
 
 // Reads options as a program would give them. Nothing if they are wrong: the call is not made.
-std::optional<CallOptions> NextOptions(Input& input, bool has_tensor, bool has_codec) {
+std::optional<CallOptions> NextOptions(Input& input, Operation operation, bool has_tensor,
+                                       bool has_codec) {
   std::array<ConfigOption, 2> list{};
   CollConfig config = InitialConfig();
   config.size = kLeastCollConfigBytes;
@@ -89,7 +90,7 @@ std::optional<CallOptions> NextOptions(Input& input, bool has_tensor, bool has_c
     config.options = &list[1];
   }
   CallOptions options;
-  const std::optional<std::string> error = ReadCallOptions(config, &options);
+  const std::optional<std::string> error = ReadCallOptions(config, operation, &options);
   if (error) {
     Require(!error->empty());
     return std::nullopt;
@@ -102,9 +103,10 @@ std::optional<CallOptions> NextOptions(Input& input, bool has_tensor, bool has_c
 // hold.
 std::optional<Call> NextCall(Input& input) {
   const uint8_t style = input.Next();
-  const auto options = NextOptions(input, (style & 32) != 0, (style & 64) != 0);
+  const CallFacts facts = FactsOf(style);
+  const auto options = NextOptions(input, facts.operation, (style & 32) != 0, (style & 64) != 0);
   if (!options) return std::nullopt;
-  return Call{.facts = FactsOf(style), .options = *options, .is_in_scope = (style & 128) == 0};
+  return Call{.facts = facts, .options = *options, .is_in_scope = (style & 128) == 0};
 }
 
 std::vector<Call> CallsOf(Input& input) {
@@ -139,10 +141,12 @@ class Account {
     const Tensor expected{
         .facts = call.facts,
         .compression = Choose(rules_, comm_, call.facts, call.options.compression),
-        .name = call.options.tensor};
+        .name = call.options.tensor,
+        .is_shape = decision.may_repeat};
+    Require(!expected.is_shape || (!expected.compression.has_feedback && !expected.name));
     Tensor& tensor = FindOrBegin(decision.tensor, expected);
     Require(tensor.facts == expected.facts && tensor.compression == expected.compression &&
-            tensor.name == expected.name);
+            tensor.name == expected.name && tensor.is_shape == expected.is_shape);
     if (decision.reason == Reason::kStart) ++tensor.exact_calls;
     if (decision.reason == Reason::kCompressed) Compress(call, decision, &tensor);
   }
@@ -155,6 +159,7 @@ class Account {
     CallFacts facts;
     Compression compression;
     std::optional<uint64_t> name;
+    bool is_shape = false;  // it stands for calls that are alike
     uint32_t exact_calls = 0;
     bool has_residual = false;
   };
@@ -169,8 +174,9 @@ class Account {
 
   // True if there is a tensor of the name; of none: one of the cycle.
   bool HasLive(std::optional<uint64_t> name) const {
-    return std::any_of(tensors_.begin(), tensors_.end(),
-                       [&](const auto& each) { return each.second.name == name; });
+    return std::any_of(tensors_.begin(), tensors_.end(), [&](const auto& each) {
+      return each.second.name == name && !each.second.is_shape;
+    });
   }
 
   Tensor& FindOrBegin(uint64_t number, const Tensor& expected) {
@@ -207,7 +213,7 @@ class Account {
 
 bool IsSame(const Decision& a, const Decision& b) {
   return a.reason == b.reason && a.compression == b.compression && a.tensor == b.tensor &&
-         a.ended == b.ended && a.asks_scope == b.asks_scope;
+         a.ended == b.ended && a.asks_scope == b.asks_scope && a.may_repeat == b.may_repeat;
 }
 
 struct RankOfJob {

@@ -30,7 +30,8 @@ ConfigOption Off(int value) {
 
 CallOptions Read(const CollConfig& config) {
   CallOptions options;
-  EXPECT_EQ(ReadCallOptions(config, &options).value_or("no error"), "no error");
+  EXPECT_EQ(ReadCallOptions(config, Operation::kAllReduce, &options).value_or("no error"),
+            "no error");
   return options;
 }
 CallOptions Read(const ConfigOption& option) { return Read(InitialConfig(&option)); }
@@ -38,7 +39,7 @@ CallOptions Read(const ConfigOption& option) { return Read(InitialConfig(&option
 std::string ErrorOf(const ConfigOption& option) {
   CallOptions options;
   const CollConfig config = InitialConfig(&option);
-  return ReadCallOptions(config, &options).value_or("no error");
+  return ReadCallOptions(config, Operation::kAllReduce, &options).value_or("no error");
 }
 
 TEST(CallOptionsTest, AnInitialConfigurationAsksForNothing) {
@@ -142,7 +143,7 @@ TEST(CallOptionsTest, AnErrorChangesNothing) {
   tensor.next = &wrong;
   CallOptions options;
   const CollConfig config = InitialConfig(&tensor);
-  EXPECT_TRUE(ReadCallOptions(config, &options).has_value());
+  EXPECT_TRUE(ReadCallOptions(config, Operation::kAllReduce, &options).has_value());
   EXPECT_FALSE(options.tensor.has_value());
 }
 

@@ -63,6 +63,50 @@ TEST_F(CallPolicyTest, NamedTensorsNeedNoCycle) {
   EXPECT_EQ(changed.ended, (std::vector<uint64_t>{first.tensor}));
 }
 
+TEST_F(CallPolicyTest, CallsWithoutResidualsNeedNoTensor) {
+  Rules rules;
+  ParseRules("op=alltoall:int8", &rules);
+  CallPolicy policy(rules, "world", 4, kPlenty);
+  CallFacts call{.operation = Operation::kAllToAll, .count = 10};
+  const Decision first = policy.Decide(call, std::nullopt, kHolds);
+  EXPECT_EQ(first.reason, Reason::kCompressed);
+  EXPECT_TRUE(first.may_repeat);
+  call.count = 20;
+  EXPECT_NE(policy.Decide(call, std::nullopt, kHolds).tensor, first.tensor);
+  call.count = 10;
+  EXPECT_EQ(policy.Decide(call, std::nullopt, kHolds).tensor, first.tensor);
+  EXPECT_EQ(policy.elements(), 0u);
+  // Each shape has memory of its own.
+  call.operation = Operation::kAllToAll;
+  for (call.count = 1; call.count <= 4096; ++call.count) {
+    EXPECT_EQ(policy.Decide(call, std::nullopt, kHolds).reason, Reason::kCompressed);
+  }
+  EXPECT_EQ(policy.Decide(call, std::nullopt, kHolds).reason, Reason::kNoRoom);
+}
+
+TEST_F(CallPolicyTest, ShapesOfMessagesAreNumberedByDirection) {
+  Rules rules;
+  ParseRules("op=sendrecv:fp4", &rules);
+  CallPolicy policy(rules, "world", 4096, kPlenty);
+  const uint64_t most = CallPolicy::MostMessageShapes(4096);
+  EXPECT_EQ(most, 8u);
+  CallFacts call{.operation = Operation::kRecv};
+  for (call.count = 1; call.count <= most; ++call.count) {
+    const Decision decision = policy.DecideMessage(call, 1);
+    EXPECT_EQ(decision.reason, Reason::kCompressed);
+    EXPECT_EQ(decision.tensor, call.count - 1);
+  }
+  EXPECT_EQ(policy.DecideMessage(call, 1).reason, Reason::kNoRoom);
+  EXPECT_EQ(policy.DecideMessage(call, 2).tensor, 0u);
+  call.operation = Operation::kSend;
+  EXPECT_EQ(policy.DecideMessage(call, 1).tensor, 0u);
+  call = {.operation = Operation::kRecv, .count = 3};
+  EXPECT_EQ(policy.DecideMessage(call, 1).tensor, 2u);
+  EXPECT_EQ(CallPolicy::MostMessageShapes(100'000), 0u);
+  call.type = DataType::kInt32;
+  EXPECT_EQ(policy.DecideMessage(call, 3).reason, Reason::kNoRule);
+}
+
 TEST_F(CallPolicyTest, NamesUseAll64Bits) {
   const auto policy = Make();
   const uint64_t high = uint64_t{1} << 63;

@@ -75,6 +75,31 @@ TEST(CallRulesTest, TheFirstRuleThatMatchesDecides) {
   EXPECT_EQ(Choose(rules, kWorld, {.count = 1 << 20}).codec, Codec::kInt2);
 }
 
+TEST(CallRulesTest, OtherOperationsAreForRulesThatNameThem) {
+  const Rules rules = Parsed(
+      "op=alltoall:int8; op=sendrecv,bytes>=4K:fp4,block=64; "
+      "op=allgather,type=bfloat16:int2,ef,start=3;"
+      "*:sign");
+  const Compression plain{.codec = Codec::kInt8, .has_feedback = false, .start = 0};
+  EXPECT_EQ(Choose(rules, kWorld, {.operation = Operation::kAllToAll, .count = 1}), plain);
+  const Compression message{.codec = Codec::kFp4, .has_feedback = false, .block = 64, .start = 0};
+  for (const Operation operation : {Operation::kSend, Operation::kRecv}) {
+    EXPECT_EQ(Choose(rules, kWorld, {.operation = operation, .count = 1024}), message);
+    EXPECT_EQ(Choose(rules, kWorld, {.operation = operation, .count = 1023}).codec, Codec::kOff);
+  }
+  CallFacts gather{.operation = Operation::kAllGather, .type = DataType::kBfloat16, .count = 1};
+  EXPECT_EQ(Choose(rules, kWorld, gather), (Compression{.codec = Codec::kInt2, .start = 3}));
+  gather.type = DataType::kFloat32;
+  EXPECT_EQ(Choose(rules, kWorld, gather).codec, Codec::kOff);
+  EXPECT_EQ(Choose(rules, kWorld, {.operation = Operation::kBroadcast, .count = 1}).codec,
+            Codec::kOff);
+  EXPECT_TRUE(rules.MaySelect(kWorld, Operation::kRecv));
+  EXPECT_TRUE(rules.MaySelect(kWorld, Operation::kReduceScatter));
+  EXPECT_FALSE(rules.MaySelect(kWorld, Operation::kGather));
+  EXPECT_FALSE(Parsed("comm=pp:fp4").MaySelect(kWorld, Operation::kAllReduce));
+  EXPECT_FALSE(Parsed("*:fp4; op=alltoall:off").MaySelect(kWorld, Operation::kAllToAll));
+}
+
 TEST(CallRulesTest, AProgramMayAskForAnotherCodec) {
   const Rules rules = Parsed("type=bfloat16:off; bytes>=1M:fp4");
   const Compression int8{.codec = Codec::kInt8};
@@ -112,6 +137,9 @@ TEST(CallRulesTest, ErrorsNameTheRuleAndWhatThereIs) {
   EXPECT_THAT(error("*:sign,block=96"), HasSubstr("no multiple of 64 up to 1073741824"));
   EXPECT_THAT(error("*:fp4,start=-1"), HasSubstr("\"-1\" is no number of calls"));
   EXPECT_THAT(error("op=broadcast:fp4"), HasSubstr("no operation \"broadcast\" can be compressed"));
+  EXPECT_THAT(error("op=sendrecv:fp4,ef"), HasSubstr("op=sendrecv takes neither ef nor start="));
+  EXPECT_THAT(error("op=sendrecv:fp4,start=1"), HasSubstr("neither ef nor start="));
+  EXPECT_THAT(error("reduce=sum,op=alltoall:fp4"), HasSubstr("reduce= is for operations that"));
   EXPECT_THAT(error("reduce=max:fp4"), HasSubstr("no reduction \"max\" can be compressed"));
   EXPECT_THAT(error("type=int8:fp4"), HasSubstr("no type \"int8\" can be compressed"));
   EXPECT_THAT(error("bytes>=1T:fp4"), HasSubstr("\"1T\" is no size in bytes"));

@@ -24,7 +24,7 @@ def run(stats: str) -> subprocess.CompletedProcess:
 
 def rows(table: str) -> dict:
     """Calls and bytes by outcome."""
-    first, head, *lines, traffic = table.splitlines()
+    first, head, *lines, traffic, residuals = table.splitlines()
     assert first.startswith("onebit: calls of NCCL in process "), first
     assert head.split() == ["communicator", "ranks", "operation", "type", "calls", "bytes", "outcome"], head
     found = {}
@@ -39,6 +39,11 @@ def rows(table: str) -> dict:
     calls, sent, ring = map(int, match.groups())
     assert calls == found["compressed"][0], traffic
     assert 0 <= found["compressed"][1] * 2 * 2 / 3 - ring <= calls, traffic  # rounded down in each
+    match = re.match(r"dp: the residuals have norm (\S+) and root mean square (\S+)$", residuals)
+    assert match, residuals
+    norm, mean = map(float, match.groups())
+    # Of 20,000 and 30,000 elements on each of three ranks. Those of the gradient are of the size of 1.
+    assert abs(norm / (mean * (3 * 50_000) ** 0.5) - 1) < 0.01 and 0.02 < mean < 1, residuals
     # 4 bits and a scale of 16 bits for 128 elements, headers and padding.
     assert ring / 8 < sent < ring / 7, traffic
     return found
@@ -80,7 +85,7 @@ class StatsTest(unittest.TestCase):
                     process.send_signal(signal.SIGUSR2)
                     for line in process.stdout:
                         text = table.read_text(encoding="utf-8") if table.exists() else ""
-                        if text.endswith(" s of the host\n"):  # it is complete
+                        if re.search("root mean square .*\n$", text):  # it is complete
                             break
                 finally:
                     process.kill()

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <climits>
 #include <cstdlib>
-#include <random>
 #include <span>
 #include <thread>
 #include <utility>
@@ -236,49 +235,6 @@ TEST(PreloadedCallsTest, ARankWithoutMemoryLeavesNobodyWaiting) {
   EXPECT_GE(allocations, 4u);
 }
 
-// Ranks differ in buffers and times, and agree all the same.
-TEST(PreloadedCallsTest, RandomProgramsHaveEqualResults) {
-  for (unsigned seed = 1; seed <= 8; ++seed) {
-    std::vector<std::vector<std::vector<float>>> results(kRanks);
-    RunNamed("dp", [&](Rank& self) {
-      std::mt19937 program(seed);  // the same on all ranks
-      std::mt19937 own(100 * seed + static_cast<unsigned>(self.rank));
-      std::vector<std::vector<Tensor>> buffers;
-      const int count = 1 + static_cast<int>(program() % 5);
-      for (int number = 0; number < count; ++number) {
-        const size_t elements = 500 + program() % 20'000;
-        std::vector<Tensor>& of_tensor = buffers.emplace_back();
-        of_tensor.reserve(3);
-        for (int i = 0; i < 3; ++i) of_tensor.emplace_back(self, number, elements);
-      }
-      const bool is_grouped = program() % 2 == 0;
-      for (int step = 0; step < 20; ++step) {
-        const bool breaks = program() % 8 == 0;  // a step that leaves tensors out
-        std::vector<const Tensor*> used;
-        if (is_grouped) {
-          EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        }
-        for (std::vector<Tensor>& of_tensor : buffers) {
-          if (breaks && program() % 2 == 0) continue;
-          Tensor& tensor = of_tensor[own() % of_tensor.size()];
-          EXPECT_EQ(tensor.AllReduce(self), ncclSuccess);
-          used.push_back(&tensor);
-          if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 500));
-        }
-        if (is_grouped) {
-          EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
-        }
-        for (const Tensor* tensor : used) {
-          EXPECT_LT(tensor->ErrorOfResult(self), 0.4);
-          results[static_cast<size_t>(self.rank)].push_back(tensor->Result(self));
-        }
-      }
-    });
-    EXPECT_EQ(results[0], results[1]) << seed;
-    EXPECT_EQ(results[0], results[2]) << seed;
-  }
-}
-
 // Rank 2 leaves the others alone in a compressed call, which their watchdogs end.
 TEST(PreloadedCallsTest, AbortAndRevokeEndACompressedCall) {
   for (const bool is_revoked_first : {false, true}) {
@@ -331,6 +287,10 @@ TEST(PreloadedCallsTest, ACaptureIsNccls) {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  setenv("ONEBIT_NCCL_RULES", "comm=dp,bytes>=4K:fp4,start=2", 1);
+  setenv("ONEBIT_NCCL_RULES",
+         "comm=dp,bytes>=4K:fp4,start=2; comm=parts,op=alltoall,bytes>=4K:int8;"
+         "comm=parts,op=allgather,bytes>=4K:int8; comm=parts,op=sendrecv,bytes>=4K:int8;"
+         "comm=parts:fp4,start=2; comm=differences,op=allgather:fp4,ef",
+         1);
   return RUN_ALL_TESTS();
 }

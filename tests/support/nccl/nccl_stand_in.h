@@ -128,6 +128,11 @@ ncclResult_t ncclReduceScatterConfig(const void* send, void* recv, size_t count,
                                      ncclTestStream_t stream, const ncclCollConfig_t* config);
 ncclResult_t ncclAllGather(const void* send, void* recv, size_t count, ncclDataType_t type,
                            ncclComm_t comm, ncclTestStream_t stream);
+ncclResult_t ncclAllGatherConfig(const void* send, void* recv, size_t count, ncclDataType_t type,
+                                 ncclComm_t comm, ncclTestStream_t stream,
+                                 const ncclCollConfig_t* config);
+ncclResult_t ncclAlltoAll(const void* send, void* recv, size_t count, ncclDataType_t type,
+                          ncclComm_t comm, ncclTestStream_t stream);
 ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, ncclTestStream_t stream);
 
@@ -158,6 +163,7 @@ struct onebitTestNcclCounts {
   uint64_t revoked;         // by ncclCommRevoke
   uint64_t sends;           // calls of ncclSend
   uint64_t all_reduces;     // calls of ncclAllReduce
+  uint64_t all_to_alls;     // calls of ncclAlltoAll
   uint64_t configured;      // calls with a configuration, which are counted as plain ones as well
   uint64_t after_end;       // uses of a handle after its end
   uint64_t at_a_time;       // uses of a handle while another thread is in a call with it

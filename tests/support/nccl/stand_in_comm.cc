@@ -132,6 +132,7 @@ ONEBIT_EXPORT void onebitTestNcclGetCounts(onebitTestNcclCounts* counts) {
              .revoked = nccl::counters.revoked,
              .sends = nccl::counters.sends,
              .all_reduces = nccl::counters.all_reduces,
+             .all_to_alls = nccl::counters.all_to_alls,
              .configured = nccl::counters.configured,
              .after_end = nccl::counters.after_end,
              .at_a_time = nccl::counters.at_a_time,

@@ -84,6 +84,7 @@ struct Counters {
   std::atomic<uint64_t> revoked{0};
   std::atomic<uint64_t> sends{0};
   std::atomic<uint64_t> all_reduces{0};
+  std::atomic<uint64_t> all_to_alls{0};
   std::atomic<uint64_t> configured{0};
   std::atomic<uint64_t> after_end{0};
   std::atomic<uint64_t> at_a_time{0};

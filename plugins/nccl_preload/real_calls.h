@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// MakeRealReduction forwards a reduction to the real NCCL.
+// Makes calls that move data by the real NCCL.
 #pragma once
 
 #include "plugins/nccl_preload/nccl_types.h"
@@ -8,6 +8,7 @@
 
 namespace onebit::preload {
 
-Result MakeRealReduction(const Reduction& call, Comm native);
+// Makes the call by NCCL's function of the same form: with a configuration, if it has one.
+Result MakeRealCall(const DataCall& call, Comm native);
 
 }  // namespace onebit::preload

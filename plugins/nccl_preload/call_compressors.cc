@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/nccl_preload/call_compressors.h"
+
+#include <cstddef>
+#include <cstring>
+
+namespace onebit::preload {
+namespace {
+
+int32_t CodecOf(Codec codec) {
+  switch (codec) {
+    case Codec::kFp4:
+      return onebitCodecFp4;
+    case Codec::kInt8:
+      return onebitCodecInt8;
+    case Codec::kInt2:
+      return onebitCodecInt2;
+    case Codec::kSign:
+    case Codec::kOff:
+      break;
+  }
+  return onebitCodecSign;
+}
+
+int32_t CollectiveOf(Operation operation) {
+  switch (operation) {
+    case Operation::kReduceScatter:
+      return onebitCollectiveReduceScatter;
+    case Operation::kAllGather:
+      return onebitCollectiveAllGather;
+    case Operation::kAllToAll:
+      return onebitCollectiveAllToAll;
+    case Operation::kSend:
+    case Operation::kRecv:
+      return onebitCollectiveSendRecv;
+    default:
+      return onebitCollectiveAllReduce;
+  }
+}
+
+// Reads the worker section of a state of one rank (src/compressor/STATE.md, sections 1 and 3).
+Residuals ReadWorkerSection(const std::vector<std::byte>& state) {
+  constexpr size_t kHeaderBytesAt = 24;
+  constexpr size_t kRowsAt = 40;
+  constexpr size_t kRowBytes = 24;
+  constexpr uint32_t kWorkerTag = 2;
+  const auto number_at = [&state]<typename Number>(size_t at, Number number) {
+    if (at + sizeof number <= state.size()) std::memcpy(&number, &state[at], sizeof number);
+    return number;
+  };
+  size_t begin = number_at(kHeaderBytesAt, uint32_t{0});
+  const uint32_t sections = number_at(kHeaderBytesAt + 4, uint32_t{0});
+  for (size_t row = 0; row < sections; ++row) {
+    const size_t at = kRowsAt + row * kRowBytes;
+    const size_t bytes = number_at(at + 8, uint64_t{0});
+    if (number_at(at, uint32_t{0}) == kWorkerTag && begin + bytes <= state.size()) {
+      Residuals residuals{.elements = bytes / sizeof(float)};
+      for (size_t i = 0; i < residuals.elements; ++i) {
+        const double value = number_at(begin + i * sizeof(float), 0.0F);
+        residuals.sum_of_squares += value * value;
+      }
+      return residuals;
+    }
+    begin += (bytes + 7) / 8 * 8;
+  }
+  return {};
+}
+
+}  // namespace
+
+onebitResult_t CallCompressors::Find(onebitComm_t comm, const DataCall& call,
+                                     const Decision& decision, onebitCompressor_t* found) {
+  if (IsPair(call.facts.operation)) {
+    return FindForMessage(comm, call, decision, found);
+  }
+  const Key key{decision.tensor, decision.may_repeat ? uses_[decision.tensor]++ : 0};
+  auto entry = by_tensor_.find(key);
+  if (entry == by_tensor_.end()) {
+    Pointer made(nullptr, onebit_.compressor_destroy);
+    const onebitResult_t result = Create(comm, call.facts, decision.compression, next_id_, &made);
+    if (result != onebitSuccess) return result;
+    ++next_id_;
+    const bool has_residual =
+        decision.compression.has_feedback && call.facts.operation != Operation::kAllGather;
+    entry = by_tensor_.emplace(key, Entry{std::move(made), has_residual}).first;
+  }
+  *found = entry->second.compressor.get();
+  return onebitSuccess;
+}
+
+onebitResult_t CallCompressors::FindForMessage(onebitComm_t comm, const DataCall& call,
+                                               const Decision& decision,
+                                               onebitCompressor_t* found) {
+  const bool is_send = call.facts.operation == Operation::kSend;
+  const Direction direction = is_send ? Direction(rank_, call.peer) : Direction(call.peer, rank_);
+  Messages& messages = messages_[{direction, decision.tensor}];
+  const uint32_t slot = messages.next_slot;
+  messages.next_slot = (slot + 1) % kMessageSlots;
+  auto known = messages.by_slot.find(slot);
+  if (known == messages.by_slot.end()) {
+    Pointer made(nullptr, onebit_.compressor_destroy);
+    const onebitResult_t result = Create(comm, call.facts, decision.compression,
+                                         MessageId(direction, decision.tensor, slot), &made);
+    if (result != onebitSuccess) return result;
+    known = messages.by_slot.emplace(slot, std::move(made)).first;
+  }
+  *found = known->second.get();
+  return onebitSuccess;
+}
+
+// The upper half of the numbers below 2^32; collectives have the lower one.
+int64_t CallCompressors::MessageId(const Direction& direction, uint64_t shape,
+                                   uint32_t slot) const {
+  const auto ranks = static_cast<uint64_t>(ranks_);
+  const uint64_t number =
+      static_cast<uint64_t>(direction.first) * ranks + static_cast<uint64_t>(direction.second);
+  return static_cast<int64_t>((uint64_t{1} << 31) +
+                              (shape * ranks * ranks + number) * kMessageSlots + slot);
+}
+
+onebitResult_t CallCompressors::Create(onebitComm_t comm, const CallFacts& facts,
+                                       const Compression& compression, int64_t tensor_id,
+                                       Pointer* made) const {
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.mode = compression.has_feedback ? onebitModeEf : onebitModePlain;
+  config.codec = CodecOf(compression.codec);
+  if (compression.block > 0) config.block = static_cast<int32_t>(compression.block);
+  config.collective = CollectiveOf(facts.operation);
+  config.memory = onebitMemoryDevice;
+  config.tensorId = tensor_id;
+  onebitCompressor_t created = nullptr;
+  const onebitResult_t result = onebit_.compressor_create(
+      &created, comm, facts.count, static_cast<onebitDataType_t>(facts.type), &config);
+  made->reset(created);
+  return result;
+}
+
+void CallCompressors::End(uint64_t tensor) {
+  auto each = by_tensor_.lower_bound({tensor, 0});
+  while (each != by_tensor_.end() && each->first.first == tensor) {
+    ended_.push_back(std::move(each->second.compressor));
+    each = by_tensor_.erase(each);
+  }
+}
+
+Residuals CallCompressors::ReadResiduals() const {
+  Residuals sum;
+  std::vector<std::byte> state;
+  for (const auto& [key, entry] : by_tensor_) {
+    if (!entry.has_residual) continue;
+    onebitCompressor_t const compressor = entry.compressor.get();
+    size_t bytes = 0;
+    if (onebit_.compressor_export(compressor, onebitStateRank, nullptr, &bytes) != onebitSuccess) {
+      continue;
+    }
+    state.resize(bytes);
+    if (onebit_.compressor_export(compressor, onebitStateRank, state.data(), &bytes) ==
+        onebitSuccess) {
+      sum += ReadWorkerSection(state);
+    }
+  }
+  return sum;
+}
+
+}  // namespace onebit::preload

@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The interposer on a rank whose host memory runs out in a call of NCCL. It is linked into this
+// program, so that its operator new is the failing one.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "tests/preload/preloaded_program.h"
+#include "tests/support/allocation_failer.h"
+
+namespace onebit::testing {
+namespace {
+
+constexpr size_t kCount = 10'000;
+
+// A tensor that the ranks average again and again.
+struct Averaged {
+  explicit Averaged(const Rank& self)
+      : send(std::as_bytes(std::span<const float>(GradientOf(self.rank, 1, kCount)))),
+        recv(kCount * sizeof(float)) {}
+
+  const CudaBuffer send;
+  const CudaBuffer recv;
+};
+
+using Step = std::function<ncclResult_t(const Rank&, const Averaged&)>;
+
+ncclResult_t MakeAlone(const Rank& self, const Averaged& tensor) {
+  return ncclAllReduce(tensor.send.data(), tensor.recv.data(), kCount, ncclFloat32, ncclAvg,
+                       self.comm, self.stream.get());
+}
+
+ncclResult_t MakeInGroup(const Rank& self, const Averaged& tensor) {
+  if (ncclGroupStart() != ncclSuccess) return MakeAlone(self, tensor);  // NCCL itself had no memory
+  const ncclResult_t made = MakeAlone(self, tensor);
+  const ncclResult_t ended = ncclGroupEnd();
+  return made != ncclSuccess ? made : ended;
+}
+
+// All ranks find an error, those that have made their call included.
+void ExpectErrorAndAbort(Rank& self) {
+  ncclResult_t error = ncclSuccess;
+  while (error == ncclSuccess) {
+    ASSERT_EQ(ncclCommGetAsyncError(self.comm, &error), ncclSuccess);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  self.everybody.arrive_and_wait();
+  EXPECT_EQ(ncclCommAbort(std::exchange(self.comm, nullptr)), ncclSuccess);
+}
+
+// Lets `step` fail on rank 0 with its allocation number `before`, after `calls` others of its
+// tensor. Returns false if it has fewer.
+bool Fails(const Step& step, int calls, uint64_t before) {
+  std::atomic<bool> is_refused = false;
+  std::atomic<bool> has_struck = false;
+  RunNamed("dp", [&](Rank& self) {
+    const Averaged tensor(self);
+    for (int call = 0; call < calls; ++call) EXPECT_EQ(step(self, tensor), ncclSuccess);
+    self.stream.Synchronize();
+    self.everybody.arrive_and_wait();
+    // The others wait for the messages of rank 0 when it fails.
+    if (self.rank != 0) {
+      EXPECT_EQ(step(self, tensor), ncclSuccess);
+    }
+    self.everybody.arrive_and_wait();
+    if (self.rank == 0) {
+      const FailingAllocations failing(before, Shortage::kOnce);
+      is_refused = step(self, tensor) != ncclSuccess;
+      has_struck = failing.has_struck();
+    }
+    self.everybody.arrive_and_wait();
+    if (is_refused) {
+      ExpectErrorAndAbort(self);
+    } else {
+      self.stream.Synchronize();
+      EXPECT_LT(RelativeError(FloatsIn(tensor.recv), AverageGradient(kRanks, 1, kCount)), 0.3);
+    }
+  });
+  return has_struck;
+}
+
+class PreloadedHeapTest : public ::testing::TestWithParam<Step> {};
+
+TEST_P(PreloadedHeapTest, ARankWithoutMemoryTellsTheOthers) {
+  constexpr int kFirstCompressed = 3 + kStart;
+  for (const int calls : {kFirstCompressed, kFirstCompressed + 1}) {
+    uint64_t before = 0;
+    while (Fails(GetParam(), calls, before)) ++before;
+    EXPECT_GE(before, 1u) << calls;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, PreloadedHeapTest, ::testing::Values(MakeAlone, MakeInGroup),
+                         [](const auto& info) { return info.index == 0 ? "Alone" : "InGroup"; });
+
+}  // namespace
+}  // namespace onebit::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  setenv("ONEBIT_NCCL_RULES", "comm=dp,bytes>=4K:fp4,start=2", 1);
+  return RUN_ALL_TESTS();
+}
