@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <string_view>
 
 namespace onebit::preload {
 namespace {
@@ -39,18 +40,24 @@ int32_t CollectiveOf(Operation operation) {
   }
 }
 
-// Reads the worker section of a state of one rank (src/compressor/STATE.md, sections 1 and 3).
+// Reads the worker section of a state of one rank in fp32, version 1 (src/compressor/STATE.md,
+// sections 1 to 3).
 Residuals ReadWorkerSection(const std::vector<std::byte>& state) {
-  constexpr size_t kHeaderBytesAt = 24;
+  constexpr std::string_view kMagic = "1BITSTAT";
   constexpr size_t kRowsAt = 40;
   constexpr size_t kRowBytes = 24;
+  constexpr size_t kResidualTypeAt = 42;  // in the identity, which is the first section
   constexpr uint32_t kWorkerTag = 2;
   const auto number_at = [&state]<typename Number>(size_t at, Number number) {
     if (at + sizeof number <= state.size()) std::memcpy(&number, &state[at], sizeof number);
     return number;
   };
-  size_t begin = number_at(kHeaderBytesAt, uint32_t{0});
-  const uint32_t sections = number_at(kHeaderBytesAt + 4, uint32_t{0});
+  size_t begin = number_at(24, uint32_t{0});
+  if (state.size() < kRowsAt || std::memcmp(state.data(), kMagic.data(), kMagic.size()) != 0 ||
+      number_at(8, uint32_t{0}) != 1 || number_at(begin + kResidualTypeAt, uint8_t{1}) != 0) {
+    return {};
+  }
+  const uint32_t sections = number_at(28, uint32_t{0});
   for (size_t row = 0; row < sections; ++row) {
     const size_t at = kRowsAt + row * kRowBytes;
     const size_t bytes = number_at(at + 8, uint64_t{0});
@@ -96,7 +103,7 @@ onebitResult_t CallCompressors::FindForMessage(onebitComm_t comm, const DataCall
   const Direction direction = is_send ? Direction(rank_, call.peer) : Direction(call.peer, rank_);
   Messages& messages = messages_[{direction, decision.tensor}];
   const uint32_t slot = messages.next_slot;
-  messages.next_slot = (slot + 1) % kMessageSlots;
+  messages.next_slot = (slot + 1) % kSlots;
   auto known = messages.by_slot.find(slot);
   if (known == messages.by_slot.end()) {
     Pointer made(nullptr, onebit_.compressor_destroy);
@@ -109,14 +116,14 @@ onebitResult_t CallCompressors::FindForMessage(onebitComm_t comm, const DataCall
   return onebitSuccess;
 }
 
-// The upper half of the numbers below 2^32; collectives have the lower one.
+// Messages have the tensor numbers from 2^31 on, so that they never meet those of collectives.
 int64_t CallCompressors::MessageId(const Direction& direction, uint64_t shape,
                                    uint32_t slot) const {
   const auto ranks = static_cast<uint64_t>(ranks_);
   const uint64_t number =
       static_cast<uint64_t>(direction.first) * ranks + static_cast<uint64_t>(direction.second);
-  return static_cast<int64_t>((uint64_t{1} << 31) +
-                              (shape * ranks * ranks + number) * kMessageSlots + slot);
+  return static_cast<int64_t>((uint64_t{1} << 31) + (shape * ranks * ranks + number) * kSlots +
+                              slot);
 }
 
 onebitResult_t CallCompressors::Create(onebitComm_t comm, const CallFacts& facts,

@@ -17,7 +17,7 @@
 
 namespace onebit::preload {
 
-// What error feedback still owes on this rank.
+// The sum over residuals of this rank's inputs (worker residuals).
 struct Residuals {
   double sum_of_squares = 0;
   uint64_t elements = 0;
@@ -48,7 +48,7 @@ class CallCompressors {
   // The tensor has no further calls.
   void End(uint64_t tensor);
 
-  // Reads the residuals of reductions and all-to-alls. Waits for the device.
+  // Reads the residuals of reductions and all-to-alls, by way of the host. Waits for the device.
   Residuals ReadResiduals() const;
 
  private:
@@ -62,7 +62,7 @@ class CallCompressors {
 
   // Messages of one direction and shape. Both ranks see them in the same order, but in groups of
   // their own, and their compressors must have the same tensorId: message number n takes slot n
-  // modulo kMessageSlots.
+  // modulo kSlots.
   struct Messages {
     uint32_t next_slot = 0;
     std::map<uint32_t, Pointer> by_slot;

@@ -86,10 +86,11 @@ std::string CallCounts::Report(const TrafficByName& live) const {
     if (traffic.residuals.elements == 0) continue;
     const double mean =
         traffic.residuals.sum_of_squares / static_cast<double>(traffic.residuals.elements);
-    std::snprintf(line, sizeof line,
-                  "%.60s: the residuals have norm %.4g and root mean square %.4g\n",
-                  name.empty() ? "-" : name.c_str(), std::sqrt(traffic.residuals.sum_of_squares),
-                  std::sqrt(mean));
+    std::snprintf(
+        line, sizeof line,
+        "%.60s: the residuals of this rank's inputs have norm %.4g and root mean square %.4g\n",
+        name.empty() ? "-" : name.c_str(), std::sqrt(traffic.residuals.sum_of_squares),
+        std::sqrt(mean));
     text += line;
   }
   return text;

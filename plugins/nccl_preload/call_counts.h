@@ -14,7 +14,7 @@
 
 namespace onebit::preload {
 
-// The bytes of the calls of a communicator that this library has made, and how they fared.
+// The bytes of compressed calls of a communicator, and how they fared.
 struct Traffic {
   uint64_t calls = 0;
   uint64_t nonfinite_calls = 0;  // those that met a NaN or infinity, whose results are NaN

@@ -28,11 +28,11 @@ inline constexpr std::string_view kOperationNames[kOperations] = {
     "allreduce", "reducescatter", "allgather", "alltoall", "reduce",
     "broadcast", "gather",        "scatter",   "send",     "recv"};
 
-// Operations of which every rank gets a sum or an average.
+// True if every rank gets a sum or an average.
 constexpr bool IsReduction(Operation operation) {
   return operation == Operation::kAllReduce || operation == Operation::kReduceScatter;
 }
-// Operations of two ranks. The others take no part, so only what both know may decide about them.
+// True for operations of two ranks. The others take no part, so only what both know may decide.
 constexpr bool IsPair(Operation operation) {
   return operation == Operation::kSend || operation == Operation::kRecv;
 }

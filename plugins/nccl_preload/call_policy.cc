@@ -3,6 +3,8 @@
 // Keeps what is known of each tensor.
 #include "plugins/nccl_preload/call_policy.h"
 
+#include <algorithm>
+
 namespace onebit::preload {
 
 void DefaultScope::Observe(uint64_t comm, const CommFacts& facts, const CallFacts& call) {
@@ -20,7 +22,7 @@ Decision CallPolicy::Decide(const CallFacts& call, std::optional<uint64_t> tenso
   Decision decision;
   const Compression compression = Choose(rules_, comm_, call, asked);
   if (compression.codec == Codec::kOff) return decision;
-  const std::optional<Key> key = Identify(call, tensor_id, compression.has_feedback, &decision);
+  const std::optional<Key> key = Identify(call, tensor_id, compression, &decision);
   if (!key) return decision;
   decision.may_repeat = key->identity == Identity::kShape;
   Tensor& tensor = FindOrBegin(*key, call, compression, &decision);
@@ -77,10 +79,12 @@ Decision CallPolicy::DecideMessage(const CallFacts& call, int peer) {
   return decision;
 }
 
-// Directions, shapes and slots of a communicator have 2^31 numbers between them (MessageId).
+// Directions, shapes and slots of a communicator have 2^31 numbers between them (MessageId). Each
+// shape has memory, and programs that split their tensors unevenly have ever new ones.
 uint64_t CallPolicy::MostMessageShapes(int ranks) {
+  constexpr uint64_t kMost = 256;
   const auto directions = static_cast<uint64_t>(ranks) * static_cast<uint64_t>(ranks);
-  return (uint64_t{1} << 31) / (directions * kMessageSlots);
+  return std::min(kMost, (uint64_t{1} << 31) / (directions * kSlots));
 }
 
 void CallPolicy::AskScope(const Key& key, uint64_t calls_before, uint32_t start,
@@ -105,15 +109,16 @@ std::optional<bool> CallPolicy::IsInScope(const Key& key, uint64_t calls_before,
 
 std::optional<CallPolicy::Key> CallPolicy::Identify(const CallFacts& call,
                                                     std::optional<uint64_t> tensor_id,
-                                                    bool has_feedback, Decision* decision) {
+                                                    const Compression& compression,
+                                                    Decision* decision) {
   if (tensor_id) return Key{.identity = Identity::kNamed, .number = *tensor_id};
-  if (!has_feedback && !IsReduction(call.operation)) {
-    const auto known = shapes_.find(call);
+  if (!compression.has_feedback && !IsReduction(call.operation)) {
+    const auto known = shapes_.find({call, compression});
     if (known != shapes_.end()) return Key{.identity = Identity::kShape, .number = known->second};
     decision->reason = Reason::kNoRoom;
     if (shapes_.size() >= kMostEnded) return std::nullopt;
     const uint64_t number = shapes_.size();
-    shapes_.emplace(call, number);
+    shapes_.emplace(std::pair(call, compression), number);
     return Key{.identity = Identity::kShape, .number = number};
   }
   const std::optional<uint32_t> number = cycle_.Next(call);

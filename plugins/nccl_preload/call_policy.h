@@ -51,8 +51,8 @@ struct Decision {
   bool asks_scope = false;
 };
 
-// Messages of one shape and direction that a group may have.
-inline constexpr uint32_t kMessageSlots = 16;
+// Calls of one shape without state that a group may have, messages in each direction.
+inline constexpr uint32_t kSlots = 16;
 
 // The default rule is for data-parallel training, where one communicator has all ranks and moves
 // all floats. A process that moves floats on another one as well trains in some other way, and only
@@ -131,7 +131,7 @@ class CallPolicy {
  private:
   enum class Identity : uint8_t {
     kCycle,  // the number in the cycle
-    kShape,  // the number of the call's facts, for calls that keep no state
+    kShape,  // the number of the call's facts and compression, for calls that keep no state
     kNamed,  // the number that the caller has given
   };
   struct Key {
@@ -153,7 +153,7 @@ class CallPolicy {
 
   // Without a key the decision says why there is none.
   std::optional<Key> Identify(const CallFacts& call, std::optional<uint64_t> tensor_id,
-                              bool has_feedback, Decision* decision);
+                              const Compression& compression, Decision* decision);
   Tensor& FindOrBegin(const Key& key, const CallFacts& call, const Compression& compression,
                       Decision* decision);
   void End(std::map<Key, Tensor>::iterator tensor, Decision* decision);
@@ -170,7 +170,7 @@ class CallPolicy {
   uint64_t elements_ = 0;
   uint64_t next_number_ = 0;
   std::map<Key, Tensor> tensors_;
-  std::map<CallFacts, uint64_t> shapes_;  // numbered as they have come
+  std::map<std::pair<CallFacts, Compression>, uint64_t> shapes_;  // numbered as they have come
   std::map<std::pair<int, Operation>, std::map<CallFacts, uint64_t>> message_shapes_;  // by peer
   size_t ended_ = 0;                 // tensors that were compressed
   bool has_asked_scope_ = false;     // since the cycle was last broken

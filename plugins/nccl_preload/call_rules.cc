@@ -188,7 +188,7 @@ Error ParseRule(std::string_view text, Rule* rule) {
   std::string_view options = text;
   std::string_view conditions = CutPart(&options, ':');
   if (conditions.size() == Trimmed(text).size()) return "it has no \":\" with a codec after it";
-  if (conditions.empty()) return "it has no conditions; * is for all calls";
+  if (conditions.empty()) return "it has no conditions; * is for all reductions";
   if (conditions == "*") conditions = {};
   while (!conditions.empty()) {
     if (Error error = ParseCondition(CutPart(&conditions, ','), rule)) return error;
@@ -210,7 +210,8 @@ bool MatchesName(std::string_view pattern, std::string_view name) {
 
 bool Rule::IsFor(const CommFacts& comm_facts, Operation called) const {
   return (!comm || MatchesName(*comm, comm_facts.name)) && comm_facts.ranks >= least_ranks &&
-         (operation ? *operation == Named(called) : IsReduction(called));
+         (operation ? *operation == Named(called)
+                    : IsReduction(called) || compression.codec == Codec::kOff);
 }
 
 bool Rule::Matches(const CommFacts& comm_facts, const CallFacts& call) const {

@@ -11,7 +11,8 @@
 //   option     = "ef" | "plain" | "block=" N | "start=" N
 //
 // The first rule whose conditions all hold decides. A NAME may end in "*". OPERATION is allreduce,
-// reducescatter, allgather, alltoall or sendrecv; a rule without one is for the first two only.
+// reducescatter, allgather, alltoall or sendrecv; a rule without one is for the first two only, but
+// for all of them if its codec is off.
 // REDUCTION is sum or avg; TYPE float32, bfloat16 or float16. A SIZE is that of the whole tensor in
 // bytes, with K, M or G for its powers of 1024. "start" counts the calls in full precision that
 // each tensor has first. Reductions have error feedback and start=20 unless a rule says otherwise;

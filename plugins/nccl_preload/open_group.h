@@ -3,6 +3,10 @@
 // A thread's open group of NCCL, and the calls that wait for its end.
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -15,18 +19,22 @@ namespace onebit::preload {
 
 // A call in phases cannot run inside a group of NCCL, which launches nothing before its end. So
 // calls that may be compressed wait, and are decided about when the group ends: those that are
-// NCCL's are made then, before NCCL's group ends, and the others behind it in a group of onebit. If
-// calls that cannot be compressed are in the group too, all collectives go to NCCL.
+// NCCL's are made then, before NCCL's group ends, and the others after it in a group of onebit. If
+// the group has a collective that cannot be compressed, too, all of its communicator go to NCCL.
 class OpenGroup {
  public:
   static OpenGroup& OfThisThread();
 
   bool is_open() const { return depth_ > 0; }
   void Begin() { ++depth_; }
-  // Records a call that cannot be compressed.
-  void NoteOther() { has_other_ = true; }
+  // Records a call that cannot be compressed. Messages do not count: the other ranks know nothing
+  // of them, and must decide alike about the collectives of the group.
+  void NoteOther(Comm native, Operation operation) {
+    if (!IsPair(operation)) others_.insert(native);
+  }
   // Takes a call that may be compressed.
-  void Record(Comm native, const DataCall& call, const CallOptions& options);
+  void Record(std::shared_ptr<PreloadComm> comm, Comm native, const DataCall& call,
+              const CallOptions& options);
 
   // Ends one level. `end` is the call that ends it in NCCL.
   template <typename End>
@@ -37,6 +45,7 @@ class OpenGroup {
 
  private:
   struct Recorded {
+    std::shared_ptr<PreloadComm> comm;  // the program may abort `native` before the group ends
     Comm native;
     DataCall call;
     CallOptions options;
@@ -47,15 +56,18 @@ class OpenGroup {
   };
 
   Result Decide();
+  bool MayStand(const Session::Route& route, const Recorded& recorded);
   Result ExchangeAll() const;
+  Result CheckStreams() const;
   Result MakeOwn() const;
   // A call of the group has failed on this rank.
   void GiveUp() const;
 
   int depth_ = 0;
-  bool has_other_ = false;
+  std::set<Comm> others_;  // communicators with a collective that cannot be compressed
   std::vector<Recorded> recorded_;
-  std::vector<Own> own_;  // made by this library
+  std::vector<Own> own_;                                       // made by this library
+  std::map<std::pair<uint64_t, uint64_t>, uint32_t> tensors_;  // calls by communicator and tensor
   std::vector<Session::ScopeQuestion> exchanges_;
 };
 
@@ -66,12 +78,14 @@ Result OpenGroup::Finish(End end) {
     return end();
   }
   OpenGroup group = std::exchange(*this, OpenGroup());
-  const Result decided = WithoutThrowing([&] { return group.Decide(); }, [&] { group.GiveUp(); });
+  const Result decided = WithoutThrowing(
+      "decide about a group of NCCL", [&] { return group.Decide(); }, [&] { group.GiveUp(); });
   Result result = end();
   if (result == kSuccess) result = decided;
   if (result == kSuccess) result = group.ExchangeAll();
   if (result != kSuccess) return result;
-  return WithoutThrowing([&] { return group.MakeOwn(); }, [&] { group.GiveUp(); });
+  return WithoutThrowing(
+      "make a group of NCCL", [&] { return group.MakeOwn(); }, [&] { group.GiveUp(); });
 }
 
 }  // namespace onebit::preload

@@ -33,6 +33,7 @@ PreloadComm::~PreloadComm() {
 PreloadComm::Entered::~Entered() {
   const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - begin_;
   comm_.host_ns_ += static_cast<uint64_t>(time.count());
+  comm_.EndTensors();
 }
 
 bool PreloadComm::Join(Comm native) {
@@ -121,81 +122,83 @@ std::optional<bool> PreloadComm::ScopeResult() {
 Decision PreloadComm::Decide(const DataCall& call, const CallOptions& options) {
   Decision decision;
   if (IsPair(call.facts.operation)) {
-    // One to itself is a copy.
-    if (call.peer != compressors_->rank()) return policy_.DecideMessage(call.facts, call.peer);
+    // A rank copies what it sends to itself.
+    const bool is_own = compressors_ == nullptr || call.peer == compressors_->rank();
+    if (!is_own) return policy_.DecideMessage(call.facts, call.peer);
     decision.may_repeat = true;
     return decision;
   }
   decision = policy_.Decide(
       call.facts, options.tensor, [this] { return ScopeResult(); }, options.compression);
   if (decision.asks_scope) has_begun_exchange_ = false;
-  for (const uint64_t tensor : decision.ended) {
-    if (compressors_ != nullptr) compressors_->End(tensor);
-  }
+  ended_.insert(ended_.end(), decision.ended.begin(), decision.ended.end());
   return decision;
+}
+
+// Requires call_mutex_.
+void PreloadComm::EndTensors() {
+  for (const uint64_t tensor : ended_) compressors_->End(tensor);
+  ended_.clear();
 }
 
 Result PreloadComm::Make(const DataCall& call, const Decision& decision) {
   if (comm_ == nullptr) return kRemoteError;  // aborted a moment ago
-  ring_bytes_ += RingBytes(facts(), call.facts);
-  if (decision.reason != Reason::kCompressed) return MakeDensePair(call);
+  const bool is_compressed = decision.reason == Reason::kCompressed;
+  const onebitResult_t result =
+      is_compressed ? MakeCompressed(call, decision) : MakeExactMessage(call);
+  if (result == onebitSuccess && is_compressed) ring_bytes_ += RingBytes(facts(), call.facts);
+  return Settle(result);
+}
+
+onebitResult_t PreloadComm::MakeCompressed(const DataCall& call, const Decision& decision) {
   onebitCompressor_t compressor = nullptr;
   const onebitResult_t found = compressors_->Find(comm_, call, decision, &compressor);
-  if (found != onebitSuccess) return Settle(found);
+  if (found != onebitSuccess) return found;
   const size_t count = call.facts.count;
   const auto type = static_cast<onebitDataType_t>(call.facts.type);
   const onebitRedOp_t op = call.facts.reduction == kAvg ? onebitAvg : onebitSum;
   switch (call.facts.operation) {
     case Operation::kReduceScatter:
-      return Settle(onebit_->reduce_scatter(call.send, call.recv, count, type, op, compressor,
-                                            comm_, call.stream));
+      return onebit_->reduce_scatter(call.send, call.recv, count, type, op, compressor, comm_,
+                                     call.stream);
     case Operation::kAllGather:
-      return Settle(
-          onebit_->all_gather(call.send, call.recv, count, type, compressor, comm_, call.stream));
+      return onebit_->all_gather(call.send, call.recv, count, type, compressor, comm_, call.stream);
     case Operation::kAllToAll:
-      return Settle(
-          onebit_->all_to_all(call.send, call.recv, count, type, compressor, comm_, call.stream));
+      return onebit_->all_to_all(call.send, call.recv, count, type, compressor, comm_, call.stream);
     case Operation::kSend:
-      return SettlePair(
-          onebit_->send(call.send, count, type, call.peer, compressor, comm_, call.stream));
+      return onebit_->send(call.send, count, type, call.peer, compressor, comm_, call.stream);
     case Operation::kRecv:
-      return SettlePair(
-          onebit_->recv(call.recv, count, type, call.peer, compressor, comm_, call.stream));
+      return onebit_->recv(call.recv, count, type, call.peer, compressor, comm_, call.stream);
     default:
-      return Settle(onebit_->all_reduce(call.send, call.recv, count, type, op, compressor, comm_,
-                                        call.stream));
+      return onebit_->all_reduce(call.send, call.recv, count, type, op, compressor, comm_,
+                                 call.stream);
   }
 }
 
 // All messages of a group must be in one group of NCCL, as the program has put them, so those that
 // stay exact are made here as well: as bytes, whatever their type.
-Result PreloadComm::MakeDensePair(const DataCall& call) {
-  const size_t bytes = call.facts.count * BytesOf(call.facts.type);
-  if (call.facts.operation == Operation::kSend) {
-    return SettlePair(
-        onebit_->send(call.send, bytes, onebitUint8, call.peer, nullptr, comm_, call.stream));
-  }
-  return SettlePair(
-      onebit_->recv(call.recv, bytes, onebitUint8, call.peer, nullptr, comm_, call.stream));
-}
-
-// The other rank of a message may have other arguments.
-Result PreloadComm::SettlePair(onebitResult_t result) {
-  if (result == onebitInvalidArgument || result == onebitInvalidUsage) {
-    Log(LogLevel::kWarn, "communicator \"%s\" of NCCL: %s", origin_.name.c_str(),
-        onebit_->last_error(nullptr));
+onebitResult_t PreloadComm::MakeExactMessage(const DataCall& call) {
+  const size_t element_bytes = BytesOf(call.facts.type);
+  if (element_bytes == 0) {
+    Log(LogLevel::kWarn,
+        "communicator \"%s\" of NCCL: a message has type %d, which is unknown here",
+        origin_.name.c_str(), static_cast<int>(call.facts.type));
     GiveUp();
+    return onebitInvalidArgument;
   }
-  return Settle(result);
+  const size_t bytes = call.facts.count * element_bytes;
+  if (bytes == 0) return onebitSuccess;
+  if (call.facts.operation == Operation::kRecv) {
+    return onebit_->recv(call.recv, bytes, onebitUint8, call.peer, nullptr, comm_, call.stream);
+  }
+  if (call.peer != compressors_->rank()) exact_bytes_ += bytes;
+  return onebit_->send(call.send, bytes, onebitUint8, call.peer, nullptr, comm_, call.stream);
 }
 
 Result PreloadComm::Settle(onebitResult_t result) {
-  // All ranks have wrong arguments, if one has.
-  const bool is_shared = result == onebitInvalidArgument || result == onebitInvalidUsage;
-  if (result != onebitSuccess && !is_shared && !has_given_up_) {
+  if (result != onebitSuccess && !has_given_up_) {
     Log(LogLevel::kWarn, "communicator \"%s\" of NCCL: %s", origin_.name.c_str(),
         onebit_->last_error(nullptr));
-    // The others may have what this rank lacks, and would wait for it.
     GiveUp();
   }
   return NcclResultOf(result);
@@ -232,15 +235,16 @@ Traffic PreloadComm::CurrentTraffic() const {
   if (onebit_->comm_stats(comm_, &stats) != onebitSuccess) return {};
   return {.calls = stats.compressed_calls,
           .nonfinite_calls = stats.nonfinite_calls,
-          .sent_bytes = stats.bytes_sent,
+          .sent_bytes = stats.bytes_sent - exact_bytes_,
           .ring_bytes = ring_bytes_,
           .host_seconds = static_cast<double>(host_ns_) * 1e-9,
           .residuals = residuals_};
 }
 
 void PreloadComm::MeasureResiduals() {
-  if (compressors_ == nullptr || IsOver()) return;
   const std::lock_guard call_lock(call_mutex_);
+  if (compressors_ == nullptr || IsOver()) return;
+  EndTensors();
   const Residuals measured = compressors_->ReadResiduals();
   const std::lock_guard lock(mutex_);
   residuals_ = measured;

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "plugins/nccl_preload/call_compressors.h"
 #include "plugins/nccl_preload/call_counts.h"
@@ -80,7 +81,8 @@ class PreloadComm {
   // Waits for no other rank and for no device; the first call of a tensor allocates its residuals.
   Result Make(const DataCall& call, const Decision& decision);
 
-  // A result of onebit as NCCL has it. Gives up if this rank alone may have failed.
+  // A result of onebit as NCCL has it. Gives up after an error: other ranks may have had none, and
+  // would wait for this one.
   Result Settle(onebitResult_t result);
 
   // Stops the calls under way because the program has revoked NCCL's communicator, which is no
@@ -89,17 +91,18 @@ class PreloadComm {
   // Stops the calls under way and leaves the communicator of onebit, which then no longer uses
   // NCCL's. Residuals stay until the destructor: to free them waits for the device. Thread-safe.
   void Leave();
-  // The traffic of this library's calls so far, with the residuals as they were measured last.
+  // The traffic of compressed calls so far, with the residuals as they were measured last.
   // Thread-safe.
   Traffic traffic() const;
-  // Waits for the device, and not at all where the communicator has failed.
+  // Waits for the device. Does nothing if the communicator has failed.
   void MeasureResiduals();
   // The error that ended the communicator of onebit; kSuccess if there is none. Thread-safe.
   Result AsyncError() const;
 
  private:
-  Result MakeDensePair(const DataCall& call);
-  Result SettlePair(onebitResult_t result);
+  onebitResult_t MakeCompressed(const DataCall& call, const Decision& decision);
+  onebitResult_t MakeExactMessage(const DataCall& call);
+  void EndTensors();
   bool HasEqualNames(onebitComm_t comm) const;
   bool IsOver() const;
   std::optional<bool> ScopeResult();
@@ -122,8 +125,11 @@ class PreloadComm {
   bool is_revoked_ = false;
   Traffic last_traffic_;  // when comm_ ended
   std::atomic<uint64_t> ring_bytes_{0};
+  std::atomic<uint64_t> exact_bytes_{0};  // of messages
   std::atomic<uint64_t> host_ns_{0};
   std::unique_ptr<CallCompressors> compressors_;
+  // Tensors that decisions have ended. A call of one may still be waiting in the group.
+  std::vector<uint64_t> ended_;
   Residuals residuals_;
 };
 

@@ -203,7 +203,7 @@ std::shared_ptr<PreloadComm> Session::Remove(Comm native) {
     counts_.Add(removed->facts(), removed->traffic());
     return kSuccess;
   };
-  WithoutThrowing(add, [] {});
+  WithoutThrowing("keep the traffic of a communicator", add, [] {});
   return removed;
 }
 
@@ -236,26 +236,27 @@ void Session::Pass(Comm native, const CallFacts& call, Reason reason) {
     return kSuccess;
   };
   // The default rule has missed a call here, which the other ranks have not.
-  WithoutThrowing(observe, [] {});
+  WithoutThrowing("observe a call of NCCL", observe, [] {});
 }
 
 void Session::GiveUp(Comm native) {
   if (const std::shared_ptr<PreloadComm> known = Find(native)) known->GiveUp();
 }
 
-bool Session::IsCandidate(Comm native, const CallFacts& call, const CallOptions& options) {
-  if (IsReduction(call.operation)) return true;
-  if (rules_.is_off()) return false;
-  const std::shared_ptr<PreloadComm> known = Find(native);
-  return known != nullptr && known->can_compress() &&
-         (options.compression || rules_.MaySelect(known->facts(), call.operation));
+std::shared_ptr<PreloadComm> Session::FindForCandidate(Comm native, const CallFacts& call,
+                                                       const CallOptions& options) {
+  if (is_idle_) return nullptr;
+  if (IsReduction(call.operation)) return FindOrAdd(native);
+  std::shared_ptr<PreloadComm> known = Find(native);
+  const bool is_selected =
+      !rules_.is_off() && known != nullptr && known->can_compress() &&
+      (options.compression || rules_.MaySelect(known->facts(), call.operation));
+  return is_selected ? known : nullptr;
 }
 
-Session::Route Session::Choose(Comm native, const DataCall& call, const CallOptions& options) {
+Session::Route Session::Choose(std::shared_ptr<PreloadComm> comm, const DataCall& call,
+                               const CallOptions& options) {
   Route route;
-  if (is_idle_) return route;
-  std::shared_ptr<PreloadComm> comm = FindOrAdd(native);
-  if (comm == nullptr) return route;
   const bool is_in_scope = ObserveScope(*comm, call.facts);
   Decision decision = comm->Decide(call, options);
   if (comm->has_given_up() && decision.reason != Reason::kNoRule) {
@@ -284,12 +285,6 @@ Session::Route Session::Choose(Comm native, const DataCall& call, const CallOpti
   return route;
 }
 
-bool Session::CanCompress(Comm native) {
-  if (rules_.is_off()) return false;
-  const std::shared_ptr<PreloadComm> known = Find(native);
-  return known != nullptr && known->can_compress();
-}
-
 void Session::NoteScope(Reason reason) {
   const std::lock_guard lock(mutex_);
   if (reason == Reason::kCompressed) was_scope_agreed_ = true;
@@ -302,11 +297,11 @@ void Session::Count(const PreloadComm& comm, const CallFacts& call, Reason reaso
   const auto count = [&] {
     counts_.Count(comm.facts(), call, reason);
     if (is_report_wanted.load(std::memory_order_relaxed) && is_report_wanted.exchange(false)) {
-      WriteReport(false);
+      WriteReport();
     }
     return kSuccess;
   };
-  WithoutThrowing(count, [] {});
+  WithoutThrowing("count a call of NCCL", count, [] {});
 }
 
 // The setting is a file, and after a comma the signal that asks for a report.
@@ -325,10 +320,10 @@ void Session::AskForReports() {
   if (stats_file_.empty()) return;
   std::atexit([] {
     const auto write = [] {
-      Get().WriteReport(true);
+      Get().WriteReport();
       return kSuccess;
     };
-    WithoutThrowing(write, [] {});
+    WithoutThrowing("write the report", write, [] {});
   });
   if (report_signal_ == 0) return;
   struct sigaction former = {};
@@ -351,19 +346,16 @@ void Session::MeasureResiduals(Comm native) {
     if (known != nullptr) known->MeasureResiduals();
     return kSuccess;
   };
-  WithoutThrowing(measure, [] {});
+  WithoutThrowing("measure residuals", measure, [] {});
 }
 
-void Session::WriteReport(bool waits) {
+void Session::WriteReport() {
   if (getpid() != process_) return;
   const std::lock_guard report_lock(report_mutex_);
   std::vector<std::shared_ptr<PreloadComm>> comms;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [native, comm] : comms_) comms.push_back(comm);
-  }
-  if (waits) {
-    for (const auto& comm : comms) comm->MeasureResiduals();
   }
   CallCounts::TrafficByName live;
   for (const auto& comm : comms) live[std::string(comm->facts().name)] += comm->traffic();

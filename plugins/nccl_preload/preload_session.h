@@ -51,8 +51,10 @@ class Session {
 
   // Observes a call that goes to NCCL, whatever the rules say.
   void Pass(Comm native, const CallFacts& call, Reason reason);
-  // True if the call may be compressed: whether it is, Choose decides.
-  bool IsCandidate(Comm native, const CallFacts& call, const CallOptions& options);
+  // Returns the communicator if the call may be compressed, which Choose then decides; else null.
+  // Reductions count as candidates on communicators that cannot compress, too.
+  std::shared_ptr<PreloadComm> FindForCandidate(Comm native, const CallFacts& call,
+                                                const CallOptions& options);
   // Decides about such a call.
   struct ScopeQuestion {
     std::shared_ptr<PreloadComm> comm;  // null: there is none
@@ -66,9 +68,7 @@ class Session {
     ScopeQuestion exchange;   // that the ranks begin behind this call
     Result error = kSuccess;  // otherwise the call must not be made
   };
-  Route Choose(Comm native, const DataCall& call, const CallOptions& options);
-  // True if calls on the communicator may be compressed, so that those of a group wait for its end.
-  bool CanCompress(Comm native);
+  Route Choose(std::shared_ptr<PreloadComm> comm, const DataCall& call, const CallOptions& options);
   // A call has failed on this rank, and maybe on no other.
   void GiveUp(Comm native);
   // Counts the outcome of a call that Choose has not sent to NCCL.
@@ -90,8 +90,7 @@ class Session {
   void NoteScope(Reason reason);
   void StartStats();
   void AskForReports();
-  // `waits`: the residuals may be measured.
-  void WriteReport(bool waits);
+  void WriteReport();
 
   std::string rules_text_;
   Rules rules_;

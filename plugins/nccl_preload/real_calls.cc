@@ -15,7 +15,7 @@ using PartsFunction = Result(const void*, void*, size_t, int, Comm, Stream, Conf
 template <typename... Config>
 using ReductionFunction = Result(const void*, void*, size_t, int, int, Comm, Stream, Config...);
 
-// A collective is there in two forms, of which the second one takes a configuration.
+// Each collective has two forms. The second one takes a configuration.
 template <typename... Config>
 Result MakeCollective(const DataCall& call, Comm native,
                       RealFunction<ReductionFunction<Config...>>& all_reduce,

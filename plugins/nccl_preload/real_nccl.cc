@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -101,15 +102,20 @@ void* OpenReal() {
 
 }  // namespace
 
-void* FindReal(const char* name) {
+void* FindReal(const char* name) noexcept {
   static std::mutex mutex;
   static bool was_searched = false;
   static void* library = nullptr;  // never closed: threads of NCCL may be inside
   const std::lock_guard lock(mutex);
-  if (!was_searched) library = OpenReal();
-  was_searched = true;
-  // RTLD_NEXT is not null.
-  return library == nullptr ? nullptr : Find(library, name);
+  try {
+    if (!was_searched) library = OpenReal();
+    was_searched = true;
+    // RTLD_NEXT is not null.
+    return library == nullptr ? nullptr : Find(library, name);
+  } catch (const std::bad_alloc&) {
+    Log(LogLevel::kWarn, "%s of NCCL was not searched for: out of memory", name);
+    return nullptr;
+  }
 }
 
 }  // namespace onebit::preload

@@ -10,11 +10,11 @@
 namespace onebit::preload {
 
 // Address of the function `name` ("ncclAllReduce") of the real NCCL; null if that lacks it, or if
-// there is none, which is logged once. Looks it up in the file of ONEBIT_NCCL_LIB; else in a
-// libnccl.so.2 that the process has loaded; else in what the loader has after this library; else in
-// the libnccl.so.2 that the loader finds. Never at start-up, when another copy than the program's
-// own could be found. Thread-safe.
-void* FindReal(const char* name);
+// there is none, which is logged once, or no memory to look for it. Looks it up in the file of
+// ONEBIT_NCCL_LIB; else in a libnccl.so.2 that the process has loaded; else in what the loader has
+// after this library; else in the libnccl.so.2 that the loader finds. Never at start-up, when
+// another copy than the program's own could be found. Thread-safe.
+void* FindReal(const char* name) noexcept;
 
 // A function of the real NCCL, looked up at its first use.
 template <typename Function>

@@ -10,13 +10,14 @@
 
 namespace onebit::preload {
 
-// Runs a body that may lack memory. If it throws, runs `recover` and returns an error.
+// Runs a body that may lack memory. If it throws, logs that it has failed to do `what`, runs
+// `recover` and returns an error.
 template <typename Body, typename Recover>
-Result WithoutThrowing(Body&& body, Recover&& recover) noexcept {
+Result WithoutThrowing(const char* what, Body&& body, Recover&& recover) noexcept {
   try {
     return body();
   } catch (const std::exception& error) {
-    Log(LogLevel::kWarn, "a call of NCCL has failed on this rank: %s", error.what());
+    Log(LogLevel::kWarn, "failed to %s: %s", what, error.what());
     recover();
     return kSystemError;
   }

@@ -47,10 +47,10 @@ bool ReadOptions(const DataCall& call, CallOptions* options) {
   return false;
 }
 
-// Makes a call outside groups, or one that is NCCL's in any case.
-Result DecideAndMake(const DataCall& call, const CallOptions& options, Comm comm) {
+Result DecideAndMake(std::shared_ptr<PreloadComm> known, const DataCall& call,
+                     const CallOptions& options, Comm comm) {
   Session& session = Session::Get();
-  const Session::Route route = session.Choose(comm, call, options);
+  const Session::Route route = session.Choose(std::move(known), call, options);
   if (route.error != kSuccess) return route.error;
   Result result = kSuccess;
   if (route.comm == nullptr) {
@@ -64,25 +64,29 @@ Result DecideAndMake(const DataCall& call, const CallOptions& options, Comm comm
   return route.exchange.comm->BeginScopeExchange(route.exchange.stream, route.exchange.holds);
 }
 
+// Makes a call by the real NCCL, which is not asked about rules.
+Result PassOn(const DataCall& call, Reason reason, Comm comm) {
+  OpenGroup& group = OpenGroup::OfThisThread();
+  Session& session = Session::Get();
+  const bool is_other = session.has_rules() && reason != Reason::kOption;
+  if (group.is_open() && is_other) group.NoteOther(comm, call.facts.operation);
+  session.Pass(comm, call.facts, reason);
+  return MakeRealCall(call, comm);
+}
+
 Result MakeOrRecord(const DataCall& call, Comm comm) {
   CallOptions options;
   if (!ReadOptions(call, &options)) return kInvalidArgument;
-  Session& session = Session::Get();
+  if (!options.is_plain) return PassOn(call, Reason::kForbidden, comm);
+  if (options.is_off) return PassOn(call, Reason::kOption, comm);
+  std::shared_ptr<PreloadComm> known = Session::Get().FindForCandidate(comm, call.facts, options);
+  if (known == nullptr) return PassOn(call, Reason::kNoRule, comm);
   OpenGroup& group = OpenGroup::OfThisThread();
-  const bool is_candidate = session.IsCandidate(comm, call.facts, options);
-  if (!options.is_plain || options.is_off || !is_candidate) {
-    if (group.is_open() && !(options.is_plain && is_candidate)) group.NoteOther();
-    session.Pass(comm, call.facts,
-                 options.is_off      ? Reason::kOption
-                 : !options.is_plain ? Reason::kForbidden
-                                     : Reason::kNoRule);
-    return MakeRealCall(call, comm);
-  }
-  if (group.is_open() && session.CanCompress(comm)) {
-    group.Record(comm, call, options);
+  if (group.is_open() && known->can_compress()) {
+    group.Record(std::move(known), comm, call, options);
     return kSuccess;
   }
-  return DecideAndMake(call, options, comm);
+  return DecideAndMake(std::move(known), call, options, comm);
 }
 
 // Makes a call of an operation that rules may select. Other ranks may have what this one lacks, and
@@ -90,8 +94,9 @@ Result MakeOrRecord(const DataCall& call, Comm comm) {
 Result Make(const DataCall& call, Comm comm) {
   const Entry entry;
   if (entry.is_nested()) return MakeRealCall(call, comm);
-  return WithoutThrowing([&] { return MakeOrRecord(call, comm); },
-                         [&] { Session::Get().GiveUp(comm); });
+  return WithoutThrowing(
+      "make a call of NCCL", [&] { return MakeOrRecord(call, comm); },
+      [&] { Session::Get().GiveUp(comm); });
 }
 
 DataCall CallOf(Operation operation, const void* send, void* recv, size_t count, int type,
@@ -117,18 +122,21 @@ DataCall MessageOf(Operation operation, const void* send, void* recv, size_t cou
   return call;
 }
 
-// Makes a call by the real NCCL, and counts it. A group that has one goes to NCCL as a whole.
+// Makes a call of an operation that no rule selects.
 template <typename Function, typename... Arguments>
 Result PassBecause(Reason reason, RealFunction<Function>& real, Comm comm, Operation operation,
                    size_t count, int type, Arguments... arguments) {
   const Entry entry;
-  if (!entry.is_nested()) {
+  const auto pass = [&] {
+    Session& session = Session::Get();
     OpenGroup& group = OpenGroup::OfThisThread();
-    if (group.is_open()) group.NoteOther();
-    const CallFacts facts{
-        .operation = operation, .type = static_cast<DataType>(type), .count = count};
-    Session::Get().Pass(comm, facts, reason);
-  }
+    if (group.is_open() && session.has_rules()) group.NoteOther(comm, operation);
+    session.Pass(comm,
+                 {.operation = operation, .type = static_cast<DataType>(type), .count = count},
+                 reason);
+    return kSuccess;
+  };
+  if (!entry.is_nested()) WithoutThrowing("observe a call of NCCL", pass, [] {});
   return real(arguments...);
 }
 
@@ -168,7 +176,7 @@ Result MakeComm(RealFunction<Function>& real, Comm* made, const Making& making,
                ? kSuccess
                : kSystemError;
   };
-  if (WithoutThrowing(add, [] {}) == kSuccess) return kSuccess;
+  if (WithoutThrowing("join a communicator of NCCL", add, [] {}) == kSuccess) return kSuccess;
   Session::Get().Remove(*made);
   static RealFunction<Result(Comm)> abort("ncclCommAbort");
   abort(std::exchange(*made, nullptr));
@@ -203,8 +211,7 @@ using namespace onebit::preload;  // NOLINT: the functions below are NCCL's
 // The real function of the same name.
 #define ONEBIT_REAL(function) static RealFunction<decltype(function)> real(#function)
 
-// ---------------------------------------------------------------------- calls that rules may
-// select
+// -------------------------------------------------------------------- operations that rules name
 
 ONEBIT_NCCL_FUNCTION Result ncclAllReduce(const void* send, void* recv, size_t count, int type,
                                           int op, Comm comm, Stream stream) {
@@ -402,7 +409,7 @@ ONEBIT_NCCL_FUNCTION Result ncclCommInitRankScalable(Comm* comm, int ranks, int 
     return MakeCommFrom(unstamped.data(), count, real, comm, config, comm, ranks, rank, count,
                         unstamped.data(), config);
   };
-  return WithoutThrowing(make, [] {});
+  return WithoutThrowing("make a communicator of NCCL", make, [] {});
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclCommSplit(Comm comm, int color, int key, Comm* made,

@@ -103,6 +103,7 @@ TEST_F(CallPolicyTest, ShapesOfMessagesAreNumberedByDirection) {
   call = {.operation = Operation::kRecv, .count = 3};
   EXPECT_EQ(policy.DecideMessage(call, 1).tensor, 2u);
   EXPECT_EQ(CallPolicy::MostMessageShapes(100'000), 0u);
+  EXPECT_EQ(CallPolicy::MostMessageShapes(8), 256u);
   call.type = DataType::kInt32;
   EXPECT_EQ(policy.DecideMessage(call, 3).reason, Reason::kNoRule);
 }

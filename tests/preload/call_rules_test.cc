@@ -96,6 +96,10 @@ TEST(CallRulesTest, OtherOperationsAreForRulesThatNameThem) {
   EXPECT_TRUE(rules.MaySelect(kWorld, Operation::kRecv));
   EXPECT_TRUE(rules.MaySelect(kWorld, Operation::kReduceScatter));
   EXPECT_FALSE(rules.MaySelect(kWorld, Operation::kGather));
+  // Without an operation `off` is for all of them.
+  const CallFacts exchange{.operation = Operation::kAllToAll, .count = 1};
+  EXPECT_EQ(Choose(Parsed("comm=w*:off; op=alltoall:int8"), kWorld, exchange).codec, Codec::kOff);
+  EXPECT_EQ(Choose(Parsed("*:off"), kWorld, exchange, plain).codec, Codec::kOff);
   EXPECT_FALSE(Parsed("comm=pp:fp4").MaySelect(kWorld, Operation::kAllReduce));
   EXPECT_FALSE(Parsed("*:fp4; op=alltoall:off").MaySelect(kWorld, Operation::kAllToAll));
 }
@@ -126,7 +130,7 @@ TEST(CallRulesTest, ErrorsNameTheRuleAndWhatThereIs) {
   };
   EXPECT_EQ(error("*:fp4; op=allreduce"),
             "rule 2, \"op=allreduce\": it has no \":\" with a codec after it");
-  EXPECT_THAT(error(":fp4"), HasSubstr("it has no conditions; * is for all calls"));
+  EXPECT_THAT(error(":fp4"), HasSubstr("it has no conditions; * is for all reductions"));
   EXPECT_THAT(error("*:"), HasSubstr("no codec \"\"; there are off, fp4, int8, int2, sign"));
   EXPECT_THAT(error("*:fp8"), HasSubstr("no codec \"fp8\""));
   EXPECT_THAT(error("*:fp4,residual"), HasSubstr("no option \"residual\"; there are ef, plain"));

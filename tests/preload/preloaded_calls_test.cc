@@ -110,23 +110,66 @@ TEST(PreloadedCallsTest, GroupsOfReductionsAreCompressedTogether) {
   });
 }
 
-TEST(PreloadedCallsTest, AGroupWithOtherCallsIsNccls) {
+TEST(PreloadedCallsTest, AGroupWithOtherCollectivesIsNccls) {
   RunNamed("dp", [&](Rank& self) {
     Tensor tensor(self, 1, 10'000);
-    CudaBuffer from(16);
-    CudaBuffer to(16);
-    const int next = (self.rank + 1) % kRanks;
-    const int previous = (self.rank + kRanks - 1) % kRanks;
+    const CudaBuffer flags(16);
     for (int step = 0; step < 12; ++step) {
       ASSERT_EQ(ncclGroupStart(), ncclSuccess);
       ASSERT_EQ(tensor.AllReduce(self), ncclSuccess);
-      ASSERT_EQ(ncclSend(from.data(), 16, ncclInt8, next, self.comm, self.stream.get()),
-                ncclSuccess);
-      ASSERT_EQ(ncclRecv(to.data(), 16, ncclInt8, previous, self.comm, self.stream.get()),
-                ncclSuccess);
+      ASSERT_EQ(
+          ncclBroadcast(flags.data(), flags.data(), 16, ncclInt8, 0, self.comm, self.stream.get()),
+          ncclSuccess);
       ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
       EXPECT_LT(tensor.ErrorOfResult(self), 1e-6) << step;
     }
+  });
+}
+
+// Rank 2 knows nothing of the message in the others' group.
+TEST(PreloadedCallsTest, MessagesInAGroupDoNotPartTheRanks) {
+  RunNamed("dp", [&](Rank& self) {
+    Tensor tensor(self, 1, 10'000);
+    const CudaBuffer flags(16);
+    const auto stream = self.stream.get();
+    for (int step = 0; step < 8; ++step) {
+      ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+      ASSERT_EQ(tensor.AllReduce(self), ncclSuccess);
+      if (self.rank == 0) {
+        ASSERT_EQ(ncclSend(flags.data(), 16, ncclInt8, 1, self.comm, stream), ncclSuccess);
+      } else if (self.rank == 1) {
+        ASSERT_EQ(ncclRecv(flags.data(), 16, ncclInt8, 0, self.comm, stream), ncclSuccess);
+      }
+      ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+      EXPECT_EQ(tensor.ErrorOfResult(self) > 1e-3, step >= 3 + kStart) << step;
+    }
+  });
+}
+
+// NCCL would let them.
+TEST(PreloadedCallsTest, CompressedCallsOfAGroupShareAStream) {
+  RunNamed("dp", [&](Rank& self) {
+    const std::vector<float> ones(10'000, 1);
+    const CudaBuffer first(std::as_bytes(std::span(ones)));
+    const CudaBuffer second(std::as_bytes(std::span(ones)));
+    const CudaStream other;
+    const auto make = [&](const CudaBuffer& buffer, size_t count, const CudaStream& stream) {
+      return ncclAllReduce(buffer.data(), buffer.data(), count, ncclFloat32, ncclAvg, self.comm,
+                           stream.get());
+    };
+    for (int step = 0; step < 3 + kStart; ++step) {
+      const bool is_last = step == 2 + kStart;
+      ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+      ASSERT_EQ(make(first, 10'000, self.stream), ncclSuccess);
+      ASSERT_EQ(make(second, 5000, is_last && self.rank == 0 ? other : self.stream), ncclSuccess);
+      const ncclResult_t ended = ncclGroupEnd();
+      if (self.rank == 0) {
+        ASSERT_EQ(ended, is_last ? ncclInvalidUsage : ncclSuccess);
+      }
+    }
+    EXPECT_NE(AwaitAsyncError(self.comm), ncclSuccess);
+    self.everybody.arrive_and_wait();
+    EXPECT_EQ(ncclCommAbort(std::exchange(self.comm, nullptr)), ncclSuccess);
   });
 }
 
@@ -185,16 +228,6 @@ TEST(PreloadedCallsTest, OnlyTheOutermostGroupMakesItsCalls) {
       EXPECT_EQ(second.ErrorOfResult(self) > 1e-3, step >= 1 + kStart) << step;
     }
   });
-}
-
-// NCCL's error once there is one.
-ncclResult_t AwaitAsyncError(ncclComm_t comm) {
-  ncclResult_t error = ncclSuccess;
-  while (error == ncclSuccess) {
-    EXPECT_EQ(ncclCommGetAsyncError(comm, &error), ncclSuccess);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return error;
 }
 
 // Returns false if the call needs at most `allocations`, so that none fails.
@@ -290,7 +323,8 @@ int main(int argc, char** argv) {
   setenv("ONEBIT_NCCL_RULES",
          "comm=dp,bytes>=4K:fp4,start=2; comm=parts,op=alltoall,bytes>=4K:int8;"
          "comm=parts,op=allgather,bytes>=4K:int8; comm=parts,op=sendrecv,bytes>=4K:int8;"
-         "comm=parts:fp4,start=2; comm=differences,op=allgather:fp4,ef",
+         "comm=parts:fp4,start=2; comm=differences,op=allgather:fp4,ef;"
+         "comm=random,op=sendrecv,bytes>=4K:int8",
          1);
   return RUN_ALL_TESTS();
 }

@@ -4,8 +4,9 @@
 // the main function, which sets the rules: those for `parts` compress all of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
-#include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -101,7 +102,7 @@ TEST(PreloadedPartsTest, EqualCallsOfAGroupAreCompressed) {
   });
 }
 
-// What stays the same arrives within some calls.
+// An input that stays the same arrives within some calls.
 TEST(PreloadedPartsTest, AllGathersMaySendDifferences) {
   RunNamed("differences", [&](Rank& self) {
     const CudaBuffer send = Filled(self, 1, kPart);
@@ -241,20 +242,60 @@ TEST(PreloadedPartsTest, AMessageToItselfIsACopy) {
   });
 }
 
-// More equal messages than a group may have end the communicator on all ranks.
-TEST(PreloadedPartsTest, TooManyEqualMessagesAreAnError) {
+// Rank 0 sends more equal messages in a group than one may have, and tells rank 1, which receives
+// them one by one.
+TEST(PreloadedPartsTest, TooManyEqualMessagesAreAnErrorOnBothRanks) {
+  RunNamed("parts", [&](Rank& self) {
+    constexpr int kMessages = 17;
+    const CudaBuffer buffer = Filled(self, 1, kPart);
+    const auto stream = self.stream.get();
+    if (self.rank == 0) {
+      ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+      for (int i = 0; i < kMessages; ++i) {
+        ASSERT_EQ(ncclSend(buffer.data(), kPart, ncclFloat32, 1, self.comm, stream), ncclSuccess);
+      }
+      EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+    } else if (self.rank == 1) {
+      for (int i = 0; i < kMessages; ++i) {
+        static_cast<void>(ncclRecv(buffer.data(), kPart, ncclFloat32, 0, self.comm, stream));
+      }
+    }
+    EXPECT_NE(AwaitAsyncError(self.comm), ncclSuccess);
+    self.everybody.arrive_and_wait();
+    EXPECT_EQ(ncclCommAbort(std::exchange(self.comm, nullptr)), ncclSuccess);
+  });
+}
+
+TEST(PreloadedPartsTest, EmptyMessagesAreNone) {
   RunNamed("parts", [&](Rank& self) {
     const Ring ring(self);
     const CudaBuffer send = Filled(self, 1, kPart);
     const CudaBuffer recv(kPart * sizeof(float));
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-    for (int i = 0; i < 17; ++i) {
-      ASSERT_EQ(ring.Send(send, kPart), ncclSuccess);
-      ASSERT_EQ(ring.Receive(recv, kPart), ncclSuccess);
-    }
-    EXPECT_NE(ncclGroupEnd(), ncclSuccess);  // its own, or that of another rank
-    self.everybody.arrive_and_wait();
-    EXPECT_EQ(ncclCommAbort(std::exchange(self.comm, nullptr)), ncclSuccess);
+    ASSERT_EQ(ncclSend(nullptr, 0, ncclFloat32, ring.next, self.comm, self.stream.get()),
+              ncclSuccess);
+    ASSERT_EQ(ncclRecv(nullptr, 0, ncclFloat32, ring.previous, self.comm, self.stream.get()),
+              ncclSuccess);
+    ASSERT_EQ(ring.Send(send, kPart), ncclSuccess);
+    ASSERT_EQ(ring.Receive(recv, kPart), ncclSuccess);
+    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    ExpectInt8(ErrorOf(self, recv, GradientOf(ring.previous, 1, kPart)));
+  });
+}
+
+TEST(PreloadedPartsTest, AllGathersMayBeInPlace) {
+  RunNamed("parts", [&](Rank& self) {
+    const CudaBuffer part = Filled(self, 1, kPart);
+    CudaBuffer whole(kRanks * kPart * sizeof(float));
+    std::vector<float> values(kRanks * kPart);
+    const std::vector<float> own = FloatsIn(part);
+    std::copy(own.begin(), own.end(), values.begin() + static_cast<ptrdiff_t>(kPart) * self.rank);
+    whole.Write(std::as_bytes(std::span<const float>(values)));
+    const auto* const begin =
+        static_cast<const std::byte*>(whole.data()) + self.rank * kPart * sizeof(float);
+    ASSERT_EQ(ncclAllGather(begin, whole.data(), kPart, ncclFloat32, self.comm, self.stream.get()),
+              ncclSuccess);
+    ExpectInt8(ErrorOf(self, whole, Gathered(1)));
   });
 }
 

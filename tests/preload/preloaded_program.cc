@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <climits>
 #include <cstring>
 #include <thread>
@@ -56,6 +57,15 @@ void RunNamed(const char* name, const std::function<void(Rank&)>& body) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+ncclResult_t AwaitAsyncError(ncclComm_t comm) {
+  ncclResult_t error = ncclSuccess;
+  while (error == ncclSuccess) {
+    EXPECT_EQ(ncclCommGetAsyncError(comm, &error), ncclSuccess);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return error;
 }
 
 std::vector<float> FloatsIn(const CudaBuffer& buffer) {

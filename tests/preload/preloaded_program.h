@@ -30,6 +30,9 @@ struct Rank {
 // sets it to null.
 void RunNamed(const char* name, const std::function<void(Rank&)>& body);
 
+// Waits until NCCL reports an error of the communicator, and returns it.
+ncclResult_t AwaitAsyncError(ncclComm_t comm);
+
 std::vector<float> FloatsIn(const CudaBuffer& buffer);
 
 class Tensor {

@@ -119,6 +119,7 @@ class ProgramOfRank {
       if (step == failing_step_ && EndsInFailure(is_made)) return;
       ASSERT_TRUE(is_made) << step;
       MakeAllLinked(used, made, is_grouped);
+      ExchangeMessages(step);
       for (const auto& each : made) {
         self_.stream.Synchronize();
         results->push_back(FloatsIn(each->recv));
@@ -129,6 +130,66 @@ class ProgramOfRank {
 
  private:
   static constexpr int kSteps = 14;
+
+  // Some messages from one rank to another, which put them into groups as they like.
+  void ExchangeMessages(int step) {
+    const int from = static_cast<int>(program_() % kRanks);
+    const int to = (from + 1 + static_cast<int>(program_() % (kRanks - 1))) % kRanks;
+    const size_t count = 1024 + program_() % 3 * 1000;  // one of three shapes
+    const int messages = 1 + static_cast<int>(program_() % 4);
+    if (self_.rank != from && self_.rank != to) return;
+    const Numbered shape{.count = count};
+    std::vector<std::unique_ptr<Made>> made;
+    bool is_grouped = false;
+    for (int i = 0; i < messages; ++i) {
+      made.push_back(std::make_unique<Made>(self_, shape, 100 + i));
+      if (!is_grouped && own_() % 2 == 0) {
+        is_grouped = true;
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+      }
+      const Made& message = *made.back();
+      const auto stream = self_.stream.get();
+      EXPECT_EQ(self_.rank == from
+                    ? ncclSend(message.send.data(), count, ncclFloat32, to, self_.comm, stream)
+                    : ncclRecv(message.recv.data(), count, ncclFloat32, from, self_.comm, stream),
+                ncclSuccess);
+      if (is_grouped && own_() % 2 == 0) {
+        is_grouped = false;
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+      }
+    }
+    if (is_grouped) {
+      EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+    }
+    for (int i = 0; i < messages; ++i) {
+      MakeLinkedMessage(from, to, count, 1000 + 10 * step + i, *made[static_cast<size_t>(i)]);
+      if (self_.rank != to) continue;
+      self_.stream.Synchronize();
+      EXPECT_EQ(FloatsIn(made[static_cast<size_t>(i)]->recv),
+                FloatsIn(made[static_cast<size_t>(i)]->expected))
+          << step;
+    }
+  }
+
+  void MakeLinkedMessage(int from, int to, size_t count, int64_t id, const Made& message) {
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.mode = onebitModePlain;
+    config.codec = onebitCodecInt8;
+    config.collective = onebitCollectiveSendRecv;
+    config.memory = onebitMemoryDevice;
+    config.tensorId = id;
+    onebitCompressor_t compressor = nullptr;
+    EXPECT_EQ(onebitCompressorCreate(&compressor, linked_, count, onebitFloat32, &config),
+              onebitSuccess);
+    const auto stream = self_.stream.get();
+    EXPECT_EQ(self_.rank == from ? onebitSend(message.send.data(), count, onebitFloat32, to,
+                                              compressor, linked_, stream)
+                                 : onebitRecv(message.expected.data(), count, onebitFloat32, from,
+                                              compressor, linked_, stream),
+              onebitSuccess)
+        << onebitGetLastError(linked_);
+    onebitCompressorDestroy(compressor);
+  }
 
   void FailAfter(unsigned allocations) {
     self_.stream.Synchronize();
@@ -146,11 +207,7 @@ class ProgramOfRank {
     if (self_.rank == 0) onebitTestCudaFail("cuMemAlloc_v2", 0, 0, CUDA_SUCCESS);
     self_.everybody.arrive_and_wait();
     if (!has_failed_) return false;
-    ncclResult_t error = ncclSuccess;
-    while (error == ncclSuccess) {
-      EXPECT_EQ(ncclCommGetAsyncError(self_.comm, &error), ncclSuccess);
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    EXPECT_NE(AwaitAsyncError(self_.comm), ncclSuccess);
     self_.everybody.arrive_and_wait();
     EXPECT_EQ(ncclCommAbort(std::exchange(self_.comm, nullptr)), ncclSuccess);
     return true;
@@ -215,6 +272,7 @@ class ProgramOfRank {
       config.mode = tensor.choice->mode;
       config.codec = tensor.choice->codec;
       config.memory = onebitMemoryDevice;
+      config.tensorId = next_id_++;  // ranks have made different numbers of messages
       if (tensor.is_gather) config.collective = onebitCollectiveAllGather;
       onebitCompressor_t created = nullptr;
       EXPECT_EQ(onebitCompressorCreate(&created, linked_, tensor.count, onebitFloat32, &config),
@@ -238,6 +296,7 @@ class ProgramOfRank {
   ncclComm_t other_ = nullptr;
   onebitComm_t linked_ = nullptr;
   std::vector<Numbered> tensors_;
+  int64_t next_id_ = 0;  // of compressors for collectives; messages have those from 1000 on
   int failing_step_ = -1;
 };
 
@@ -247,7 +306,7 @@ TEST(PreloadedRandomTest, ProgramsHaveTheResultsOfTheLinkedApi) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::vector<std::vector<std::vector<float>>> results(kRanks);
     std::atomic<bool> has_failed = false;
-    RunNamed("dp", [&](Rank& self) {
+    RunNamed("random", [&](Rank& self) {
       ProgramOfRank(self, seed, has_failed).Run(&results[static_cast<size_t>(self.rank)]);
     });
     failures += has_failed ? 1 : 0;
