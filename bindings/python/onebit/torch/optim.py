@@ -4,7 +4,7 @@
 
 They average gradients, too, so the model needs no DistributedDataParallel:
 
-    optimizer = onebit.torch.optim.OnebitAdam(model.parameters(), lr=1e-3)
+    optimizer = onebit.torch.optim.OnebitAdam(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
     for batch in batches:  # those of this rank
         optimizer.zero_grad()
         loss_of(model, batch).backward()
@@ -57,6 +57,8 @@ class OnebitOptimizer(torch.optim.Optimizer):
         exp_avg_mask: for a group of one parameter, a tensor like it: elements where it is 0 have
             no momentum, e.g. rows of position embeddings that no sequence reaches.
         no_trust_ratio: OnebitLamb takes 1; for biases and norms.
+        rare_rows: few gradients reach a row: for embeddings that are not `non_freeze`, and with
+            ZeroOneAdam for all.
 
     GradScaler works as with other optimizers (PyTorch 2): a gradient that is not finite on one rank
     skips the step on all, unless it is a local one of 0/1 Adam, in which that rank uses zeros. Scales
@@ -101,7 +103,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
             communicator: a Communicator of one's own, instead of a process group.
             compressor: options of the onebit.Compressor of the momentum, such as {"block": 1024}.
             options: members of onebitOptimizerConfig_t (onebit/optim.h) by their Python names, such
-                as `freeze_step` (a number of steps, "automatic" or "never").
+                as `freeze_step` (a number of steps, "automatic", "settled" or "never").
             deepspeed, cuda_aware, comm_backend_name: without effect, so that calls written for
                 DeepSpeed's classes work; its other arguments have the names that they have there.
 
@@ -137,6 +139,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
             "non_freeze": False,
             "exp_avg_mask": None,
             "no_trust_ratio": False,
+            "rare_rows": False,
         }
         super().__init__(params, defaults)
         self._betas_and_eps = self._common_betas_and_eps()
@@ -346,7 +349,8 @@ class OnebitAdam(OnebitOptimizer):
 
     Its dense steps are those of torch.optim.AdamW up to rounding: biases of the moments are corrected
     (`bias_correction=False`: not), unlike in the paper. Freeze late enough for the variance to have
-    settled, about 1/(1 - beta2) steps; "automatic" decides by itself.
+    settled, after a quarter of the steps and 3/(1 - beta2); "automatic" decides by itself, and
+    "settled" earlier. Put embeddings into a group with `non_freeze=True`.
     """
 
     _algorithm = Algorithm.ONE_BIT_ADAM
@@ -375,6 +379,7 @@ class ZeroOneAdam(OnebitOptimizer):
     Further options, as in DeepSpeed: `var_freeze_step`, `var_update_scaler`, `local_step_scaler`,
     `local_step_clipper`; and `lr_warmup_steps`, from which `var_freeze_step` is taken if it is not
     given: one of the two is needed. Ratios between the rates of groups may only change at a sync.
+    Put embeddings into a group with `rare_rows=True`.
     """
 
     _algorithm = Algorithm.ZERO_ONE_ADAM
@@ -417,6 +422,7 @@ class _Parameter:
         self.segment = Segment(
             dense=group["non_freeze"],
             no_trust_ratio=group["no_trust_ratio"],
+            rare_rows=group["rare_rows"],
             mask=None if mask is None else _bits(mask, tensor),
             parameters=self._master,
             parameter_copy=self._flat if is_copy else None,
