@@ -2,9 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // onebit_run -n N PROGRAM ...: runs the ranks of a job on this host. Exit status: that of the first
 // rank that failed; 2 for bad usage, 126 if PROGRAM cannot be executed, 127 if it does not exist.
-#include <dlfcn.h>
-
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include "perf/common/flag_kinds.h"
+#include "perf/common/preload_path.h"
 #include "perf/common/rank_launcher.h"
 #include "perf/common/tool_error.h"
 #include "perf/common/tool_main.h"
@@ -22,7 +20,6 @@ namespace onebit::perf {
 namespace {
 
 constexpr double kMaxGraceSeconds = 86400;
-constexpr char kPreloadFile[] = "libonebit-nccl-preload.so";
 
 // PROGRAM is not an option, so CLI11's usage line would omit it.
 class Help : public CLI::Formatter {
@@ -31,28 +28,6 @@ class Help : public CLI::Formatter {
     return "Usage: onebit_run -n N [OPTIONS] [--] PROGRAM [ARGUMENTS...]\n";
   }
 };
-
-// The whole path of the interposer, which is beside the library of this tool. Throws ToolError.
-std::string PreloadPath() {
-  Dl_info library{};
-  void* const function = dlsym(RTLD_DEFAULT, "onebitGetVersion");
-  if (function == nullptr || dladdr(function, &library) == 0) {
-    throw ToolError(
-        fmt::format("--preload: cannot tell where libonebit is, and so {}", kPreloadFile));
-  }
-  const std::filesystem::path folder =
-      std::filesystem::absolute(library.dli_fname).lexically_normal().parent_path();
-  const std::string path = folder / kPreloadFile;
-  if (!std::filesystem::exists(path)) {
-    throw ToolError(fmt::format("--preload: there is no {}, in the folder of libonebit", path));
-  }
-  // They separate the libraries in LD_PRELOAD.
-  if (path.find_first_of(" :") != path.npos) {
-    throw ToolError(fmt::format(
-        "--preload: the loader cannot read the path {}: it has a space or a colon", path));
-  }
-  return path;
-}
 
 int Run(int argc, const char* const* argv) {
   LaunchOptions options;

@@ -104,6 +104,15 @@ Pipe MakePipe() {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
+void OccupyStandardStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) >= 0) continue;
+    // open() returns the lowest free number, which is this one.
+    Descriptor(open("/dev/null", (stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC))
+        .Release();
+  }
+}
+
 pid_t StartChild(const ChildSpec& spec) {
   Pipe report = MakePipe();
   const std::vector<char*> arguments = Pointers(spec.arguments);
