@@ -51,7 +51,7 @@ bool Become(int from, int to) {
   // The parent ignores these signals for itself, and exec would keep that.
   struct sigaction by_default = {};
   by_default.sa_handler = SIG_DFL;
-  for (const int signal : {SIGPIPE, SIGTTIN}) sigaction(signal, &by_default, nullptr);
+  for (const int signal : {SIGPIPE, SIGTTIN, SIGTSTP}) sigaction(signal, &by_default, nullptr);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
