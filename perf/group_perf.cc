@@ -55,7 +55,9 @@ std::optional<GroupOptions> ParseOptions(int argc, const char* const* argv) {
   AddCodecFlags(app, &options.shapes.compression);
   if (!ParseCommandLine(app, argc, argv)) return std::nullopt;
   if (options.ranks.procs == 0 && !options.ranks.is_one_rank()) {
-    throw UsageError("the ranks are processes: start some with --procs N");
+    throw UsageError(
+        "the ranks are processes: --procs 4 starts four on this host; onebit_run, torchrun, mpirun "
+        "and srun start them on several hosts");
   }
   if (options.shapes.least_elements > options.shapes.most_elements) {
     throw UsageError("--min-elements is larger than --max-elements");
