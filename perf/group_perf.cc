@@ -17,8 +17,8 @@
 #include "perf/common/device_choice.h"
 #include "perf/common/flag_kinds.h"
 #include "perf/common/procs.h"
+#include "perf/common/rank_environment.h"
 #include "perf/common/rank_exchange.h"
-#include "perf/common/rank_launcher.h"
 #include "perf/common/tool_error.h"
 #include "perf/common/tool_main.h"
 #include "perf/group_tensors.h"
@@ -55,7 +55,9 @@ std::optional<GroupOptions> ParseOptions(int argc, const char* const* argv) {
   AddCodecFlags(app, &options.shapes.compression);
   if (!ParseCommandLine(app, argc, argv)) return std::nullopt;
   if (options.ranks.procs == 0 && !options.ranks.is_one_rank()) {
-    throw UsageError("the ranks are processes: start some with --procs N");
+    throw UsageError(
+        "the ranks are processes: --procs 4 starts four on this host; onebit_run, torchrun, mpirun "
+        "and srun start them on several hosts");
   }
   if (options.shapes.least_elements > options.shapes.most_elements) {
     throw UsageError("--min-elements is larger than --max-elements");

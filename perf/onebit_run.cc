@@ -1,10 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// onebit_run -n N PROGRAM ...: runs the ranks of a job on this host. Exit status: that of the first
-// rank that failed; 2 for bad usage, 126 if PROGRAM cannot be executed, 127 if it does not exist.
-#include <dlfcn.h>
-
-#include <filesystem>
+// onebit_run -n N PROGRAM ...: runs the ranks of a job on this host, or with --hosts on several.
+// Exit status: that of the first rank that failed; 1 if a host cannot be reached or is lost, 2 for
+// bad usage, 126 if PROGRAM cannot be executed, 127 if it does not exist.
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,63 +11,62 @@
 #include <CLI/CLI.hpp>
 
 #include "perf/common/flag_kinds.h"
+#include "perf/common/preload_path.h"
 #include "perf/common/rank_launcher.h"
 #include "perf/common/tool_error.h"
 #include "perf/common/tool_main.h"
+#include "perf/hosts/host_list.h"
+#include "perf/hosts/hosts_launcher.h"
 #include "plugins/common/abandoned_segments.h"
 
 namespace onebit::perf {
 namespace {
 
 constexpr double kMaxGraceSeconds = 86400;
-constexpr char kPreloadFile[] = "libonebit-nccl-preload.so";
 
 // PROGRAM is not an option, so CLI11's usage line would omit it.
 class Help : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: onebit_run -n N [OPTIONS] [--] PROGRAM [ARGUMENTS...]\n";
+    return "Usage: onebit_run -n N [OPTIONS] [--] PROGRAM [ARGUMENTS...]\n"
+           "       onebit_run --hosts HOST:RANKS,... [OPTIONS] [--] PROGRAM [ARGUMENTS...]\n";
   }
 };
-
-// The whole path of the interposer, which is beside the library of this tool. Throws ToolError.
-std::string PreloadPath() {
-  Dl_info library{};
-  void* const function = dlsym(RTLD_DEFAULT, "onebitGetVersion");
-  if (function == nullptr || dladdr(function, &library) == 0) {
-    throw ToolError(
-        fmt::format("--preload: cannot tell where libonebit is, and so {}", kPreloadFile));
-  }
-  const std::filesystem::path folder =
-      std::filesystem::absolute(library.dli_fname).lexically_normal().parent_path();
-  const std::string path = folder / kPreloadFile;
-  if (!std::filesystem::exists(path)) {
-    throw ToolError(fmt::format("--preload: there is no {}, in the folder of libonebit", path));
-  }
-  // They separate the libraries in LD_PRELOAD.
-  if (path.find_first_of(" :") != path.npos) {
-    throw ToolError(fmt::format(
-        "--preload: the loader cannot read the path {}: it has a space or a colon", path));
-  }
-  return path;
-}
 
 int Run(int argc, const char* const* argv) {
   LaunchOptions options;
   options.tool = "onebit_run";
+  HostsOptions hosts;
+  std::string host_list;
+  int processes = 0;
   bool is_preloaded = false;
+  bool is_agent = false;
   CLI::App app(
-      "Starts PROGRAM as N processes on this host, the ranks of one job. Each finds RANK,\n"
-      "WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and ONEBIT_RENDEZVOUS in its environment, which\n"
-      "is all that onebitCommInitEnv needs, and MASTER_ADDR and MASTER_PORT for PyTorch's\n"
-      "init_process_group. When one fails, so does the job: the others are ended, and its exit\n"
-      "status is that of onebit_run.",
+      "Starts PROGRAM as N processes, the ranks of one job: on this host, or by --hosts on\n"
+      "several, through ssh. Each finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and\n"
+      "ONEBIT_RENDEZVOUS in its environment, which is all that onebitCommInitEnv needs, and\n"
+      "MASTER_ADDR and MASTER_PORT for PyTorch's init_process_group. When one fails, so does the\n"
+      "job: the others are ended, and its exit status is that of onebit_run.",
       options.tool);
   app.formatter(std::make_shared<Help>());
-  app.add_option("-n,--np", options.processes, "processes to start")
-      ->required()
+  app.add_option("-n,--np", processes,
+                 "processes to start; with --hosts: the first N that it names")
       ->check(CLI::Range(1, kMaxProcesses))
       ->type_name("N");
+  app.add_option("--hosts", host_list,
+                 "hosts and the ranks that each runs, \"a:4,user@b:4\"; ssh must reach them\n"
+                 "without a password, and they need onebit, PROGRAM and this folder at the\n"
+                 "same paths (docs/several-hosts.md)")
+      ->type_name("HOST:RANKS,...");
+  app.add_option("-x", hosts.variables,
+                 "with --hosts: a variable that ranks get beside all ONEBIT_*; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("NAME[=VALUE]");
+  app.add_option("--rsh", hosts.remote_shell, "with --hosts: the command that reaches a host")
+      ->type_name("COMMAND")
+      ->capture_default_str();
+  // How --hosts starts this program on a host.
+  app.add_flag("--agent", is_agent)->group("");
   app.add_flag("--tag-output", options.is_output_tagged,
                "begin every line of output with its rank, \"[3] \"");
   app.add_flag("--preload", is_preloaded,
@@ -83,6 +80,19 @@ int Run(int argc, const char* const* argv) {
       ->capture_default_str();
   app.prefix_command();
   if (!ParseCommandLine(app, argc, argv)) return kExitOk;
+  if (is_agent) {
+    const int status = ServeRanks();
+    plugin::RemoveAbandonedSegments();
+    return status;
+  }
+  if (host_list.empty()) {
+    if (app.count("-x") + app.count("--rsh") > 0) {
+      throw UsageError("-x and --rsh are for --hosts: ranks of this host have all variables");
+    }
+    if (processes == 0) {
+      throw UsageError("-n N says how many ranks to start on this host, or --hosts on which hosts");
+    }
+  }
   options.arguments = app.remaining();
   if (!options.arguments.empty() && options.arguments.front() == "--") {
     options.arguments.erase(options.arguments.begin());
@@ -94,7 +104,15 @@ int Run(int argc, const char* const* argv) {
     throw UsageError(fmt::format("there is no option {}", options.program));
   }
   if (is_preloaded) options.preload = PreloadPath();
-  const int status = Launch(options);
+  int status;
+  if (host_list.empty()) {
+    options.processes = processes;
+    status = Launch(options);
+  } else {
+    hosts.hosts = ParseHostList(host_list);
+    if (processes > 0) TakeRanks(processes, &hosts.hosts);
+    status = LaunchOnHosts(options, hosts);
+  }
   plugin::RemoveAbandonedSegments();
   return status;
 }

@@ -51,7 +51,7 @@ bool Become(int from, int to) {
   // The parent ignores these signals for itself, and exec would keep that.
   struct sigaction by_default = {};
   by_default.sa_handler = SIG_DFL;
-  for (const int signal : {SIGPIPE, SIGTTIN}) sigaction(signal, &by_default, nullptr);
+  for (const int signal : {SIGPIPE, SIGTTIN, SIGTSTP}) sigaction(signal, &by_default, nullptr);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -102,6 +102,15 @@ Pipe MakePipe() {
     throw ToolError(fmt::format("cannot make a pipe: {}", ErrnoText()));
   }
   return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+void OccupyStandardStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) >= 0) continue;
+    // open() returns the lowest free number, which is this one.
+    Descriptor(open("/dev/null", (stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC))
+        .Release();
+  }
 }
 
 pid_t StartChild(const ChildSpec& spec) {

@@ -32,6 +32,11 @@ struct Pipe {
 // Closed on exec. Throws ToolError.
 Pipe MakePipe();
 
+// If a standard stream was closed at our start, the next file to be opened would get its number and
+// receive what is meant for the stream. This opens a placeholder that prevents it. Reading and
+// writing fail as before, and children find the stream closed.
+void OccupyStandardStreams();
+
 struct ChildSpec {
   std::string program;                   // a path, or a name to look for in PATH
   std::vector<std::string> arguments;    // argv, its first element included

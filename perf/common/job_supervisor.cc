@@ -1,17 +1,14 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A single loop over signals, output and the clock. Children that have ended stay unreaped until
-// all have, so their process numbers, and those of their groups, cannot be reused.
+// A single loop over signals, output and the clock.
 #include "perf/common/job_supervisor.h"
 
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -91,15 +88,6 @@ Supervisor::Supervisor(SignalGate& signals, std::string tool, double grace_secon
       standard_error_(STDERR_FILENO),
       messages_(IsSameFile(STDOUT_FILENO, STDERR_FILENO) ? standard_output_ : standard_error_) {}
 
-Supervisor::~Supervisor() {
-  // Kills whole groups, which include anything a rank started and left behind.
-  for (const Child& child : children_) kill(-child.pid, SIGKILL);
-  for (const Child& child : children_) {
-    while (waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-}
-
 void Supervisor::RelayOutput(Descriptor from, std::string tag) {
   outputs_.emplace_back(std::move(from), &standard_output_, std::move(tag));
 }
@@ -110,25 +98,35 @@ void Supervisor::RelayError(Descriptor from, std::string tag) {
 
 int Supervisor::Wait() {
   CollectEnded();  // some may have been faster than the start of the others
-  while (HasLiveChild()) {
+  while (HasLiveRank()) {
     WaitForEvents();
     HandleSignals();
+    CollectEnded();
     PumpOutputs();
     if (!FlushOutputs()) GiveUpOutputs();
     if (deadline_ && Clock::now() >= *deadline_) Escalate();
   }
   // No rank is left to stop what it started. Its leftovers would keep the output open, so they are
   // killed.
-  for (const Child& child : children_) kill(-child.pid, SIGKILL);
+  for (const auto& ranks : sets_) ranks->KillLeftovers();
   DrainOutputs();
   if (is_output_closed_) return kSignalStatus + SIGPIPE;
-  if (failure_) return (failure_->was_signal ? kSignalStatus : 0) + failure_->number;
+  if (failure_) {
+    switch (failure_->kind) {
+      case RankEnd::Kind::kStatus:
+        return failure_->number;
+      case RankEnd::Kind::kSignal:
+        return kSignalStatus + failure_->number;
+      case RankEnd::Kind::kLost:
+        return kExitFailed;
+    }
+  }
   return stop_signal_ == 0 ? 0 : kSignalStatus + stop_signal_;
 }
 
-bool Supervisor::HasLiveChild() const {
-  return std::any_of(children_.begin(), children_.end(),
-                     [](const Child& child) { return !child.has_ended; });
+bool Supervisor::HasLiveRank() const {
+  return std::any_of(sets_.begin(), sets_.end(),
+                     [](const auto& ranks) { return ranks->is_live(); });
 }
 
 void Supervisor::WaitForEvents() {
@@ -140,9 +138,15 @@ void Supervisor::WaitForEvents() {
   for (const LineRelay& relay : outputs_) waits.push_back({relay.waiting(), POLLIN, 0});
   const size_t first_input = waits.size();
   for (const InputRelay& relay : inputs_) waits.push_back(relay.Wait());
+  std::optional<Clock::time_point> next = deadline_;
+  for (const auto& ranks : sets_) {
+    ranks->AppendWaits(&waits);
+    const auto other = ranks->deadline();
+    if (other && (!next || *other < *next)) next = other;
+  }
   int timeout_ms = -1;
-  if (deadline_) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now());
+  if (next) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now());
     timeout_ms = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000));
   }
   if (poll(waits.data(), waits.size(), timeout_ms) <= 0) return;
@@ -169,26 +173,19 @@ void Supervisor::HandleSignals() {
 }
 
 void Supervisor::CollectEnded() {
-  for (size_t rank = 0; rank < children_.size(); ++rank) {
-    Child& child = children_[rank];
-    if (child.has_ended) continue;
-    siginfo_t info = {};
-    if (waitid(P_PID, static_cast<id_t>(child.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-        info.si_pid == 0) {
-      continue;
-    }
-    child.has_ended = true;
-    const bool was_signal = info.si_code != CLD_EXITED;
-    if (was_signal && info.si_status == SIGKILL && child.may_be_killed) continue;
-    if (was_signal || info.si_status != 0) NoteFailure({rank, was_signal, info.si_status});
+  std::vector<RankEnd> ends;
+  for (const auto& ranks : sets_) ranks->Collect(&ends);
+  for (const RankEnd& end : ends) {
+    if (end.is_failure()) NoteFailure(end);
   }
 }
 
-void Supervisor::NoteFailure(const Failure& failure) {
+void Supervisor::NoteFailure(const RankEnd& failure) {
   // Once we have sent signals, a failure may be our own doing.
   const bool is_told = stage_ == Stage::kTerminating || stage_ == Stage::kKilling ||
                        stop_signal_ != 0 || is_explained_;
-  const bool is_cause = failure_ && !failure_->was_signal && failure.was_signal && !is_told;
+  const bool is_cause = failure_ && failure_->kind == RankEnd::Kind::kStatus &&
+                        failure.kind != RankEnd::Kind::kStatus && !is_told;
   if (!failure_ || is_cause) failure_ = failure;
   if (stage_ == Stage::kRunning) Enter(Stage::kGrace);
 }
@@ -196,11 +193,20 @@ void Supervisor::NoteFailure(const Failure& failure) {
 void Supervisor::Explain() {
   if (!failure_ || stop_signal_ != 0 || is_output_closed_) return;
   if (std::exchange(is_explained_, true)) return;
-  const auto& [rank, was_signal, number] = *failure_;
-  Say(fmt::format("rank {} (pid {}) {}", rank, children_[rank].pid,
-                  was_signal
-                      ? fmt::format("was killed by signal {} ({})", number, strsignal(number))
-                      : fmt::format("ended with status {}", number)));
+  std::string what;
+  switch (failure_->kind) {
+    case RankEnd::Kind::kStatus:
+      what = fmt::format("ended with status {}", failure_->number);
+      break;
+    case RankEnd::Kind::kSignal:
+      what = fmt::format("was killed by signal {} ({})", failure_->number,
+                         strsignal(failure_->number));
+      break;
+    case RankEnd::Kind::kLost:
+      what = "was lost: the connection to its host has ended";
+      break;
+  }
+  Say(fmt::format("rank {} ({}) {}", failure_->rank, failure_->process, what));
 }
 
 // A blocked reader of our messages must not keep us from ending the job.
@@ -220,12 +226,12 @@ void Supervisor::Escalate() {
   switch (stage_) {
     case Stage::kRunning:
     case Stage::kGrace:
-      Say(fmt::format("terminating rank {}", LiveRanks()));
+      SayOfLive("terminating");
       SignalLive(SIGTERM);
       Enter(Stage::kTerminating);
       return;
     case Stage::kTerminating:
-      Say(fmt::format("killing rank {}", LiveRanks()));
+      SayOfLive("killing");
       [[fallthrough]];
     case Stage::kKilling:
       SignalLive(SIGKILL);
@@ -235,9 +241,7 @@ void Supervisor::Escalate() {
 }
 
 void Supervisor::SignalLive(int signal) {
-  for (const Child& child : children_) {
-    if (!child.has_ended) kill(-child.pid, signal);
-  }
+  for (const auto& ranks : sets_) ranks->Signal(signal);
 }
 
 // Returns true if any had output.
@@ -297,12 +301,11 @@ bool Supervisor::IsDrainGivenUp() {
   return deadline_ && Clock::now() >= *deadline_;
 }
 
-std::string Supervisor::LiveRanks() const {
-  std::string text;
-  for (size_t rank = 0; rank < children_.size(); ++rank) {
-    if (!children_[rank].has_ended) text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
-  }
-  return text;
+// There may be none, and only a connection that is not closed yet.
+void Supervisor::SayOfLive(const char* what_happens) {
+  std::vector<int> live;
+  for (const auto& ranks : sets_) ranks->AppendLive(&live);
+  if (!live.empty()) Say(fmt::format("{} rank {}", what_happens, fmt::join(live, ", ")));
 }
 
 }  // namespace onebit::perf

@@ -3,16 +3,16 @@
 // Supervises the processes of a job until all have ended: if one fails, none may be left behind.
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <csignal>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "perf/common/child_process.h"
 #include "perf/common/line_relay.h"
+#include "perf/common/rank_set.h"
 
 namespace onebit::perf {
 
@@ -39,13 +39,13 @@ class Supervisor {
  public:
   // `tool` prefixes the lines that are written to stderr.
   Supervisor(SignalGate& signals, std::string tool, double grace_seconds);
-  // Kills and reaps the remaining processes.
-  ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Adds the next rank. If it may be killed, its end by SIGKILL is no failure.
-  void Add(pid_t child, bool may_be_killed = false) { children_.push_back({child, may_be_killed}); }
+  // Where output of ranks goes that does not come through a relay. As long-lived as the supervisor.
+  ByteSink* output() { return &standard_output_; }
+  ByteSink* errors() { return &messages_; }
+  void Add(std::unique_ptr<RankSet> ranks) { sets_.push_back(std::move(ranks)); }
   // Relays the output of a rank to standard output or error, with its tag in front of each line.
   void RelayOutput(Descriptor from, std::string tag);
   void RelayError(Descriptor from, std::string tag);
@@ -64,24 +64,13 @@ class Supervisor {
   using Clock = std::chrono::steady_clock;
   enum class Stage { kRunning, kGrace, kTerminating, kKilling };
 
-  struct Failure {
-    size_t rank = 0;
-    bool was_signal = false;
-    int number = 0;  // of the signal, or the exit status
-  };
-
-  struct Child {
-    pid_t pid = 0;
-    bool may_be_killed = false;
-    bool has_ended = false;
-  };
-
-  bool HasLiveChild() const;
+  bool HasLiveRank() const;
   void WaitForEvents();
   void HandleSignals();
   void CollectEnded();
-  void NoteFailure(const Failure& failure);
+  void NoteFailure(const RankEnd& failure);
   void Say(const std::string& line);
+  void SayOfLive(const char* what_happens);
   void Explain();
   void Enter(Stage stage);
   void Escalate();
@@ -91,21 +80,20 @@ class Supervisor {
   void DrainOutputs();
   bool IsDrainGivenUp();
   void GiveUpOutputs();
-  std::string LiveRanks() const;
 
   SignalGate& signals_;
   const std::string tool_;
   const double grace_seconds_;
-  std::vector<Child> children_;  // by rank
   // If both are the same file, as after 2>&1, the first takes everything, so lines do not mix.
   OutputQueue standard_output_;
   OutputQueue standard_error_;
   OutputQueue& messages_;
   std::vector<LineRelay> outputs_;
   std::vector<InputRelay> inputs_;
+  std::vector<std::unique_ptr<RankSet>> sets_;  // end before the queues that they fill
   Stage stage_ = Stage::kRunning;
   std::optional<Clock::time_point> deadline_;  // of the stage
-  std::optional<Failure> failure_;             // the first
+  std::optional<RankEnd> failure_;             // the first
   bool is_explained_ = false;
   bool is_output_closed_ = false;
   int stop_signal_ = 0;  // what the job was told to stop with

@@ -48,8 +48,8 @@ OutputQueue::OutputQueue(int to) : to_(to) {
   if (own_.is_open()) to_ = own_.number();
 }
 
-void OutputQueue::Append(std::string_view text) {
-  if (!is_broken_) bytes_ += text;
+void OutputQueue::Append(std::string_view bytes) {
+  if (!is_broken_) bytes_ += bytes;
 }
 
 bool OutputQueue::is_full() const { return bytes_.size() - begin_ >= kMaxQueuedBytes; }
@@ -74,7 +74,7 @@ bool OutputQueue::Flush() {
   return !is_broken_;
 }
 
-LineRelay::LineRelay(Descriptor from, OutputQueue* to, std::string tag)
+LineRelay::LineRelay(Descriptor from, ByteSink* to, std::optional<std::string> tag)
     : from_(std::move(from)), to_(to), tag_(std::move(tag)) {
   fcntl(from_.number(), F_SETFL, fcntl(from_.number(), F_GETFL) | O_NONBLOCK);
 }
@@ -87,8 +87,13 @@ bool LineRelay::Pump() {
     size = read(from_.number(), buffer.data(), buffer.size());
   } while (size < 0 && errno == EINTR);
   if (size > 0) {
-    pending_.append(buffer.data(), static_cast<size_t>(size));
-    PassLines();
+    const std::string_view bytes(buffer.data(), static_cast<size_t>(size));
+    if (tag_) {
+      pending_ += bytes;
+      PassLines();
+    } else {
+      to_->Append(bytes);
+    }
     return true;
   }
   if (size == 0 || errno != EAGAIN) from_ = Descriptor();
@@ -105,10 +110,10 @@ void LineRelay::PassLines() {
   std::string text;
   std::string_view rest = pending_;
   for (size_t end; (end = rest.find('\n')) != std::string_view::npos; rest.remove_prefix(end + 1)) {
-    text.append(tag_).append(rest.substr(0, end + 1));
+    text.append(*tag_).append(rest.substr(0, end + 1));
   }
   if (rest.size() > kMaxLineBytes) {
-    text.append(tag_).append(rest).append("\n");
+    text.append(*tag_).append(rest).append("\n");
     rest = {};
   }
   pending_ = std::string(rest);

@@ -7,6 +7,7 @@
 #include <poll.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,19 +15,27 @@
 
 namespace onebit::perf {
 
+// Takes output.
+class ByteSink {
+ public:
+  virtual ~ByteSink() = default;
+  virtual void Append(std::string_view bytes) = 0;
+  // Callers that produce much should wait.
+  virtual bool is_full() const = 0;
+};
+
 // Pending output for a descriptor that others may share.
-class OutputQueue {
+class OutputQueue : public ByteSink {
  public:
   // `to` is borrowed. Its flags are left alone, because other processes share them.
   explicit OutputQueue(int to);
 
-  void Append(std::string_view text);
+  void Append(std::string_view bytes) override;
   // Writes as much as possible without blocking. Returns false once `to` cannot be written any
   // more; from then on everything is dropped.
   bool Flush();
   bool is_empty() const { return begin_ == bytes_.size(); }
-  // Callers that produce much should wait.
-  bool is_full() const;
+  bool is_full() const override;
   // The descriptor to poll for writing; -1: there is nothing to write.
   int waiting() const { return is_empty() ? -1 : to_; }
 
@@ -39,11 +48,11 @@ class OutputQueue {
 };
 
 // The lines of one stream of one rank. An incomplete line is held back until it is complete, so
-// lines of several ranks do not mix.
+// lines of several ranks do not mix. Without a tag everything is passed on as it comes.
 class LineRelay {
  public:
   // `from` is read without blocking; `to` is borrowed.
-  LineRelay(Descriptor from, OutputQueue* to, std::string tag);
+  LineRelay(Descriptor from, ByteSink* to, std::optional<std::string> tag);
 
   // The descriptor to poll for reading; -1: the stream has ended, or `to` is full.
   int waiting() const { return to_->is_full() ? -1 : from_.number(); }
@@ -56,8 +65,8 @@ class LineRelay {
   void PassLines();
 
   Descriptor from_;
-  OutputQueue* to_;
-  std::string tag_;
+  ByteSink* to_;
+  std::optional<std::string> tag_;
   std::string pending_;  // the beginning of a line
 };
 

@@ -85,6 +85,14 @@ std::string ProblemWith(const RankSource& source, const char* set_transport) {
   return "";
 }
 
+void RequireRanks(const RankSource& source) {
+  if (source.is_threads_given || source.procs > 0 || source.is_one_rank()) return;
+  throw UsageError(
+      "there are no ranks to measure: -t 4 makes four threads of this process, --procs 4 four "
+      "processes on this host; onebit_run, torchrun, mpirun and srun start processes on several "
+      "hosts. (-t 1 is one rank alone.)");
+}
+
 std::string TransportOf(const RankSource& source, const char* set_transport) {
   if (source.procs == 0 && !source.is_one_rank()) {
     return source.transport == kTransportOfDevices ? kTransportOfDevices : kOfThreads;

@@ -33,6 +33,10 @@ inline constexpr char kTransportOfDevices[] = "nccl";
 // value of ONEBIT_TRANSPORT, null if it is not set.
 std::string ProblemWith(const RankSource& source, const char* set_transport);
 
+// Throws UsageError, which says how to give ranks, if neither the command line nor a launcher has:
+// one rank alone would measure nothing that anybody asks for.
+void RequireRanks(const RankSource& source);
+
 // Returns the transport in use: that of the flag, else of the environment, else the default.
 std::string TransportOf(const RankSource& source, const char* set_transport);
 

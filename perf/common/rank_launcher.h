@@ -35,14 +35,4 @@ struct LaunchOptions {
 // Throws StartError or ToolError if not all could be started; then none is left.
 int Launch(const LaunchOptions& options);
 
-// Returns the environment of a rank, derived from that of this process. An empty rendezvous and
-// port 0 leave what there is.
-std::vector<std::string> RankEnvironment(int rank, int ranks, const std::string& rendezvous,
-                                         int master_port);
-
-// Returns the rank that a launcher gave this process, without asking the library; no value if no
-// launcher started it. Slurm's variable counts in a step only: a batch script is not a rank of its
-// job.
-std::optional<int> LaunchedRank();
-
 }  // namespace onebit::perf

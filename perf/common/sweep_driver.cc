@@ -218,6 +218,7 @@ int RunSweepTool(int argc, const char* const* argv, const Collective& collective
     std::optional<Options> options = ParseOptions(argc, argv, collective.tool(), description,
                                                   LaunchedRank(), TraitsOf(collective));
     if (!options) return kExitOk;
+    RequireRanks(options->ranks);
     if (!collective.has_in_place()) options->is_in_place_timed = false;
     SetTimeout(*options);
     if (options->ranks.procs > 0) {

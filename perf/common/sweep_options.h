@@ -13,7 +13,7 @@
 #include "perf/common/codec_choice.h"
 #include "perf/common/device_choice.h"
 #include "perf/common/procs.h"
-#include "perf/common/rank_launcher.h"
+#include "perf/common/rank_environment.h"
 #include "perf/common/sweep_flags.h"
 
 namespace onebit::perf {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "perf/common/procs.h"
-#include "perf/common/rank_launcher.h"
+#include "perf/common/rank_environment.h"
 
 namespace onebit::soak {
 

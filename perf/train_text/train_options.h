@@ -10,7 +10,7 @@
 #include "onebit/onebit.h"
 #include "onebit/optim.h"
 #include "perf/common/procs.h"
-#include "perf/common/rank_launcher.h"
+#include "perf/common/rank_environment.h"
 #include "perf/train_text/model.h"
 #include "perf/train_text/text_corpus.h"
 

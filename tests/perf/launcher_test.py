@@ -26,7 +26,7 @@ class LauncherTest(unittest.TestCase):
         self.path = pathlib.Path(self.folder.name)
         (self.path / "tmp").mkdir()
         # Everything a rank starts inherits this variable and can be found by it.
-        self.mark = f"ONEBIT_LAUNCHER_TEST_MARK={self.path}"
+        self.mark = f"LAUNCHER_TEST_MARK={self.path}"
         name, value = self.mark.split("=")
         self.environment = {key: text for key, text in os.environ.items() if key not in OTHERS}
         self.environment |= {name: value, "TMPDIR": str(self.path / "tmp")}
@@ -349,7 +349,21 @@ class LauncherTest(unittest.TestCase):
         self.assertIn("/nonexistent/folder", result.stderr)
 
     def test_wrong_command_lines(self):
-        for arguments, text in (([], "--np is required"), (["-n", "2"], "no program"),
+        for arguments, text in (([], "-n N says how many"), (["true"], "-n N says how many"),
+                                (["-n", "2"], "no program"),
+                                (["--hosts", "a:2"], "no program"),
+                                (["--hosts", "a:2,", "true"], '"" has no host'),
+                                (["--hosts", "a:0", "true"], '"a:0" has no number of ranks'),
+                                (["--hosts", "a:2x", "true"], '"a:2x" has no number of ranks'),
+                                (["--hosts", "::1", "true"], "no brackets around the address"),
+                                (["--hosts", "a,b:2,a:3", "true"], "a is there twice"),
+                                (["--hosts", "-oProxyCommand=x:1", "true"], "begins with a dash"),
+                                (["--hosts", "a:1000,b:1000", "true"], "2000 ranks"),
+                                (["--hosts", "a:2,b", "-n", "4", "true"], "--hosts has 3 ranks"),
+                                (["--hosts", "a", "-x", "NO_SUCH", "true"], "-x NO_SUCH=VALUE"),
+                                (["--hosts", "a", "--rsh", " ", "true"], "--rsh: there is no"),
+                                (["-n", "2", "-x", "HOME", "true"], "are for --hosts"),
+                                (["-n", "2", "--rsh", "ssh", "true"], "are for --hosts"),
                                 (["-n", "2", "--"], "no program"), (["-n", "0", "true"], "--np"),
                                 (["-n", "1025", "true"], "--np"), (["-n", "x", "true"], "--np"),
                                 (["-n", "2", "--nonsense", "true"], "--nonsense"),
@@ -362,6 +376,39 @@ class LauncherTest(unittest.TestCase):
         result = self.run_tool("--help")
         self.assertEqual(result.returncode, 0)
         self.assertIn("Usage: onebit_run -n N", result.stdout)
+        self.assertNotIn("--agent", result.stdout)
+
+    def test_this_host_needs_no_ssh(self):
+        script = "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE"
+        result = self.run_tool("--hosts", "127.0.0.1:3", "--rsh", "/nonexistent/ssh", "sh", "-c", script)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual(sorted(result.stdout.split("\n")), ["", "0 3 0 3", "1 3 1 3", "2 3 2 3"])
+        self.assert_no_folder_left()
+        for host in ("localhost", "127.0.1.1"):  # the second is that of Debian for its own name
+            result = self.run_tool("--hosts", f"{host}:3", "-n", "2", "--rsh", "/nonexistent/ssh", "sh", "-c", script)
+            self.assertEqual(sorted(result.stdout.split("\n")), ["", "0 2 0 2", "1 2 1 2"])
+
+    def test_input_and_output_pass_an_agent_unchanged(self):
+        text = "".join(f"{number}\n" for number in range(300000)) + "no end"
+        for options in ([], ["--tag-output"]):
+            result = self.run_tool("--hosts", "127.0.0.1:2", *options, "sh", "-c",
+                                   "if [ $RANK = 0 ]; then cat; else cat >&2; fi", standard_input=text)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            expected = text if not options else "".join(f"[0] {line}\n" for line in text.split("\n"))
+            self.assertTrue(result.stdout == expected, f"{len(result.stdout)} of {len(expected)} bytes")
+
+    def test_input_that_a_rank_behind_an_agent_does_not_read(self):
+        result = self.run_tool("--hosts", "127.0.0.1:2", "sh", "-c", "exec <&-; sleep 0.5; echo $RANK",
+                               standard_input="line\n" * 100000)
+        self.assertEqual((result.returncode, sorted(result.stdout.split())), (0, ["0", "1"]), result)
+
+    def test_a_slow_reader_of_an_agents_ranks_gets_everything(self):
+        job = self.start("--hosts", "127.0.0.1:2", "--tag-output", "seq", "400000",
+                         env=self.environment | {"ONEBIT_LOSS_TIMEOUT_MS": "2000"})
+        time.sleep(4)  # longer than the agent may be silent
+        stdout, stderr = job.communicate(timeout=60)
+        self.assertEqual((job.returncode, stderr), (0, ""))
+        self.assertEqual(len(stdout.splitlines()), 800000)
 
 
 if __name__ == "__main__":

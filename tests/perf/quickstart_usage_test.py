@@ -4,6 +4,7 @@
 figures: quickstart_usage_test.py SOURCE_DIR ALL_REDUCE_PERF TRAIN_TEXT"""
 
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,9 @@ def main() -> None:
         assert "4 threads" in result.stdout and "256 KiB" in result.stdout, result
         # Processes, or why there are none.
         assert ("4 processes" in result.stdout) != ("leaving out ranks" in result.stderr), result
+        lines = re.findall(r"^\[(\d)/(\d)\] about \d+ s left: .*/perf/\w+ ", result.stderr, re.MULTILINE)
+        runs = 8 if "4 processes" in result.stdout else 4
+        assert lines == [(str(number), str(runs)) for number in range(1, runs + 1)], result.stderr
         assert "earlier" not in earlier.read_text()
         assert not list(earlier.parent.glob("*.json.*"))
 

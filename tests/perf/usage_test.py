@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong command lines end with status 2 and say what is wrong: usage_test.py ALL_REDUCE_PERF"""
+"""Wrong command lines end with status 2 and say what is wrong: usage_test.py ALL_REDUCE_PERF OTHER..."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ WRONG = {
     ("-m", "8"): "group_perf",
     ("-z", "0"): "calls on host memory block",
     ("-f", "-2"): "--stepfactor",
-    ("-J", "/nonexistent/folder/x.json", "-b", "1K", "-e", "1K"): "/nonexistent/folder/x.json",
+    ("-J", "/nonexistent/folder/x.json", "-b", "1K", "-e", "1K", "-t", "2"): "/nonexistent/folder/x.json",
 }
 
 
@@ -35,7 +35,13 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess:
 
 
 def main() -> None:
-    tool = sys.argv[1]
+    tool, *others = sys.argv[1:]
+    for one in (tool, *others):
+        for options in ([], ["-b", "1K", "-e", "1K"]):
+            result = run(one, *options)
+            assert result.returncode == 2 and result.stdout == "", (one, result)
+            assert "-t 4 makes four threads of this process, --procs 4 four processes on this host" in result.stderr, result
+            assert "onebit_run, torchrun, mpirun and srun" in result.stderr, result
     for options, text in WRONG.items():
         result = run(tool, *options)
         assert result.returncode == 2, (options, result)
@@ -51,6 +57,9 @@ def main() -> None:
     assert len([line for line in flags.stdout.splitlines() if line[0] != "#"]) == 3, flags
     assert ("# nThread 2 nGpus 0 minBytes 1024 maxBytes 1024 step: 1048576(bytes) warmup iters: 1 "
             "iters: 20 agg iters: 1 validation: 1 graph: 0\n") in flags.stdout, flags
+
+    alone = run(tool, "-b", "1K", "-e", "1K", "-t", "1")
+    assert alone.returncode == 0, alone
 
     # Errors of the library are shown in its own words.
     wrong = run(tool, "-b", "1K", "-e", "1K", "-t", "2", ONEBIT_SEGMENT_ELEMENTS="1")

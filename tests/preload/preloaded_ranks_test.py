@@ -33,6 +33,10 @@ class PreloadedRanksTest(unittest.TestCase):
         self.assertEqual(self.run_tool(*program, LD_PRELOAD=other).stdout, f"{PRELOAD}:{other}\n" * 2)
         self.assertEqual(self.run_tool(*program, LD_PRELOAD="").stdout, f"{PRELOAD}\n" * 2)
 
+    def test_ranks_behind_an_agent_have_it_as_well(self):
+        done = self.run_tool("--hosts", "127.0.0.1:2", "--preload", "sh", "-c", "echo $LD_PRELOAD")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, f"{PRELOAD}\n" * 2, ""))
+
     def test_without_the_option_the_variable_stays(self):
         self.assertEqual(self.run_tool("sh", "-c", "echo ${LD_PRELOAD-none}").stdout, "none\n" * 2)
 

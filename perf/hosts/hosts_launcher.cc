@@ -1,0 +1,219 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/hosts/hosts_launcher.h"
+
+#include <poll.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "perf/common/child_process.h"
+#include "perf/common/job_guard.h"
+#include "perf/common/job_supervisor.h"
+#include "perf/common/rank_environment.h"
+#include "perf/common/tool_error.h"
+#include "perf/hosts/host_link.h"
+#include "perf/hosts/rank_agent.h"
+
+namespace onebit::perf {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr char kConnectTimeout[] = "ONEBIT_CONNECT_TIMEOUT_MS";
+constexpr char kLossTimeout[] = "ONEBIT_LOSS_TIMEOUT_MS";
+constexpr int kSecretBytes = 32;
+constexpr int kStoppedBySignal = 128;
+
+// The library checks the variables and knows their defaults.
+milliseconds TimeOf(std::string_view name) {
+  onebitSetting_t setting;
+  for (int index = 0;; ++index) {
+    Check(onebitGetSetting(index, &setting), "onebitGetSetting");
+    if (setting.name == name) return milliseconds(std::atoll(setting.value));
+  }
+}
+
+std::string RandomSecret() {
+  unsigned char bytes[kSecretBytes];
+  if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) {
+    throw ToolError(fmt::format("cannot make a secret for the ranks: {}", ErrnoText()));
+  }
+  std::string secret;
+  for (const unsigned char byte : bytes) secret += fmt::format("{:02x}", byte);
+  return secret;
+}
+
+// The variables that the ranks of all hosts get from this process.
+std::vector<std::string> ForwardedVariables(const std::vector<std::string>& named) {
+  std::vector<std::string> variables;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string text(*entry);
+    const std::string name = text.substr(0, text.find('='));
+    const bool is_place = name == kRendezvousVariable || name == kSecretVariable ||
+                          name == kSecretFileVariable || name == kMasterAddressVariable ||
+                          name == kMasterPortVariable;
+    if (is_place ? IsSetByUser(name.c_str()) : name.starts_with("ONEBIT_")) {
+      variables.push_back(text);
+    }
+  }
+  for (const std::string& variable : named) {
+    if (variable.find('=') != variable.npos) {
+      variables.push_back(variable);
+    } else if (const char* const value = std::getenv(variable.c_str())) {
+      variables.push_back(fmt::format("{}={}", variable, value));
+    } else {
+      throw UsageError(fmt::format(
+          "-x {0}: there is no such variable here: set it, or write -x {0}=VALUE", variable));
+    }
+  }
+  return variables;
+}
+
+std::string Quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+// The command that starts the agent on another host. ssh takes the first of contradicting options,
+// so those of the user win.
+std::vector<std::string> RemoteCommand(const HostsOptions& hosts, const std::string& name,
+                                       const std::string& agent) {
+  std::vector<std::string> command;
+  for (std::string_view rest = hosts.remote_shell; !rest.empty();) {
+    const size_t blank = std::min(rest.find(' '), rest.size());
+    if (blank > 0) command.emplace_back(rest.substr(0, blank));
+    rest.remove_prefix(std::min(blank + 1, rest.size()));
+  }
+  if (command.empty()) throw UsageError("--rsh: there is no command");
+  if (std::filesystem::path(command.front()).filename() == "ssh") {
+    // Nobody could answer a question of ssh's.
+    for (const char* option : {"-T", "-x", "-oBatchMode=yes", "-oConnectTimeout=10"}) {
+      command.emplace_back(option);
+    }
+  }
+  command.push_back(name);
+  command.push_back(fmt::format("exec {} --agent", Quoted(agent)));
+  return command;
+}
+
+// Returns the signal that told us to stop; 0: all agents have answered.
+int AwaitAgents(SignalGate& signals, const std::vector<HostLink*>& links, milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (true) {
+    std::vector<RankEnd> ends;  // there are no ranks yet
+    std::vector<pollfd> waits = {{signals.descriptor(), POLLIN, 0}};
+    const HostLink* missing = nullptr;
+    for (HostLink* const link : links) {
+      link->Collect(&ends);
+      link->AppendWaits(&waits);
+      if (!link->is_ready()) missing = link;
+    }
+    if (missing == nullptr) return 0;
+    if (std::chrono::steady_clock::now() >= deadline) {
+      throw ToolError(fmt::format("host {}: no answer within {} ms ({}){}", missing->host(),
+                                  timeout.count(), kConnectTimeout, missing->StartupWords()));
+    }
+    poll(waits.data(), waits.size(), 100);
+    while (const int signal = signals.Next()) {
+      if (signal != SIGCHLD) return signal;
+    }
+  }
+}
+
+// The address of the first host that the others can reach.
+std::string FirstAddress(const std::vector<HostLink*>& links) {
+  const auto is_here = [](const HostLink* link) { return link->is_this_host(); };
+  if (!is_here(links.front())) {
+    const std::string& address = links.front()->hello().server_address;
+    // A remote shell other than ssh tells no address.
+    return address.empty() ? std::string(WithoutUser(links.front()->host())) : address;
+  }
+  const auto other = std::find_if_not(links.begin(), links.end(), is_here);
+  if (other == links.end()) return "127.0.0.1";
+  const std::string& address = (*other)->hello().client_address;
+  return address.empty() ? links.front()->host() : address;
+}
+
+AgentJob JobFor(const LaunchOptions& options, const HostsOptions& hosts,
+                const std::vector<HostLink*>& links) {
+  AgentJob job;
+  job.ranks = CountRanks(hosts.hosts);
+  job.is_preloaded = !options.preload.empty();
+  job.folder = std::filesystem::current_path();
+  job.arguments = options.arguments;
+  job.variables = ForwardedVariables(hosts.variables);
+  const std::string address = FirstAddress(links);
+  const AgentHello& first = links.front()->hello();
+  if (!IsSetByUser(kRendezvousVariable)) {
+    const bool has_colons = address.find(':') != address.npos;
+    job.rendezvous = has_colons ? fmt::format("[{}]:{}", address, first.rendezvous_port)
+                                : fmt::format("{}:{}", address, first.rendezvous_port);
+  }
+  if (!IsSetByUser(kSecretVariable) && !IsSetByUser(kSecretFileVariable)) {
+    job.secret = RandomSecret();
+  }
+  if (!IsSetByUser(kMasterAddressVariable) && !IsSetByUser(kMasterPortVariable)) {
+    job.master_address = address;
+    job.master_port = first.master_port;
+  }
+  return job;
+}
+
+}  // namespace
+
+int LaunchOnHosts(const LaunchOptions& options, const HostsOptions& hosts) {
+  static_cast<void>(
+      ForwardedVariables(hosts.variables));  // says what is missing before anything starts
+  OccupyStandardStreams();
+  SignalGate signals;
+  // Hosts end the ranks of a launcher that is silent, as a stopped one would be.
+  std::signal(SIGTSTP, SIG_IGN);
+  JobGuard guard("");
+  Supervisor supervisor(signals, options.tool, options.grace_seconds);
+  const std::string agent = std::filesystem::read_symlink("/proc/self/exe");
+  const milliseconds loss_timeout = TimeOf(kLossTimeout);
+  std::vector<HostLink*> links;
+  int first_rank = 0;
+  for (const HostRanks& host : hosts.hosts) {
+    const bool is_this_host = IsThisHost(host.name);
+    auto link = std::make_unique<HostLink>(
+        HostLinkSpec{.host = host,
+                     .is_this_host = is_this_host,
+                     .first_rank = first_rank,
+                     .command = is_this_host ? std::vector<std::string>{agent, "--agent"}
+                                             : RemoteCommand(hosts, host.name, agent),
+                     .agent_path = agent,
+                     .is_output_tagged = options.is_output_tagged,
+                     .loss_timeout = loss_timeout},
+        guard, supervisor.output(), supervisor.errors());
+    links.push_back(link.get());
+    supervisor.Add(std::move(link));
+    first_rank += host.ranks;
+  }
+  if (const int signal = AwaitAgents(signals, links, TimeOf(kConnectTimeout))) {
+    return kStoppedBySignal + signal;
+  }
+  const AgentJob job = JobFor(options, hosts, links);
+  for (HostLink* const link : links) link->Start(job);
+  return supervisor.Wait();
+}
+
+int ServeRanks() {
+  OccupyStandardStreams();
+  SignalGate signals;
+  return RankAgent(signals).Run();
+}
+
+}  // namespace onebit::perf

@@ -1,0 +1,168 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the commands of docs/several-hosts.md as they stand there, on two hosts with an sshd each.
+
+    hosts_guide_test.py ONEBIT_RUN COMPILER LIBRARY [TEST...]
+
+torchrun and the package of Python are those of this process's environment.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import ssh_hosts
+
+sys.path.insert(0, str(ssh_hosts.ROOT / "tests" / "layout"))
+
+from markdown_files import code_blocks  # pylint: disable=wrong-import-position
+
+BLOCKS = code_blocks((ssh_hosts.ROOT / "docs" / "several-hosts.md").read_text("utf-8"))
+COMMANDS = [line for language, content in BLOCKS if language == "sh" for line in content.splitlines()]
+NOT_RUN = ("kubectl", "ONEBIT_SECRET_FILE=$HOME/.onebit-secret srun")
+HOSTS: ssh_hosts.SshHosts
+LAST_LINE = "mean of 1000 results:"
+TRAINER = """
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+import onebit.torch
+
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+replica = DistributedDataParallel(torch.nn.Linear(256, 64))
+hook = onebit.torch.State(replica)
+replica.register_comm_hook(hook, onebit.torch.ddp_hook)
+optimizer = torch.optim.SGD(replica.parameters(), lr=0.1)
+torch.manual_seed(rank)
+for _ in range(6):
+    optimizer.zero_grad()
+    replica(torch.randn(16, 256)).square().mean().backward()
+    optimizer.step()
+weights = [torch.empty(64, 256) for _ in range(torch.distributed.get_world_size())]
+torch.distributed.all_gather(weights, replica.module.weight.detach())
+assert all(torch.equal(weights[0], other) for other in weights)
+print(f"rank {rank} of {len(weights)} has the weights of all", flush=True)
+torch.distributed.destroy_process_group()
+"""
+
+
+def starting_with(*beginnings: str) -> list[str]:
+    """The guide's commands that begin so."""
+    found = [line for line in COMMANDS if line.startswith(beginnings)]
+    assert found, beginnings
+    return found
+
+
+class HostsGuideTest(unittest.TestCase):
+    def start(self, host: str, command: str, **variables: str) -> subprocess.Popen:
+        """A command as somebody types it on a host, a or b, or elsewhere."""
+        where = HOSTS.hosts.get(host, HOSTS.launcher)
+        job = subprocess.Popen(HOSTS.on(where, "sh", "-c", command), cwd=HOSTS.folder / "work", text=True,
+                               env=HOSTS.environment() | variables, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.addCleanup(job.kill)
+        return job
+
+    def finish(self, *jobs: subprocess.Popen) -> str:
+        """The output of jobs, which must succeed."""
+        outputs = [job.communicate(timeout=100)[0] for job in jobs]
+        self.assertEqual([job.returncode for job in jobs], [0] * len(jobs), "\n".join(outputs))
+        return "".join(outputs)
+
+    def test_every_command_is_run_or_said_not_to_be(self):
+        names = {line.split()[0] for line in COMMANDS if not line.startswith(NOT_RUN)}
+        self.assertEqual(names, {"(umask", "onebit_run", "torchrun", "ONEBIT_SECRET_FILE=~/.onebit-secret", "mpirun",
+                                 "mpiexec.mpich", "ONEBIT_SOCKET_IFNAME=eth0"})
+
+    def test_onebit_run(self):
+        for command in starting_with("onebit_run", "ONEBIT_SOCKET_IFNAME=eth0 onebit_run"):
+            output = self.finish(self.start("", command))
+            self.assertEqual(output.count(LAST_LINE), 1, output)
+            self.assertNotIn("WARN", output)
+
+    def test_mpirun(self):
+        as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        for command in starting_with("mpirun", "mpiexec"):
+            with self.subTest(command=command):
+                name = command.split()[0]
+                if shutil.which(name) is None:
+                    self.skipTest(f"there is no {name} here: install openmpi-bin and mpich")
+                if name == "mpirun" and "Open MPI" not in subprocess.getoutput("mpirun --version"):
+                    command = command.replace("mpirun", "mpirun.openmpi", 1)
+                output = self.finish(self.start("", command, **as_root))
+                self.assertEqual(output.count(LAST_LINE), 1, output)
+                self.assertNotIn("without a secret", output)
+
+    def test_variables_of_srun(self):
+        jobs = [self.start("ab"[rank // 2], "ONEBIT_SECRET_FILE=$HOME/.onebit-secret ./demo", SLURM_PROCID=str(rank),
+                           SLURM_NTASKS="4", SLURM_STEP_NUM_TASKS="4", SLURM_JOB_ID="77", SLURM_STEP_ID="0",
+                           SLURM_STEP_NODELIST="a,b") for rank in range(4)]
+        output = self.finish(*jobs)
+        self.assertEqual(output.count(LAST_LINE), 1, output)
+        self.assertNotIn("without a secret", output)
+
+    def test_variables_of_kubernetes(self):
+        yaml = next(content for language, content in BLOCKS if language == "yaml")
+        command = re.search(r"- -c\n +- (.*)", yaml)[1]
+        variables = dict(re.findall(r'- name: ([A-Z_]+)\n +value: "?([^"\n]*)', yaml))
+        self.assertEqual(sorted(variables), ["ONEBIT_CONNECT_TIMEOUT_MS", "ONEBIT_RENDEZVOUS", "WORLD_SIZE"])
+        jobs = [self.start("ab"[rank % 2], command, **variables, JOB_COMPLETION_INDEX=str(rank),
+                           ONEBIT_SECRET="0123456789abcdef0123456789abcdef") for rank in range(4)]
+        output = self.finish(*jobs)
+        self.assertEqual(output.count(LAST_LINE), 1, output)
+        self.assertNotIn("without a secret", output)
+
+    def run_torchrun(self, commands: list[str]) -> str:
+        if shutil.which("torchrun") is None:
+            self.skipTest("there is no torchrun here: install python3-torch, or run .ci/ecosystem hosts")
+        self.assertEqual(len(commands), 2)
+        if "--node-rank" not in subprocess.getoutput("torchrun --help"):
+            self.skipTest("this torchrun is older than PyTorch 2: run .ci/ecosystem hosts")
+        return self.finish(*(self.start(host, command, OMP_NUM_THREADS="1")
+                             for host, command in zip("ab", commands)))
+
+    def test_torchrun(self):
+        output = self.run_torchrun(starting_with("torchrun"))
+        for rank in range(8):
+            self.assertIn(f"rank {rank} of 8 has the weights of all\n", output)
+
+    def test_torchrun_without_a_process_group(self):
+        output = self.run_torchrun(starting_with("ONEBIT_SECRET_FILE=~/.onebit-secret torchrun"))
+        self.assertEqual(output.count(LAST_LINE), 1, output)
+        self.assertNotIn("without a secret", output)
+
+
+def prepare(launcher: str, compiler: str, library: str) -> None:
+    """Makes the files that the guide speaks of, and the secret as it says."""
+    work = HOSTS.folder / "work"
+    work.mkdir()
+    (HOSTS.folder / "bin" / "onebit_run").symlink_to(launcher)
+    readme = (ssh_hosts.ROOT / "README.md").read_text("utf-8")
+    (work / "demo.c").write_text(next(content for language, content in code_blocks(readme) if language == "c"))
+    subprocess.run([compiler, "-std=c11", work / "demo.c", "-o", work / "demo", "-I", ssh_hosts.ROOT / "include",
+                    library, f"-Wl,-rpath,{os.path.dirname(library)}"], check=True)
+    files = [content for language, content in BLOCKS if language == "text"]
+    (work / "hosts").write_text(files[0])
+    (work / "machines").write_text(files[1])
+    (work / "train.py").write_text(TRAINER)
+    with open(HOSTS.folder / "etc_hosts", "a", encoding="ascii") as names:
+        names.write(f"{HOSTS.hosts['a'].address} demo-0.onebit\n")
+    for command in starting_with("(umask"):
+        subprocess.run(["sh", "-c", command], env=HOSTS.environment(), check=True)
+
+
+if __name__ == "__main__":
+    if reason := ssh_hosts.problem() or ("" if shutil.which("openssl") else "there is no openssl here: install it"):
+        print(reason)
+        sys.exit(77)
+    run, cc, lib = (sys.argv.pop(1) for _ in range(3))
+    with tempfile.TemporaryDirectory() as name:
+        with ssh_hosts.SshHosts(pathlib.Path(name), "ab") as HOSTS:
+            prepare(os.path.abspath(run), cc, os.path.abspath(lib))
+            unittest.main(verbosity=2)
