@@ -12,20 +12,12 @@ set_target_properties(onebit PROPERTIES
   INTERFACE_COMPILE_FEATURES "")
 target_link_options(onebit PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/onebit.map)
 
+add_dependencies(onebit_installed onebit)
 install(TARGETS onebit EXPORT onebitTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY include/onebit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
-
-# Command-line companions of the library, where this configuration builds them.
-file(RELATIVE_PATH to_libdir /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
-foreach(tool onebit_info onebit_run)
-  if(TARGET ${tool})
-    set_target_properties(${tool} PROPERTIES INSTALL_RPATH "$ORIGIN/${to_libdir}")
-    install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  endif()
-endforeach()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/onebit)
 install(EXPORT onebitTargets NAMESPACE onebit:: DESTINATION ${package_dir})

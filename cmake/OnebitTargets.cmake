@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Properties that every target of the project shares. Nothing here is global: each target asks for them.
 
+# What `cmake --install` takes, without tests, baselines and programs that stay in the build folder.
+add_custom_target(onebit_installed)
+
 # onebit_configure_target(<target>): language level, warnings, include root, sanitizers, visibility.
 function(onebit_configure_target target)
   target_compile_features(${target} PUBLIC cxx_std_20)

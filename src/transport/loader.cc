@@ -90,7 +90,11 @@ std::vector<std::string> PluginFolders(std::string_view plugin_path) {
     plugin_path.remove_prefix(std::min(plugin_path.size(), folder.size() + 1));
     if (!folder.empty()) folders.emplace_back(folder);
   }
-  if (std::string own = FolderOfThisCode(); !own.empty()) folders.push_back(std::move(own));
+  // Packages keep plugins out of the folder of libraries, because no program links them.
+  if (const std::string own = FolderOfThisCode(); !own.empty()) {
+    folders.push_back(own);
+    folders.push_back(own + "/onebit");
+  }
   return folders;
 }
 

@@ -17,8 +17,8 @@ namespace onebit {
 bool IsTransportName(std::string_view name);
 
 // The folders that are searched for plugins, in this order: those of `plugin_path` (colons between
-// them), then the folder of the object that holds this code. The search path of the system's loader
-// follows, but cannot be listed.
+// them), then the folder of the object that holds this code, and the folder `onebit` in it. The
+// search path of the system's loader follows, but cannot be listed.
 std::vector<std::string> PluginFolders(std::string_view plugin_path);
 
 // Names of the plugins in these folders, sorted. Opens none.

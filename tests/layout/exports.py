@@ -23,14 +23,19 @@ def output_of(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+def exported_symbols(library: str) -> set[str]:
+    """What the library exports, as name@version, the version node itself left out."""
+    lines = output_of("nm", "-D", "--defined-only", "-P", library).splitlines()
+    return {fields[0].replace("@@", "@") for fields in map(str.split, lines) if fields[1] != "A"}
+
+
 def main() -> int:
     library, major, *headers = sys.argv[1:]
     problems = []
 
     declared = {name for header in headers
                 for name in DECLARATION.findall(pathlib.Path(header).read_text())}
-    exported = {line.split()[0].split("@")[0]
-                for line in output_of("nm", "-D", "--defined-only", "-P", library).splitlines()}
+    exported = {symbol.split("@")[0] for symbol in exported_symbols(library)}
     problems += [f"exported, but in no public header: {name}" for name in exported - declared]
     problems += [f"declared, but not exported: {name}" for name in declared - exported]
 

@@ -124,8 +124,9 @@ TEST(LoaderTest, FindsNamesWithoutOpening) {
 
 TEST(LoaderTest, FoldersAreThoseOfThePathAndOurOwn) {
   const auto own = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
-  EXPECT_EQ(PluginFolders(""), std::vector<std::string>{own});
-  EXPECT_EQ(PluginFolders(":/a::/b:"), (std::vector<std::string>{"/a", "/b", own}));
+  const std::string packaged = own + "/onebit";
+  EXPECT_EQ(PluginFolders(""), (std::vector<std::string>{own, packaged}));
+  EXPECT_EQ(PluginFolders(":/a::/b:"), (std::vector<std::string>{"/a", "/b", own, packaged}));
 }
 
 // The environment is read once in a process: this program sets it in main.
