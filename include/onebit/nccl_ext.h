@@ -18,8 +18,9 @@
  *   ncclAllReduceConfig(grads, grads, count, ncclFloat32, ncclAvg, comm, stream, &config);
  *
  * Calls. ncclAllReduceConfig, ncclReduceScatterConfig, ncclAllGatherConfig and ncclAlltoAllConfig
- * read the options. If another field of the configuration differs from NCCL_COLLCONFIG_INITIALIZER, NCCL makes the
- * call: fewer channels, an algorithm, a profiler tag or an event are properties of its own kernels.
+ * read the options. If another field of the configuration differs from NCCL_COLLCONFIG_INITIALIZER,
+ * NCCL makes the call: fewer channels, an algorithm, a profiler tag or an event are properties of
+ * its own kernels.
  *
  * Ranks. All ranks must give a call the same options. A difference is not detected: the ranks then
  * decide differently and hang, as with calls of NCCL that differ.
