@@ -12,6 +12,8 @@
 #include <mutex>
 #include <system_error>
 
+#include "base/path_pattern.h"
+
 namespace onebit {
 namespace {
 
@@ -27,33 +29,6 @@ struct Destination {
 Destination& TheDestination() {
   static Destination* destination = new Destination;  // never destroyed: others log during exit
   return *destination;
-}
-
-std::string HostName() {
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
-
-std::string ExpandPath(const std::string& pattern) {
-  std::string path;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern[i] != '%' || i + 1 == pattern.size()) {
-      path += pattern[i];
-      continue;
-    }
-    switch (pattern[++i]) {
-      case 'h':
-        path += HostName();
-        break;
-      case 'p':
-        path += std::to_string(getpid());
-        break;
-      default:
-        path += pattern[i];
-    }
-  }
-  return path;
 }
 
 const char* NameOf(LogLevel level) {

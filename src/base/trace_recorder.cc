@@ -1,0 +1,405 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The file of a process. It is complete JSON after each write, and a viewer can open it whatever
+// becomes of the process.
+#include "base/trace_recorder.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <mutex>
+#include <new>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/format.h"
+#include "base/log.h"
+#include "base/path_pattern.h"
+#include "base/without_signals.h"
+
+namespace onebit {
+namespace {
+
+// Time between two writes. The ring of a rank holds more events than it makes meanwhile.
+constexpr auto kWriteInterval = std::chrono::milliseconds(20);
+
+// Viewers load a file of this size within seconds. Events beyond it are dropped and counted.
+constexpr uint64_t kMostFileBytes = uint64_t{256} << 20;
+
+// Numbers in the file. Perfetto takes process 0 and thread 0 for those that idle. Processes are
+// numbered by rank, so that files of several can become one, whatever their hosts.
+constexpr int kFirstProcess = 1'000'000;
+constexpr uint32_t kFirstThread = 1;
+
+// Closes the list of events. The next write begins in its place.
+constexpr std::string_view kEnd = "\n]\n";
+
+std::string TextOfError(int error) { return std::generic_category().message(error); }
+
+// Of names that come from outside.
+std::string Escaped(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') escaped += '\\';
+    escaped += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
+  }
+  return escaped;
+}
+
+int64_t NanosecondsOf(TraceClock::time_point time) {
+  return std::chrono::nanoseconds(time.time_since_epoch()).count();
+}
+
+// Identifies the machine, all of whose processes have the same steady clock.
+std::string BootId() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+// The format counts in microseconds.
+void AppendTime(std::string* text, const char* key, int64_t nanoseconds) {
+  AppendFormat(text, ",\"{}\":{}.{:03}", key, nanoseconds / 1000, nanoseconds % 1000);
+}
+
+class ArgsWriter {
+ public:
+  explicit ArgsWriter(std::string* text) : text_(text) { *text_ += ",\"args\":{"; }
+  ~ArgsWriter() { *text_ += "}}"; }
+  ArgsWriter(const ArgsWriter&) = delete;
+  ArgsWriter& operator=(const ArgsWriter&) = delete;
+
+  void Number(const char* key, uint64_t value) {
+    if (value == TraceEvent::kNone || value == TraceEvent::kNone32) return;
+    AppendFormat(text_, "{}\"{}\":{}", Comma(), key, value);
+  }
+  void Text(const char* key, const char* value) {
+    if (value != nullptr) AppendFormat(text_, "{}\"{}\":\"{}\"", Comma(), key, value);
+  }
+  void True(const char* key) { AppendFormat(text_, "{}\"{}\":true", Comma(), key); }
+
+ private:
+  const char* Comma() { return std::exchange(is_first_, false) ? "" : ","; }
+
+  std::string* text_;
+  bool is_first_ = true;
+};
+
+void AppendArgs(std::string* text, const TraceEvent& event) {
+  ArgsWriter args(text);
+  args.Number("call", event.call);
+  args.Text("collective", event.collective);
+  args.Text("codec", event.codec);
+  args.Text("mode", event.mode);
+  args.Number("exchange", event.exchange);
+  args.Number("peer", event.peer);
+  args.Number("chunk", event.chunk);
+  args.Number("segment", event.segment);
+  args.Number("elements", event.elements);
+  args.Number("bytes", event.bytes);
+  if (event.has_failed) args.True("failed");
+}
+
+}  // namespace
+
+// Never destroyed, because a process may end while its communicators live.
+class TraceFile {
+ public:
+  static Result<TraceFile*> OfProcess(const std::string& pattern, const TraceSource& source);
+
+  void Attach(TraceRecorder* recorder);
+  void Detach(TraceRecorder* recorder) noexcept;
+  void Flush() noexcept;
+  // A copy that a fork made has neither the thread nor a lock that it could rely on.
+  bool is_of_this_process() const { return owner_pid_ == getpid(); }
+
+ private:
+  TraceFile(std::string path, int descriptor, int rank)
+      : path_(std::move(path)), descriptor_(descriptor), process_(rank) {}
+  static Result<std::unique_ptr<TraceFile>> Create(const std::string& pattern,
+                                                   const TraceSource& source);
+
+  Status Start();
+  void WriteEveryInterval() noexcept;
+  // Returns what to log, once the lock is released: the application's callback may call the
+  // library.
+  std::string Write();
+  void Take(TraceRecorder* recorder);
+  bool is_full() const { return has_failed_ || size_ + text_.size() >= kMostFileBytes; }
+  void AppendProcess(const TraceSource& source);
+  void BeginEvent(std::string_view name, const char* phase);
+  static uint32_t ThreadOf(const TraceRecorder& recorder, uint32_t row) {
+    return kFirstThread + recorder.number_ * TraceRecorder::kMostRows + row;
+  }
+  void AppendRow(TraceRecorder* recorder, uint32_t row);
+  void AppendEvent(const TraceRecorder& recorder, const TraceEvent& event);
+  void AppendDropped(TraceRecorder* recorder);
+
+  const std::string path_;
+  const int descriptor_;
+  const int process_;  // the rank of the first recorder
+  const int owner_pid_ = getpid();
+  std::mutex mutex_;  // guards everything below
+  std::condition_variable has_recorders_;
+  std::vector<TraceRecorder*> recorders_;
+  uint32_t next_recorder_ = 0;
+  uint64_t next_overlapping_ = 0;
+  std::string text_;   // to be written
+  uint64_t size_ = 0;  // of the file, without kEnd
+  bool is_empty_ = true;
+  bool has_failed_ = false;        // a write
+  bool has_told_of_size_ = false;  // in the log
+};
+
+Result<TraceFile*> TraceFile::OfProcess(const std::string& pattern, const TraceSource& source) {
+  static std::mutex mutex;
+  static TraceFile* file = nullptr;  // guarded by mutex
+  const std::lock_guard lock(mutex);
+  if (file != nullptr && file->is_of_this_process()) return file;
+  ONEBIT_ASSIGN_OR_RETURN(auto created, Create(pattern, source));
+  file = created.release();
+  static std::once_flag has_registered;
+  std::call_once(has_registered, [] {
+    std::atexit([] {
+      if (file->is_of_this_process()) file->Flush();
+    });
+  });
+  return file;
+}
+
+Result<std::unique_ptr<TraceFile>> TraceFile::Create(const std::string& pattern,
+                                                     const TraceSource& source) {
+  if (source.has_other_processes && !HasPlaceholder(pattern, 'r') &&
+      !HasPlaceholder(pattern, 'p')) {
+    return Error(
+        Code::kInvalidUsage,
+        "environment variable ONEBIT_TRACE: ranks of several processes would write \"{}\": "
+        "put %r, the rank, or %p, the process id, into the name",
+        pattern);
+  }
+  std::string path = ExpandPath(pattern, source.rank);
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    return Error(Code::kInvalidUsage,
+                 "environment variable ONEBIT_TRACE: cannot open the trace file \"{}\": {}", path,
+                 TextOfError(errno));
+  }
+  std::unique_ptr<TraceFile> file(new TraceFile(std::move(path), descriptor, source.rank));
+  file->text_ += '[';
+  file->AppendProcess(source);
+  // Shows now, not after hours, whether the file can be written.
+  const std::string problem = file->Write();
+  Status status = problem.empty() ? file->Start()
+                                  : Error(Code::kInvalidUsage,
+                                          "environment variable ONEBIT_TRACE: {}", problem);
+  if (!status.ok()) {
+    close(descriptor);
+    return status;
+  }
+  Log(LogLevel::kInfo, "rank {}: this process writes a trace to {}", source.rank, file->path_);
+  return file;
+}
+
+Status TraceFile::Start() {
+  try {
+    const WithoutSignals blocked;
+    std::thread([this] { WriteEveryInterval(); }).detach();
+  } catch (const std::system_error& error) {
+    return Error(Code::kSystemError, "the thread that writes the trace: {}", error.what());
+  }
+  return OkStatus();
+}
+
+void TraceFile::WriteEveryInterval() noexcept {
+  pthread_setname_np(pthread_self(), "onebit-trace");
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      has_recorders_.wait(lock, [this] { return !recorders_.empty(); });
+    }
+    std::this_thread::sleep_for(kWriteInterval);
+    Flush();
+  }
+}
+
+void TraceFile::Attach(TraceRecorder* recorder) {
+  {
+    const std::lock_guard lock(mutex_);
+    recorders_.push_back(recorder);
+    recorder->number_ = next_recorder_++;
+  }
+  has_recorders_.notify_one();
+}
+
+// What was dropped is told last, in one number if the file is full.
+void TraceFile::Detach(TraceRecorder* recorder) noexcept {
+  std::string problem;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase(recorders_, recorder);
+    try {
+      Take(recorder);
+      if (recorder->dropped() != recorder->dropped_in_file_) AppendDropped(recorder);
+      problem = Write();
+    } catch (const std::bad_alloc&) {
+      problem = "out of memory";
+    }
+  }
+  if (!problem.empty()) LogLine(LogLevel::kWarn, problem);
+}
+
+void TraceFile::Flush() noexcept {
+  try {
+    std::string problem;
+    {
+      const std::lock_guard lock(mutex_);
+      for (TraceRecorder* recorder : recorders_) {
+        Take(recorder);
+        const bool has_dropped = recorder->dropped() != recorder->dropped_in_file_;
+        if (has_dropped && !is_full()) AppendDropped(recorder);
+      }
+      problem = Write();
+    }
+    if (!problem.empty()) LogLine(LogLevel::kWarn, problem);
+  } catch (const std::bad_alloc&) {
+    // The rings keep what was not taken, until they are full.
+  }
+}
+
+void TraceFile::Take(TraceRecorder* recorder) {
+  const uint64_t end = recorder->added_.load(std::memory_order_acquire);
+  uint64_t next = recorder->taken_.load(std::memory_order_relaxed);
+  for (; next != end && !is_full(); ++next) {
+    const TraceEvent& event = recorder->ring_[next % TraceRecorder::kCapacity];
+    if (!recorder->is_row_named_[event.row]) AppendRow(recorder, event.row);
+    AppendEvent(*recorder, event);
+  }
+  recorder->dropped_.fetch_add(end - next, std::memory_order_relaxed);
+  recorder->taken_.store(end, std::memory_order_release);
+}
+
+std::string TraceFile::Write() {
+  const std::string text = std::exchange(text_, {});
+  if (text.empty() || has_failed_) return {};
+  const std::string whole = text + std::string(kEnd);
+  for (size_t done = 0; done < whole.size();) {
+    const ssize_t written = pwrite(descriptor_, whole.data() + done, whole.size() - done,
+                                   static_cast<off_t>(size_ + done));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      has_failed_ = true;
+      return Format("cannot write the trace file \"{}\": {}; what comes now is not recorded", path_,
+                    TextOfError(written == 0 ? ENOSPC : errno));
+    }
+    done += static_cast<size_t>(written);
+  }
+  size_ += text.size();
+  if (!is_full() || std::exchange(has_told_of_size_, true)) return {};
+  return Format("the trace file \"{}\" has {} MiB: what comes now is not recorded", path_,
+                kMostFileBytes >> 20);
+}
+
+void TraceFile::BeginEvent(std::string_view name, const char* phase) {
+  AppendFormat(&text_, "{}\n{{\"name\":\"{}\",\"ph\":\"{}\",\"pid\":{}",
+               std::exchange(is_empty_, false) ? "" : ",", name, phase, kFirstProcess + process_);
+}
+
+// The clock ties the times of this machine to those of others.
+void TraceFile::AppendProcess(const TraceSource& source) {
+  BeginEvent("process_name", "M");
+  AppendFormat(&text_, ",\"args\":{{\"name\":\"{}{}:{}\"}}}}",
+               source.has_other_processes ? Format("rank {}, ", source.rank) : "",
+               Escaped(HostName()), owner_pid_);
+  BeginEvent("process_sort_index", "M");
+  AppendFormat(&text_, ",\"args\":{{\"sort_index\":{}}}}}", process_);
+  timespec wall{};
+  clock_gettime(CLOCK_REALTIME, &wall);
+  BeginEvent("onebit_clock", "M");
+  AppendFormat(&text_, ",\"args\":{{\"boot_id\":\"{}\",\"steady_ns\":{},\"unix_ns\":{}}}}}",
+               Escaped(BootId()), NanosecondsOf(TraceClock::now()),
+               int64_t{wall.tv_sec} * 1'000'000'000 + wall.tv_nsec);
+}
+
+// The name is for viewers; what it is made of, for programs.
+void TraceFile::AppendRow(TraceRecorder* recorder, uint32_t row) {
+  recorder->is_row_named_[row] = true;
+  const TraceSource& source = recorder->source_;
+  const uint32_t number = ThreadOf(*recorder, row);
+  const std::string name = source.name_of_row(row);
+  BeginEvent("thread_name", "M");
+  AppendFormat(
+      &text_,
+      ",\"tid\":{},\"args\":{{\"name\":\"rank {}: {} ({:08x})\",\"rank\":{},\"row\":\"{}\","
+      "\"communicator\":\"{:08x}\"}}}}",
+      number, source.rank, name, source.comm_id, source.rank, name, source.comm_id);
+  BeginEvent("thread_sort_index", "M");
+  AppendFormat(&text_, ",\"tid\":{},\"args\":{{\"sort_index\":{}}}}}", number, number);
+}
+
+// Spans that may overlap are what the format calls nestable asynchronous events. Their numbers are
+// local to the process, so that files of several can become one.
+void TraceFile::AppendEvent(const TraceRecorder& recorder, const TraceEvent& event) {
+  const int64_t begin = NanosecondsOf(event.begin);
+  const int64_t end = std::max(begin, NanosecondsOf(event.end));
+  const uint64_t overlapping = event.may_overlap ? ++next_overlapping_ : 0;
+  const auto begin_event = [&](const char* phase, int64_t time) {
+    BeginEvent(event.name, phase);
+    AppendFormat(&text_, ",\"tid\":{},\"cat\":\"{}\"", ThreadOf(recorder, event.row),
+                 event.category);
+    if (event.may_overlap) AppendFormat(&text_, ",\"id2\":{{\"local\":\"0x{:x}\"}}", overlapping);
+    AppendTime(&text_, "ts", time);
+  };
+  begin_event(event.may_overlap ? "b" : "X", begin);
+  if (!event.may_overlap) AppendTime(&text_, "dur", end - begin);
+  AppendArgs(&text_, event);
+  if (!event.may_overlap) return;
+  begin_event("e", end);
+  text_ += '}';
+}
+
+void TraceFile::AppendDropped(TraceRecorder* recorder) {
+  const uint64_t dropped = recorder->dropped();
+  BeginEvent("events dropped", "i");
+  AppendFormat(&text_, ",\"tid\":{},\"s\":\"t\"", ThreadOf(*recorder, 0));
+  AppendTime(&text_, "ts", NanosecondsOf(TraceClock::now()));
+  AppendFormat(&text_, ",\"args\":{{\"count\":{}}}}}", dropped - recorder->dropped_in_file_);
+  recorder->dropped_in_file_ = dropped;
+}
+
+Result<std::unique_ptr<TraceRecorder>> TraceRecorder::Open(const std::string& pattern,
+                                                           const TraceSource& source) {
+  ONEBIT_ASSIGN_OR_RETURN(TraceFile * file, TraceFile::OfProcess(pattern, source));
+  std::unique_ptr<TraceRecorder> recorder(new TraceRecorder(*file, source));
+  file->Attach(recorder.get());
+  return recorder;
+}
+
+TraceRecorder::~TraceRecorder() {
+  if (!file_.is_of_this_process()) return;
+  file_.Detach(this);
+  const uint64_t count = dropped();
+  if (count == 0 || !LogEnabled(LogLevel::kWarn)) return;
+  try {
+    Log(LogLevel::kWarn,
+        "rank {}: {} events are missing from the trace: they came faster than "
+        "they could be written, or the file is full",
+        source_.rank, count);
+  } catch (const std::bad_alloc&) {
+    // The file tells of them.
+  }
+}
+
+void TraceRecorder::Flush() noexcept {
+  if (file_.is_of_this_process()) file_.Flush();
+}
+
+}  // namespace onebit
