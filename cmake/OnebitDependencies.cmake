@@ -40,6 +40,18 @@ else()
   endif()
 endif()
 
+# Ranges for NVIDIA's profilers are a header alone.
+find_path(ONEBIT_NVTX_INCLUDE nvtx3/nvToolsExt.h
+  HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES include
+  PATHS /usr/local/cuda DOC "Folder of NVTX's headers")
+mark_as_advanced(ONEBIT_NVTX_INCLUDE)
+if(ONEBIT_NVTX_INCLUDE)
+  onebit_feature("ranges for profilers (NVTX)" ON "")
+else()
+  onebit_feature("ranges for profilers (NVTX)" OFF
+                 "nvtx3/nvToolsExt.h not found (CUDA_HOME, /usr/local/cuda)")
+endif()
+
 # The kernels for GPUs are compiled by calling nvcc, not by CMake's language CUDA: that would ask for
 # a compiler for GPUs before it says what it can do without one.
 option(ONEBIT_WITH_CUDA "CUDA kernels; they need nvcc >= 12.1 to build, and no GPU" ON)

@@ -27,6 +27,9 @@ onebitComm_s::~onebitComm_s() = default;
 Result<std::unique_ptr<onebitComm_s>> onebit::NewHandle(std::unique_ptr<Comm> comm,
                                                         bool is_stream_ordered) {
   auto handle = std::make_unique<onebitComm_s>(std::move(comm));
+  ONEBIT_ASSIGN_OR_RETURN(const SettingsTable* table, ProcessSettings());
+  const char* const trace = table->settings.trace;
+  if (*trace != '\0') ONEBIT_TRY(handle->engine.Trace(trace));
   if (!is_stream_ordered) return handle;
   ONEBIT_ASSIGN_OR_RETURN(const Devices* const devices, GetDevices());
   ONEBIT_ASSIGN_OR_RETURN(const int device, devices->Current());

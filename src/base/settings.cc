@@ -34,6 +34,14 @@ constexpr Setting kOwnSettings[] = {
      .default_value = "",
      .help = "Where the log goes instead of stderr; a file that cannot be opened is an error.",
      .offset = offsetof(Settings, debug_file)},
+    {.name = "ONEBIT_TRACE",
+     .kind = SettingKind::kPath,
+     .values = "path; %r is the rank, %h the host, %p the process id",
+     .default_value = "",
+     .help =
+         "Where the process writes when its calls compress, exchange, reduce, decode and wait, as "
+         "JSON for Perfetto; unset: nothing is recorded.",
+     .offset = offsetof(Settings, trace)},
     {.name = "ONEBIT_TRANSPORT",
      .kind = SettingKind::kName,
      .values = "the name of a transport, in lower case",

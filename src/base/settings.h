@@ -48,6 +48,7 @@ struct Setting {
 struct Settings {
   uint64_t debug;           // a LogLevel
   const char* debug_file;   // empty: stderr
+  const char* trace;        // empty: none
   const char* plugin_path;  // folders with colons between them
   const char* library;      // for the Python package, which reads it before there is a library
   const char* transport;

@@ -7,15 +7,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <system_error>
 
 #include "base/without_signals.h"
 
 namespace onebit {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // A thread without work spins this long before it sleeps: longer than the usual time between two
 // steps, too short for anybody to notice.
@@ -50,7 +47,8 @@ Status ComputeThreads::Start(uint32_t count, uint32_t ranks, const ProcessorSet&
     threads_->reserve(count);
     const WithoutSignals blocked;
     for (StepCompute& compute : computes_) {
-      threads_->emplace_back([this, &compute] { Run(&compute); });
+      const auto thread = static_cast<uint32_t>(threads_->size() + 1);
+      threads_->emplace_back([this, &compute, thread] { Run(&compute, thread); });
     }
   } catch (const std::system_error& error) {
     return Error(Code::kSystemError, "{} of {} compute threads: {}; set ONEBIT_COMPUTE_THREADS",
@@ -115,7 +113,7 @@ void ComputeThreads::Finish(const Done& done) {
   result.number.store(number + 1, std::memory_order_release);
 }
 
-void ComputeThreads::Run(StepCompute* compute) {
+void ComputeThreads::Run(StepCompute* compute, uint32_t thread) {
   // Runs close to the caller, whose memory is then close, too. A thread that may not do so is only
   // slower.
   if (!processors_.empty()) {
@@ -128,10 +126,11 @@ void ComputeThreads::Run(StepCompute* compute) {
     if (Claim(&number)) {
       const Task task = tasks_[number & mask_];
       const Step& step = batch_->plan->steps[task.step];
+      const auto begin = is_timed_ ? Clock::now() : Clock::time_point();
       const bool is_finite =
           compute->Run(batch_->calls[step.call], step, task.is_nonfinite, checksums_);
       idle_since = Clock::now();
-      Finish({task.step, is_finite});
+      Finish({task.step, is_finite, thread, begin, idle_since});
     } else if (Clock::now() - idle_since < kSpin) {
       Pause();
     } else {

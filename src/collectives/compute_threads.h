@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <thread>
@@ -43,15 +44,21 @@ class ComputeThreads {
   bool has_room() const { return size() != 0 && outstanding() <= size(); }
 
   // `batch` and `checksums` must stay valid until all steps were taken back.
-  void Begin(const Batch& batch, kernels::Checksum* checksums) {
+  // With `is_timed`, steps come back with the time that they took.
+  void Begin(const Batch& batch, kernels::Checksum* checksums, bool is_timed) {
     batch_ = &batch;
     checksums_ = checksums;
+    is_timed_ = is_timed;
   }
   void Submit(uint32_t step, bool is_nonfinite);
 
+  using Clock = std::chrono::steady_clock;
   struct Done {
     uint32_t step = 0;
     bool is_finite = true;
+    uint32_t thread = 0;  // from 1 on
+    Clock::time_point begin;
+    Clock::time_point end;
   };
   // Returns false if no step has finished since the last call.
   bool Take(Done* done);
@@ -70,7 +77,7 @@ class ComputeThreads {
   };
   static constexpr auto kOwn = std::memory_order_relaxed;  // counters that one thread writes
 
-  void Run(StepCompute* compute);
+  void Run(StepCompute* compute, uint32_t thread);
   bool Claim(uint64_t* number);
   void Finish(const Done& done);
 
@@ -81,6 +88,7 @@ class ComputeThreads {
 
   const Batch* batch_ = nullptr;
   kernels::Checksum* checksums_ = nullptr;
+  bool is_timed_ = false;
   // Rings. Counters only grow, so a delayed thread cannot mistake an old entry for a new one.
   std::vector<Task> tasks_;
   std::vector<Result> results_;

@@ -80,8 +80,16 @@ std::optional<int> Engine::device() const {
   return std::nullopt;
 }
 
+Status Engine::Trace(const std::string& pattern) {
+  ONEBIT_ASSIGN_OR_RETURN(trace_, CallTrace::Open(pattern, comm_));
+  trace_pattern_ = pattern;
+  executor_.set_trace(trace_.get());
+  return OkStatus();
+}
+
 Status Engine::OrderByStreams(const Devices& devices, int device) {
-  ONEBIT_ASSIGN_OR_RETURN(stream_, StreamEngine::Create(comm_, plans_, devices, device));
+  ONEBIT_ASSIGN_OR_RETURN(stream_,
+                          StreamEngine::Create(comm_, plans_, devices, device, trace_.get()));
   return OkStatus();
 }
 
@@ -94,7 +102,12 @@ Status Engine::UseDevice(const Devices& devices, int device) {
                  "device {}: one communicator has one device",
                  comm_.rank(), device, first);
   }
-  ONEBIT_ASSIGN_OR_RETURN(proxy_, HostProxy::Create(comm_, plans_, executor_, devices, device));
+  // Another thread runs the executor, and its trace, while this one enqueues.
+  if (trace_ != nullptr) {
+    ONEBIT_ASSIGN_OR_RETURN(enqueuing_trace_, CallTrace::Open(trace_pattern_, comm_));
+  }
+  ONEBIT_ASSIGN_OR_RETURN(
+      proxy_, HostProxy::Create(comm_, plans_, executor_, devices, device, enqueuing_trace_.get()));
   return OkStatus();
 }
 

@@ -8,9 +8,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/call_request.h"
+#include "collectives/call_trace.h"
 #include "collectives/host_executor.h"
 #include "collectives/host_proxy.h"
 #include "collectives/plan.h"
@@ -31,6 +33,10 @@ class Engine {
   ~Engine();
 
   Comm& comm() const { return comm_; }
+
+  // Records all calls from now on. `pattern` is the value of ONEBIT_TRACE. Must come before
+  // UseDevice and OrderByStreams.
+  Status Trace(const std::string& pattern);
 
   // For a host transport: enables calls on device memory. Later calls must name the same device.
   Status UseDevice(const Devices& devices, int device);
@@ -102,6 +108,9 @@ class Engine {
 
   Comm& comm_;
   PlanCache plans_;
+  std::string trace_pattern_;
+  std::unique_ptr<CallTrace> trace_;            // null: nothing is recorded
+  std::unique_ptr<CallTrace> enqueuing_trace_;  // the same, for the proxy
   HostExecutor executor_;
   Memory packets_;                        // for the largest plan so far; shared by all calls
   std::unique_ptr<StreamEngine> stream_;  // null unless calls are stream-ordered

@@ -84,8 +84,9 @@ void HostExecutor::Start(const Batch& batch) {
   steps_left_ = plan_->steps.size();
   std::fill_n(are_finite_.begin(), batch.calls.size(), uint8_t{1});
   codec_ns_ = 0;
-  threads_.Begin(batch_, packet_checksums());
+  threads_.Begin(batch_, packet_checksums(), trace_ != nullptr);
   begin_ = last_progress_ = Clock::now();
+  if (trace_ != nullptr) trace_->BeginBatch(batch_, begin_);
   for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &copies_, &sends_}) {
     queue->Clear();
   }
@@ -133,6 +134,7 @@ Status HostExecutor::Fail(const Status& cause) {
   // received.
   failure = comm_.Fail(std::move(failure), situation);
   CancelAll();
+  if (trace_ != nullptr) trace_->FailBatch(LatePeer());
   return failure;
 }
 
@@ -157,7 +159,11 @@ Status HostExecutor::MakeProgress(bool* has_moved) {
     if (native_.step != kNoStep) ONEBIT_TRY(PollNative(&has_worked));
   }
   has_worked = ShareSteps() || has_worked;
-  has_worked = TakeTurns() || has_worked;
+  const bool has_turned = TakeTurns();
+  has_worked = has_turned || has_worked;
+  if (trace_ != nullptr && has_worked) {
+    trace_->EndWait(has_turned || ReadySteps() != 0 || !copies_.empty() || is_done());
+  }
   ONEBIT_ASSIGN_OR_RETURN(const bool has_copied, CopyAll());
   has_worked = has_copied || ComputeSome() || has_worked;
   // The end of a step on another thread is not an event that Wait could wait for.
@@ -168,9 +174,11 @@ Status HostExecutor::MakeProgress(bool* has_moved) {
   } else if (IsStreamsTurn()) {
     // The end of a phase is not an event either. A hung device must not count as progress.
     ONEBIT_TRY(Deadline());
+    if (trace_ != nullptr) trace_->BeginWaitForStream();
     PauseForStream();
     *has_moved = true;
   }
+  if (trace_ != nullptr && is_done()) trace_->EndBatch(Clock::now());
   return OkStatus();
 }
 
@@ -187,6 +195,8 @@ void HostExecutor::PauseForStream() const {
 Status HostExecutor::Wait(uint64_t timeout_ms) {
   if (is_done()) return OkStatus();
   ONEBIT_TRY(Deadline());
+  if (trace_ != nullptr) trace_->BeginWait();
+  const NvtxRange range("wait");
   return endpoint_.Wait(std::min(timeout_ms, comm_.options().timeout_ms));
 }
 
@@ -231,7 +241,9 @@ void HostExecutor::Finish(uint32_t step, bool is_nonfinite) {
     are_finite_[done.call] = 0;
   }
   --steps_left_;
-  if (IsArrival(done)) --exchange_left_[done.exchange - 1u];
+  if (IsArrival(done) && --exchange_left_[done.exchange - 1u] == 0 && trace_ != nullptr) {
+    trace_->EndExchange(done.exchange);
+  }
   for (uint32_t i = 0; i < done.successor_count; ++i) {
     const uint32_t successor = plan_->successors[done.first_successor + i];
     if (plan_->steps[successor].call == done.call) nonfinite_[successor] |= nonfinite_[step];
@@ -257,6 +269,9 @@ bool HostExecutor::ShareSteps() {
   bool has_moved = false;
   for (ComputeThreads::Done done; threads_.Take(&done);) {
     has_moved = true;
+    if (trace_ != nullptr) {
+      trace_->AddStep(plan_->steps[done.step], done.begin, done.end, done.thread);
+    }
     Finish(done.step, !done.is_finite);
   }
   // One step is left for the caller, which would otherwise be idle.
@@ -342,7 +357,9 @@ bool HostExecutor::ComputeSome() {
     const bool is_finite =
         compute_.Run(batch_.calls[step.call], step, nonfinite_[index] != 0, packet_checksums());
     Finish(index, !is_finite);
-    now = Clock::now();
+    const auto end = Clock::now();
+    if (trace_ != nullptr) trace_->AddStep(step, now, end);
+    now = end;
   }
   codec_ns_ += Nanoseconds(now - begin);
   return true;
@@ -355,6 +372,19 @@ Status HostExecutor::Deadline() const {
                "no progress for {:.1f} s (ONEBIT_COLLECTIVE_TIMEOUT_MS); does every rank make this "
                "call, each on its own thread?",
                std::chrono::duration<double>(silence).count());
+}
+
+uint32_t HostExecutor::LatePeer() const {
+  for (uint32_t exchange = 1; exchange <= plan_->exchanges; ++exchange) {
+    for (const StepKind kind : {StepKind::kReceive, StepKind::kSend}) {
+      for (uint32_t index = 0; index < plan_->steps.size(); ++index) {
+        const Step& step = plan_->steps[index];
+        const bool is_late = messages_[index] != MessageState::kDone;
+        if (step.kind == kind && step.exchange == exchange && is_late) return step.peer;
+      }
+    }
+  }
+  return TraceEvent::kNone32;
 }
 
 std::string HostExecutor::Progress() const {

@@ -11,6 +11,7 @@
 
 #include "codec/message_header.h"
 #include "collectives/call_progress.h"
+#include "collectives/call_trace.h"
 #include "collectives/compute_threads.h"
 #include "collectives/plan.h"
 #include "collectives/step_compute.h"
@@ -54,6 +55,9 @@ class HostExecutor {
  public:
   explicit HostExecutor(Comm& comm);
 
+  // Records batches from the next one on; null: not. Borrowed.
+  void set_trace(CallTrace* trace) { trace_ = trace; }
+
   // Allocates for batches up to the size of this plan with this many calls.
   void Reserve(const Plan& plan, size_t calls = 1);
 
@@ -83,7 +87,8 @@ class HostExecutor {
   struct InFlight {
     MessageRequest request = nullptr;
     uint32_t step = 0;
-    size_t payload_bytes = 0;  // of a receive
+    size_t payload_bytes = 0;
+    CallTrace::Time begin;  // if it is traced
   };
   // The next message from one peer.
   struct Inbound {
@@ -93,6 +98,7 @@ class HostExecutor {
     alignas(64) HeaderBytes header;
     MessageHeader decoded;
     size_t payload_bytes = 0;
+    CallTrace::Time arrival;      // of the header, if it is traced
     std::optional<float> weight;  // of the peer, in the messages so far
   };
 
@@ -155,6 +161,12 @@ class HostExecutor {
   size_t ReadySteps() const;
   void CancelAll();
   Status Deadline() const;
+  // True for messages of the first exchange that has not ended.
+  bool IsDue(const Step& message) const {
+    return message.exchange == 1 || exchange_left_[message.exchange - 2u] == 0;
+  }
+  // Whose message has not arrived, or is not taken, in the first exchange that has not ended.
+  uint32_t LatePeer() const;
   std::string Progress() const;
   // The batch, for the text of its error.
   std::string Subject() const;
@@ -163,7 +175,8 @@ class HostExecutor {
   Endpoint& endpoint_;
   StepCompute compute_;
   ComputeThreads threads_;
-  bool has_threads_ = false;  // StartThreads has run
+  bool has_threads_ = false;    // StartThreads has run
+  CallTrace* trace_ = nullptr;  // null: nothing is recorded
 
   // State of the batch in progress; sized by Reserve.
   Batch batch_;

@@ -52,7 +52,9 @@ Result<bool> HostExecutor::CopyAll() {
       ONEBIT_TRY(Unpack(step));
     }
   }
-  codec_ns_ += static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - begin).count());
+  const auto end = Clock::now();
+  codec_ns_ += static_cast<uint64_t>(std::chrono::nanoseconds(end - begin).count());
+  if (trace_ != nullptr) trace_->AddCopies(begin, end);
   return true;
 }
 

@@ -19,6 +19,7 @@ Status HostExecutor::PollNative(bool* has_moved) {
                                                 plan_->key.count, op, &native_.request));
     if (!has_started) return OkStatus();
     native_bytes_ = 0;
+    if (trace_ != nullptr) native_.begin = TraceClock::now();
     *has_moved = true;
   }
   const auto state = endpoint_.Test(native_.request);
@@ -32,6 +33,7 @@ Status HostExecutor::PollNative(bool* has_moved) {
   native_.request = nullptr;
   ONEBIT_TRY(state.status());
   *has_moved = true;
+  if (trace_ != nullptr) trace_->AddNative(native_.begin, TraceClock::now());
   Finish(std::exchange(native_.step, kNoStep), false);
   return OkStatus();
 }
@@ -73,8 +75,14 @@ Result<bool> HostExecutor::StartSend(uint32_t index) {
   ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
                           endpoint_.Send(static_cast<int>(step.peer), bytes,
                                          {batch_.Read(step), payload_bytes}, &request));
-  if (has_started) sending_.push_back({request, index});
-  return has_started;
+  if (!has_started) return false;
+  sending_.push_back({request, index, payload_bytes});
+  if (trace_ != nullptr) {
+    sending_.back().begin = TraceClock::now();
+    trace_->BeginExchange(step.exchange, sending_.back().begin);
+    trace_->NoteSent(step.peer);
+  }
+  return true;
 }
 
 Status HostExecutor::PollSends(bool* has_moved) {
@@ -91,6 +99,11 @@ Status HostExecutor::PollSends(bool* has_moved) {
     ONEBIT_TRY(state.status());
     *has_moved = true;
     messages_[message.step] = MessageState::kDone;
+    if (trace_ != nullptr) {
+      const Step& step = plan_->steps[message.step];
+      trace_->AddMessage(step, message.payload_bytes, message.begin);
+      trace_->NoteSent(step.peer);
+    }
     Finish(message.step, false);
   }
   return OkStatus();
@@ -211,6 +224,11 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
   messages_[inbound.step] = MessageState::kArrived;
   inbound.payload_bytes = size.payload_bytes;
   const Step& step = plan_->steps[inbound.step];
+  if (trace_ != nullptr) {
+    inbound.arrival = TraceClock::now();
+    trace_->BeginExchange(step.exchange, inbound.arrival);
+    trace_->NoteReceived(peer, IsDue(step));
+  }
   const bool has_length = size.payload_bytes == step.region.bytes;
   if (!has_length && plan_->key.collective == Collective::kAllToAllv && !is_compressed) {
     return Error(Code::kMismatch,
@@ -233,7 +251,7 @@ Status HostExecutor::Accept(uint32_t peer) {
   ONEBIT_TRY(endpoint_.Accept(inbound.request, {batch_.Write(step), inbound.payload_bytes}));
   nonfinite_[inbound.step] = inbound.decoded.is_nonfinite ? 1 : 0;
   expected_[inbound.step] = inbound.decoded.payload_checksum;
-  receiving_.push_back({inbound.request, inbound.step, inbound.payload_bytes});
+  receiving_.push_back({inbound.request, inbound.step, inbound.payload_bytes, inbound.arrival});
   inbound.request = nullptr;
   inbound.step = kNoStep;
   return OkStatus();
@@ -263,6 +281,10 @@ Status HostExecutor::CompleteReceive(const InFlight& message) {
     }
   }
   messages_[index] = MessageState::kDone;
+  if (trace_ != nullptr) {
+    trace_->AddMessage(step, message.payload_bytes, message.begin);
+    trace_->NoteReceived(step.peer, IsDue(step));
+  }
   Finish(index, is_nonfinite);
   return OkStatus();
 }

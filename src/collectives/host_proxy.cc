@@ -26,11 +26,11 @@ constexpr uint64_t kEndMs = 5000;
 
 Result<std::unique_ptr<HostProxy>> HostProxy::Create(Comm& comm, PlanCache& plans,
                                                      HostExecutor& executor, const Devices& devices,
-                                                     int device) {
+                                                     int device, CallTrace* trace) {
   const auto ranks = static_cast<size_t>(comm.ranks());
   ONEBIT_ASSIGN_OR_RETURN(auto compute, StreamCompute::Create(devices, device, ranks));
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
-  std::unique_ptr<HostProxy> proxy(new HostProxy(comm, plans, executor, std::move(compute)));
+  std::unique_ptr<HostProxy> proxy(new HostProxy(comm, plans, executor, std::move(compute), trace));
   ONEBIT_ASSIGN_OR_RETURN(proxy->turn_words_,
                           Memory::CreatePinned(devices, device, sizeof(TurnWords), "turns"));
   // Fails now, before anything depends on it, if the device cannot wait for the host.
@@ -390,6 +390,11 @@ Status HostProxy::EnqueueAll(std::span<HostProxy* const> proxies) {
   for (HostProxy* proxy : proxies) {
     Job* const job = proxy->next_job_;
     proxy->Number(job);
+    if (proxy->trace_ != nullptr) {
+      CallDescriptor first = job->parts[0].calls[0].descriptor;
+      if (!job->parts[0].whole().key.is_pairs()) first.sequence = job->parts[0].sequence;
+      proxy->trace_->BeginEnqueuing(first, job->requests.size());
+    }
     proxy->free_jobs_.pop_back();
     proxy->jobs_in_flight_[proxy->begun_++ % kMostJobs] = job;
     ONEBIT_TRY(proxy->thread_->Enqueue(HostStream::AfterFailure::kRun, [proxy, job]() -> Status {
@@ -481,6 +486,7 @@ Status HostProxy::EnqueuePhase(const Job& job, const Part& part, uint32_t phase)
   const std::vector<Step>& steps = part.whole().steps;
   const size_t begin = phase == 0 ? 0 : part.phase_ends[phase - 1];
   const auto indices = std::span(part.stream_steps).subspan(begin, part.phase_ends[phase] - begin);
+  const EnqueueSpan span(trace_, indices.empty() ? nullptr : NameOf(steps[indices[0]].kind));
   for (const uint32_t index : indices) {
     const size_t call = steps[index].call;
     compute_->steps().Add(call, part.calls[call], steps[index], part.verdicts[call]);
@@ -501,6 +507,7 @@ Status HostProxy::EnqueuePhase(const Job& job, const Part& part, uint32_t phase)
 }
 
 Status HostProxy::EnqueueEnd() {
+  const EnqueueSpan span(trace_, "commit");
   const Job& job = *next_job_;
   for (const Part& part : std::span(job.parts).first(job.part_count)) {
     for (size_t i = 0; i < part.count; ++i) {
@@ -515,6 +522,7 @@ Status HostProxy::EnqueueEnd() {
 
 void HostProxy::EndEnqueuing(const Status& status) {
   Job& job = *std::exchange(next_job_, nullptr);
+  if (trace_ != nullptr) trace_->EndEnqueuing(status.ok());
   for (const CallRequest& request : job.requests) {
     if (request.compressor == nullptr) continue;
     Compressor& compressor = request.compressor->compressor;

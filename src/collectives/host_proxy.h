@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "collectives/call_request.h"
+#include "collectives/call_trace.h"
 #include "collectives/dense_slots.h"
 #include "collectives/host_executor.h"
 #include "collectives/plan_cache.h"
@@ -27,10 +28,11 @@ namespace onebit {
 // Belongs to a communicator. For the thread that has entered it, unless stated otherwise.
 class HostProxy {
  public:
-  // Lends `plans` to the calling thread and `executor` to the proxy's thread; both outlive it.
+  // Lends `plans` and `trace`, which may be null, to the calling thread and `executor` to the
+  // proxy's thread; all outlive it.
   static Result<std::unique_ptr<HostProxy>> Create(Comm& comm, PlanCache& plans,
                                                    HostExecutor& executor, const Devices& devices,
-                                                   int device);
+                                                   int device, CallTrace* trace);
   // Ends calls that do not end by themselves.
   ~HostProxy();
   HostProxy(const HostProxy&) = delete;
@@ -122,11 +124,12 @@ class HostProxy {
   };
 
   HostProxy(Comm& comm, PlanCache& plans, HostExecutor& executor,
-            std::unique_ptr<StreamCompute> compute)
+            std::unique_ptr<StreamCompute> compute, CallTrace* trace)
       : comm_(comm),
         plans_(plans),
         executor_(executor),
         compute_(std::move(compute)),
+        trace_(trace),
         slots_(comm, compute_->devices(), compute_->device()) {}
 
   const Devices& devices() const { return compute_->devices(); }
@@ -179,6 +182,7 @@ class HostProxy {
   PlanCache& plans_;
   HostExecutor& executor_;
   const std::unique_ptr<StreamCompute> compute_;
+  CallTrace* const trace_;  // of what is enqueued; null: nothing is recorded
   DenseSlots slots_;
   Memory turn_words_;           // pinned: TurnWords
   GrowableBuffer words_;        // pinned: CallWords

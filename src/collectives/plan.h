@@ -37,6 +37,9 @@ enum class StepKind : uint8_t {
   kUnpack,  // its part of a group's message -> region
 };
 
+// "compress"
+const char* NameOf(StepKind kind);
+
 inline constexpr uint32_t kAllChunks = UINT32_MAX;
 inline constexpr uint32_t kNoStep = UINT32_MAX;
 inline constexpr uint32_t kNoPacket = UINT32_MAX;

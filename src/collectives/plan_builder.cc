@@ -8,6 +8,32 @@
 
 namespace onebit {
 
+const char* NameOf(StepKind kind) {
+  switch (kind) {
+    case StepKind::kCompress:
+      return "compress";
+    case StepKind::kReduce:
+      return "reduce";
+    case StepKind::kDecode:
+      return "decode";
+    case StepKind::kVerdict:
+      return "verdict";
+    case StepKind::kSend:
+      return "send";
+    case StepKind::kReceive:
+      return "receive";
+    case StepKind::kCopy:
+      return "copy";
+    case StepKind::kNative:
+      return "native";
+    case StepKind::kPack:
+      return "pack";
+    case StepKind::kUnpack:
+      return "unpack";
+  }
+  return "?";
+}
+
 PlanBuilder::PlanBuilder(const PlanKey& key, uint32_t rank, uint32_t ranks,
                          const Partition& partition) {
   plan_.key = key;

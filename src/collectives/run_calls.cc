@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/guard.h"
+#include "base/nvtx_range.h"
 #include "collectives/stream_engine.h"
 
 namespace onebit {
@@ -101,6 +102,7 @@ Status EnqueueOnProxies(std::span<CommCalls> members) {
 }  // namespace
 
 Status RunCalls(std::span<CommCalls> members, bool are_entered) {
+  const NvtxRange range(NameOf(members[0].requests[0].collective));
   EnteredComms entered(members);
   ONEBIT_TRY(CheckAlike(members));
   if (!are_entered) ONEBIT_TRY(entered.Enter());

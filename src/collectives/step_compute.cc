@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/nvtx_range.h"
 #include "collectives/reduce_op.h"
 
 namespace onebit {
@@ -36,6 +37,7 @@ void ClearPacket(const Call& call, const Region& region) {
 
 bool StepCompute::Run(const Call& call, const Step& step, bool is_nonfinite,
                       kernels::Checksum* checksums) {
+  const NvtxRange range(NameOf(step.kind));
   if (step.kind == StepKind::kVerdict) {
     kernels::Checksum held;
     if (!is_nonfinite && step.region.bytes != 0) held = HeldChecksum(call, step.chunk);

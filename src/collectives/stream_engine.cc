@@ -28,9 +28,10 @@ void WarnOfOverflow(const Comm& comm, const CallDescriptor& call) noexcept {
 }  // namespace
 
 Result<std::unique_ptr<StreamEngine>> StreamEngine::Create(Comm& comm, PlanCache& plans,
-                                                           const Devices& devices, int device) {
+                                                           const Devices& devices, int device,
+                                                           CallTrace* trace) {
   plans.OrderByStreams();
-  std::unique_ptr<StreamEngine> engine(new StreamEngine(comm, plans));
+  std::unique_ptr<StreamEngine> engine(new StreamEngine(comm, plans, trace));
   ONEBIT_ASSIGN_OR_RETURN(engine->stream_, StreamExecutor::Create(comm, devices, device));
   if (comm.ranks() == 1) return engine;
   comm.RecordCalls();
@@ -196,6 +197,9 @@ Status StreamEngine::EnqueueAll(std::span<StreamEngine* const> engines) {
       posted.replica_age = 0;
       if (!engine->comm_.PostCall(posted)) WarnOfOverflow(engine->comm_, call);
     }
+    if (engine->trace_ != nullptr) {
+      engine->trace_->BeginEnqueuing(engine->calls_[0].descriptor, engine->calls_.size());
+    }
   }
   const Status status = CatchNoMemory([&] { return EnqueuePhases(engines); });
   Status first_failure;
@@ -218,12 +222,12 @@ Status StreamEngine::EnqueuePhases(std::span<StreamEngine* const> engines) {
       ONEBIT_ASSIGN_OR_RETURN(
           const DeviceScope scope,
           DeviceScope::Enter(engine->stream_->devices(), engine->stream_->device()));
-      ONEBIT_TRY(body(*engine->stream_, engine->comm_));
+      ONEBIT_TRY(body(*engine->stream_, engine->trace_));
     }
     return OkStatus();
   };
   size_t begun = 0;
-  ONEBIT_TRY(for_each([&](StreamExecutor& stream, Comm&) {
+  ONEBIT_TRY(for_each([&](StreamExecutor& stream, CallTrace*) {
     StreamEngine& engine = *engines[begun++];
     return stream.Begin(engine.calls_, engine.requests_[0].stream);
   }));
@@ -232,15 +236,26 @@ Status StreamEngine::EnqueuePhases(std::span<StreamEngine* const> engines) {
     exchanges = std::max(exchanges, engine->stream_->exchanges());
   }
   for (uint32_t exchange = 1; exchange <= exchanges; ++exchange) {
-    ONEBIT_TRY(
-        for_each([&](StreamExecutor& stream, Comm&) { return stream.Compute(exchange - 1); }));
-    ONEBIT_TRY(
-        for_each([&](StreamExecutor& stream, Comm&) { return stream.PrepareMessages(exchange); }));
+    ONEBIT_TRY(for_each([&](StreamExecutor& stream, CallTrace* trace) {
+      const EnqueueSpan span(trace, stream.NameOfPhase(exchange - 1));
+      return stream.Compute(exchange - 1);
+    }));
+    ONEBIT_TRY(for_each([&](StreamExecutor& stream, CallTrace* trace) {
+      const EnqueueSpan span(trace, "seal", exchange);
+      return stream.PrepareMessages(exchange);
+    }));
     ONEBIT_TRY(ExchangeOnStreams(engines, exchange));
-    ONEBIT_TRY(for_each([&](StreamExecutor& stream, Comm&) { return stream.Check(exchange); }));
+    ONEBIT_TRY(for_each([&](StreamExecutor& stream, CallTrace* trace) {
+      const EnqueueSpan span(trace, "check", exchange);
+      return stream.Check(exchange);
+    }));
   }
-  return for_each([exchanges](StreamExecutor& stream, Comm&) -> Status {
-    ONEBIT_TRY(stream.Compute(exchanges));
+  return for_each([exchanges](StreamExecutor& stream, CallTrace* trace) -> Status {
+    {
+      const EnqueueSpan span(trace, stream.NameOfPhase(exchanges));
+      ONEBIT_TRY(stream.Compute(exchanges));
+    }
+    const EnqueueSpan span(trace, "commit");
     return stream.End();
   });
 }
@@ -258,6 +273,7 @@ Status StreamEngine::ExchangeOnStreams(std::span<StreamEngine* const> engines, u
         return scope.ok() ? engine.comm_.endpoint().BeginGroup() : scope.status();
       });
       if (!status.ok()) break;  // no group to end
+      const EnqueueSpan span(engine.trace_, "exchange", exchange);
       status = CatchNoMemory([&] { return engine.stream_->PostMessages(exchange); });
     }
     ++begun;
@@ -266,6 +282,7 @@ Status StreamEngine::ExchangeOnStreams(std::span<StreamEngine* const> engines, u
     StreamEngine& engine = *engines[i];
     if (engine.comm_.ranks() == 1) continue;
     const auto scope = DeviceScope::Enter(engine.stream_->devices(), engine.stream_->device());
+    const EnqueueSpan span(engine.trace_, "end exchange", exchange);
     Status ended = CatchNoMemory([&] { return engine.comm_.endpoint().EndGroup(); });
     if (status.ok()) status = std::move(ended);
   }
@@ -274,6 +291,7 @@ Status StreamEngine::ExchangeOnStreams(std::span<StreamEngine* const> engines, u
 
 void StreamEngine::EndBatch(bool has_succeeded) {
   CommCounters& counters = comm_.counters();
+  if (trace_ != nullptr) trace_->EndEnqueuing(has_succeeded);
   if (comm_.ranks() > 1) CountMessages(&comm_);
   for (size_t i = 0; i < requests_.size(); ++i) {
     const CallRequest& request = requests_[i];

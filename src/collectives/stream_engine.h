@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/call_request.h"
+#include "collectives/call_trace.h"
 #include "collectives/plan_cache.h"
 #include "collectives/stream_executor.h"
 #include "collectives/stream_watch.h"
@@ -21,9 +22,10 @@ namespace onebit {
 // For the calling thread, which has entered the communicator, unless stated otherwise.
 class StreamEngine {
  public:
-  // `comm` and `plans` must outlive it.
+  // `comm`, `plans` and `trace`, which may be null, must outlive it.
   static Result<std::unique_ptr<StreamEngine>> Create(Comm& comm, PlanCache& plans,
-                                                      const Devices& devices, int device);
+                                                      const Devices& devices, int device,
+                                                      CallTrace* trace);
   ~StreamEngine();
   StreamEngine(const StreamEngine&) = delete;
   StreamEngine& operator=(const StreamEngine&) = delete;
@@ -52,7 +54,8 @@ class StreamEngine {
   uint64_t nonfinite_calls() const { return stream_->nonfinite_calls(); }
 
  private:
-  StreamEngine(Comm& comm, PlanCache& plans) : comm_(comm), plans_(plans) {}
+  StreamEngine(Comm& comm, PlanCache& plans, CallTrace* trace)
+      : comm_(comm), plans_(plans), trace_(trace) {}
 
   Status CheckLocation(const CallRequest& request) const;
   Status RunFromHost(std::span<const CallRequest> requests);
@@ -68,6 +71,7 @@ class StreamEngine {
 
   Comm& comm_;
   PlanCache& plans_;
+  CallTrace* const trace_;  // null: nothing is recorded
   std::unique_ptr<StreamExecutor> stream_;
   std::vector<StreamEngine*> engines_;  // ScratchForEngines
 

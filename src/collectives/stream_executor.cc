@@ -191,6 +191,14 @@ Status StreamExecutor::Compute(uint32_t phase) {
   return compute_->steps().EnqueueSteps();
 }
 
+const char* StreamExecutor::NameOfPhase(uint32_t phase) const {
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    const std::span<const uint32_t> steps = orders_[i].compute(phase - Before(i));
+    if (!steps.empty()) return NameOf(calls_[i].plan->steps[steps[0]].kind);
+  }
+  return nullptr;
+}
+
 // The sequence number of a call is that of the batch's first call that is counted like it, plus the
 // number of such calls between them.
 kernels::cuda::HeaderTemplate StreamExecutor::TemplateOf(size_t index, const Step& message) const {

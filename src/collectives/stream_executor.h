@@ -43,6 +43,8 @@ class StreamExecutor {
   Status Begin(std::span<Call> calls, onebitStream_t stream);
   uint32_t exchanges() const { return exchanges_; }
   Status Compute(uint32_t phase);
+  // The kind of its first step, in a word; null: it has none.
+  const char* NameOfPhase(uint32_t phase) const;
   Status PrepareMessages(uint32_t exchange);
   Status PostMessages(uint32_t exchange);
   Status Check(uint32_t exchange);

@@ -164,6 +164,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   Status CheckUsable();
   // Prevents further collectives.
   void Finalize() { is_finalized_.store(true, std::memory_order_release); }
+  // Ranks of other processes belong to the communicator, too.
+  bool has_other_processes() const { return ranks_ > 1 && !are_ranks_threads_; }
   bool is_in_call() const { return is_in_call_.load(std::memory_order_acquire); }
 
   // Number of the call that runs now; advances with every collective that passed its checks.

@@ -28,14 +28,15 @@ def check(folder: pathlib.Path, probe: str):
     ordinary.chmod(0o755)
     raised.chmod(0o4755)
     log = folder / "log"
-    named = {"ONEBIT_DEBUG_FILE": str(log), "ONEBIT_PLUGIN_PATH": str(folder)}
+    trace = folder / "trace"
+    named = {"ONEBIT_DEBUG_FILE": str(log), "ONEBIT_PLUGIN_PATH": str(folder), "ONEBIT_TRACE": str(trace)}
 
     text = run(raised, **named)
     assert "join: no error" in text, text
     for name in named:
         assert f"environment variable {name} is ignored: it names files" in text, text
         assert f"\n{name}=\n" in text, text
-    assert not log.exists()
+    assert not log.exists() and not trace.exists()
     # A setting that names no file holds.
     assert "\nONEBIT_HEARTBEAT_MS=250\n" in run(raised, ONEBIT_HEARTBEAT_MS="250")
 
@@ -52,7 +53,7 @@ def check(folder: pathlib.Path, probe: str):
     folder.chmod(0o777)
     text = run(ordinary, **named)
     assert "is ignored" not in text and f"\nONEBIT_DEBUG_FILE={log}\n" in text, text
-    assert log.exists()
+    assert log.exists() and trace.exists()
     text = run(ordinary, **meeting)
     assert "join: timed out" in text, text
 

@@ -89,6 +89,7 @@ TEST(SettingsTest, EmptyEnvironmentGivesDefaults) {
   ASSERT_TRUE(settings.ok());
   EXPECT_EQ(settings.value().log_level(), LogLevel::kWarn);
   EXPECT_STREQ(settings.value().debug_file, "");
+  EXPECT_STREQ(settings.value().trace, "");
   EXPECT_EQ(settings.value().collective_timeout_ms, 600'000u);
   EXPECT_EQ(settings.value().one_exchange_elements, kAuto);
   EXPECT_EQ(settings.value().compute_threads, kAuto);

@@ -1,15 +1,20 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // From the third step on, collectives allocate nothing and take no lock on any rank.
+#include <unistd.h>
+
 #include <barrier>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <ostream>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "api/handles.h"
 #include "tests/support/allocation_counter.h"
 #include "tests/support/chunk_calls.h"
 #include "tests/support/comm_group.h"
@@ -103,6 +108,38 @@ INSTANTIATE_TEST_SUITE_P(
         SteadyCase{"AllToAllEf", onebitModeEf, 50'001, 4096, kManySegments,
                    onebitCollectiveAllToAll}),
     [](const auto& info) { return info.param.name; });
+
+// The same for calls that ONEBIT_TRACE records.
+TEST(SteadyTraceTest, RecordedStepsAllocateNothingAndTakeNoLock) {
+  constexpr int kRanks = 4;
+  const std::string file =
+      ::testing::TempDir() + "steady_state_test." + std::to_string(getpid()) + ".json";
+  CommGroup group(kRanks, kThreads);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ASSERT_TRUE(group.comm(rank)->engine.Trace(file).ok());
+  }
+  group.Run([&](int rank) {
+    const onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    constexpr size_t kCount = 300'000;
+    const UniqueCompressor compressor =
+        NewCompressor(group.comm(rank), kCount, onebitFloat32, config);
+    std::vector<float> values(kCount, 0.5f);
+    const auto step = [&] {
+      for (const onebitCompressor_t with : {compressor.get(), onebitCompressor_t{}}) {
+        ASSERT_EQ(onebitAllReduce(values.data(), values.data(), kCount, onebitFloat32, onebitAvg,
+                                  with, group.comm(rank), nullptr),
+                  onebitSuccess);
+      }
+    };
+    for (int i = 1; i <= 2; ++i) step();
+    const uint64_t allocations = AllocationsOfThisThread();
+    const uint64_t locks = LocksOfThisThread();
+    for (int i = 3; i <= 10; ++i) step();
+    EXPECT_EQ(AllocationsOfThisThread(), allocations);
+    EXPECT_EQ(LocksOfThisThread(), locks);
+  });
+  std::filesystem::remove(file);
+}
 
 class SteadyCodecTest : public ::testing::TestWithParam<onebitMode_t> {};
 

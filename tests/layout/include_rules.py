@@ -101,6 +101,7 @@ LIBRARIES = {
     "ucp": ["plugins/transport_ucx"],
     "uct": ["plugins/transport_ucx"],
     "ucs": ["plugins/transport_ucx"],
+    "nvtx3": ["src/base"],
     "cuda.h": ["kernels/cuda", "plugins"],
     "cuda_runtime.h": ["kernels/cuda", "plugins"],
     "Python.h": ["bindings"],
