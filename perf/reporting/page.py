@@ -127,12 +127,17 @@ def method_section(figures: Figures) -> Markup:
                tag("h3", "Commands"), command_lists(figures.comparison.commands), id="method")
 
 
-def head() -> Markup:
+def head(title: str) -> Markup:
     return tag("head", tag("meta", charset="utf-8"),
                tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
                tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-               tag("meta", name="color-scheme", content="light dark"), tag("title", TITLE),
+               tag("meta", name="color-scheme", content="light dark"), tag("title", title),
                tag("style", Markup(STYLE.read_text(encoding="utf-8"))))
+
+
+def document(title: str, body: Markup) -> str:
+    """A whole file."""
+    return f"<!DOCTYPE html>\n{tag('html', head(title), tag('body', body), lang='en')}\n"
 
 
 def page(figures: Figures) -> str:
@@ -144,4 +149,4 @@ def page(figures: Figures) -> str:
     main = tag("main", glance_section(figures), reading_section(),
                *(link_section(figures, link) for link in figures.links()),
                wire_section(figures), limits_section(figures), method_section(figures))
-    return f"<!DOCTYPE html>\n{tag('html', head(), tag('body', header, main), lang='en')}\n"
+    return document(TITLE, joined(header, main))
