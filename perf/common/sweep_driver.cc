@@ -17,6 +17,7 @@
 #include "perf/common/row_timer.h"
 #include "perf/common/run_facts.h"
 #include "perf/common/seeded_elements.h"
+#include "perf/common/standard_output.h"
 #include "perf/common/tool_error.h"
 #include "perf/common/tool_main.h"
 
@@ -160,15 +161,13 @@ int RunOptions(const Options& options, const Collective& collective,
   // Processes are joined before anything can fail in one of them: the others would wait for it.
   if (options.ranks.is_one_rank()) ranks = MakeRanks(options);
   SweepOutput output(collective.tool(), options.ranks.is_speaker(), options);
-  output.Begin(FactsOfLibrary(options, ranks ? ranks->GatherInfo() : InfoOfThreads(options)),
-               std::move(arguments));
-  if (!ranks) {
-    try {
-      ranks = MakeRanks(options);
-    } catch (const std::exception& error) {
-      output.Fail(error.what());
-      throw;
-    }
+  try {
+    output.Begin(FactsOfLibrary(options, ranks ? ranks->GatherInfo() : InfoOfThreads(options)),
+                 std::move(arguments));
+    if (!ranks) ranks = MakeRanks(options);
+  } catch (const std::exception& error) {
+    output.Fail(error.what());
+    throw;
   }
   return RunSweep(collective, options, *ranks, output);
 }
@@ -223,6 +222,7 @@ int RunSweepTool(int argc, const char* const* argv, const Collective& collective
     if (options->ranks.procs > 0) {
       return LaunchSelf(collective.tool(), options->ranks.procs, argc, argv);
     }
+    IgnoreClosedOutput();
     return RunOptions(*options, collective, {argv, argv + argc});
   });
 }

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "perf/common/standard_output.h"
 #include "perf/common/sweep_text.h"
 
 namespace onebit::perf {
@@ -20,10 +21,9 @@ void SweepOutput::Begin(const RunFacts& facts, std::vector<std::string> argument
   if (!is_speaker_) return;
   if (file_) {
     json_.emplace(facts, std::move(arguments));
-    fmt::print("# Writing JSON output to {}\n", file_->path());
+    Print(fmt::format("# Writing JSON output to {}\n", file_->path()));
   }
-  fmt::print("{}", HeaderText(tool_, flags_, facts));
-  std::fflush(stdout);
+  Print(HeaderText(tool_, flags_, facts));
 }
 
 void SweepOutput::ShowProgress(size_t bytes, std::string_view doing) {
@@ -33,28 +33,26 @@ void SweepOutput::ShowProgress(size_t bytes, std::string_view doing) {
 void SweepOutput::AddRow(const Row& row) {
   if (!is_speaker_) return;
   progress_.Clear();
-  fmt::print("{}", RowText(row));
-  std::fflush(stdout);
+  // First, because the report goes on after an error of what follows.
   if (json_) json_->AddRow(row);
-  if (!row.problem.empty()) {
-    fmt::print(stderr, "{}: {}\n", tool_, row.problem);
-    if (json_) json_->AddError(row.problem);
-  }
+  if (json_ && !row.problem.empty()) json_->AddError(row.problem);
   wrong_ += row.out_of_place.wrong.value_or(0) + row.in_place.wrong.value_or(0);
   for (const Measurement* measurement : {&row.out_of_place, &row.in_place}) {
     if (!measurement->seconds) continue;
     bus_gbps_sum_ += measurement->bandwidth.bus_gbps;
     ++bus_gbps_count_;
   }
+  Print(RowText(row));
+  if (!row.problem.empty()) fmt::print(stderr, "{}: {}\n", tool_, row.problem);
 }
 
 void SweepOutput::ReportSent(std::span<const SentTotal> ranks) {
-  if (is_speaker_) fmt::print("{}", SentText(ranks));
+  if (is_speaker_) Print(SentText(ranks));
 }
 
 void SweepOutput::Finish() {
-  if (is_speaker_) fmt::print("{}", FooterText(tool_, wrong_, average_bus_gbps()));
   Write();
+  if (is_speaker_) Print(FooterText(tool_, wrong_, average_bus_gbps()));
 }
 
 void SweepOutput::Fail(const std::string& error) {

@@ -5,11 +5,13 @@
 #include <exception>
 #include <new>
 
+#include "perf/common/standard_output.h"
 #include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 
 int RunTool(std::string_view tool, bool is_speaker, const std::function<int()>& body) {
+  SayIfOutputCloses(tool);
   const auto say = [tool](std::string_view text) { fmt::print(stderr, "{}: {}\n", tool, text); };
   try {
     return body();
