@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Traces of ranks that are threads: trace_test.py TRACE_PROBE"""
+"""Traces of ranks that are threads: trace_test.py TRACE_PROBE [NVTX_LISTENER]"""
 
 import collections
 import json
@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 import trace_rules  # noqa: E402  (the path comes first)
 
-PROBE = ""
+PROBE, LISTENER = "", None  # None: built without NVTX
 RANKS = 4
 HEADER_BYTES = 64
 WAIT_SECONDS = 60
@@ -142,6 +142,19 @@ class TraceTest(unittest.TestCase):
         calls = [span for span in self.checked() if span.category == trace_rules.CALL]
         self.assertEqual(sorted(span.rank for span in calls), list(range(RANKS)))
 
+    def test_profilers_see_ranges_without_a_trace(self):
+        if LISTENER is None:
+            self.skipTest("built without NVTX")
+        del self.environment["ONEBIT_TRACE"]
+        counted = self.file.with_name("counted")
+        self.run_probe("calls", NVTX_INJECTION64_PATH=LISTENER, NVTX_LISTENER_FILE=str(counted))
+        lines = [line.split(" ", 2) for line in counted.read_text().splitlines()]
+        self.assertEqual(lines[:2], [["domain", "onebit"], ["unended", "0"]])
+        ranges = {name: int(count) for _, count, name in lines[2:]}
+        # Six allreduces, one of them the first call of a group, on each rank.
+        self.assertEqual((ranges["allreduce"], ranges["barrier"]), (6 * RANKS, RANKS))
+        self.assertLessEqual({"compress", "reduce", "decode", "wait"}, set(ranges))
+
     def test_nothing_is_written_unless_asked_for(self):
         del self.environment["ONEBIT_TRACE"]
         self.run_probe("calls")
@@ -149,5 +162,5 @@ class TraceTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROBE = sys.argv.pop(1)
-    unittest.main()
+    PROBE, LISTENER = (sys.argv[1:] + [None])[:2]
+    unittest.main(argv=sys.argv[:1])
