@@ -87,6 +87,10 @@ def span_of(fields: Fields, begin: float, end: float, args: Fields) -> Span:
                 args.optional_integer("peer"), args.is_true("failed"), args.members())
 
 
+def message_of(event: Fields) -> tuple[int, str]:
+    return event.integer("pid"), Fields(event.raw("id2"), f"{event.where}.id2").text("local")
+
+
 class Reader:
     """Collects the rows of one file."""
 
@@ -113,9 +117,9 @@ class Reader:
             begin = event.number("ts")
             self._row(event).spans.append(span_of(event, begin, begin + event.number("dur"), args))
         elif phase == BEGIN:
-            self._open[event.integer("pid"), event.text("id")] = event, args
+            self._open[message_of(event)] = event, args
         elif phase == END:
-            begun = self._open.pop((event.integer("pid"), event.text("id")), None)
+            begun = self._open.pop(message_of(event), None)
             if begun is None:
                 raise Malformed(f"{event.where}: ends a message that did not begin")
             first, args = begun

@@ -35,6 +35,11 @@ constexpr auto kWriteInterval = std::chrono::milliseconds(20);
 // Viewers load a file of this size within seconds. Events beyond it are dropped and counted.
 constexpr uint64_t kMostFileBytes = uint64_t{256} << 20;
 
+// Numbers in the file. Perfetto takes process 0 and thread 0 for those that idle. Processes are
+// numbered by rank, so that files of several can become one, whatever their hosts.
+constexpr int kFirstProcess = 1'000'000;
+constexpr uint32_t kFirstThread = 1;
+
 // Closes the list of events. The next write begins in its place.
 constexpr std::string_view kEnd = "\n]\n";
 
@@ -132,13 +137,16 @@ class TraceFile {
   bool is_full() const { return has_failed_ || size_ + text_.size() >= kMostFileBytes; }
   void AppendProcess(const TraceSource& source);
   void BeginEvent(std::string_view name, const char* phase);
+  static uint32_t ThreadOf(const TraceRecorder& recorder, uint32_t row) {
+    return kFirstThread + recorder.number_ * TraceRecorder::kMostRows + row;
+  }
   void AppendRow(TraceRecorder* recorder, uint32_t row);
   void AppendEvent(const TraceRecorder& recorder, const TraceEvent& event);
   void AppendDropped(TraceRecorder* recorder);
 
   const std::string path_;
   const int descriptor_;
-  const int process_;  // its number in the file: the rank of the first recorder
+  const int process_;  // the rank of the first recorder
   const int owner_pid_ = getpid();
   std::mutex mutex_;  // guards everything below
   std::condition_variable has_recorders_;
@@ -302,7 +310,7 @@ std::string TraceFile::Write() {
 
 void TraceFile::BeginEvent(std::string_view name, const char* phase) {
   AppendFormat(&text_, "{}\n{{\"name\":\"{}\",\"ph\":\"{}\",\"pid\":{}",
-               std::exchange(is_empty_, false) ? "" : ",", name, phase, process_);
+               std::exchange(is_empty_, false) ? "" : ",", name, phase, kFirstProcess + process_);
 }
 
 // The clock ties the times of this machine to those of others.
@@ -325,7 +333,7 @@ void TraceFile::AppendProcess(const TraceSource& source) {
 void TraceFile::AppendRow(TraceRecorder* recorder, uint32_t row) {
   recorder->is_row_named_[row] = true;
   const TraceSource& source = recorder->source_;
-  const uint32_t number = recorder->number_ * TraceRecorder::kMostRows + row;
+  const uint32_t number = ThreadOf(*recorder, row);
   const std::string name = source.name_of_row(row);
   BeginEvent("thread_name", "M");
   AppendFormat(
@@ -337,16 +345,17 @@ void TraceFile::AppendRow(TraceRecorder* recorder, uint32_t row) {
   AppendFormat(&text_, ",\"tid\":{},\"args\":{{\"sort_index\":{}}}}}", number, number);
 }
 
-// Spans that may overlap are what the format calls nestable asynchronous events.
+// Spans that may overlap are what the format calls nestable asynchronous events. Their numbers are
+// local to the process, so that files of several can become one.
 void TraceFile::AppendEvent(const TraceRecorder& recorder, const TraceEvent& event) {
   const int64_t begin = NanosecondsOf(event.begin);
   const int64_t end = std::max(begin, NanosecondsOf(event.end));
   const uint64_t overlapping = event.may_overlap ? ++next_overlapping_ : 0;
   const auto begin_event = [&](const char* phase, int64_t time) {
     BeginEvent(event.name, phase);
-    AppendFormat(&text_, ",\"tid\":{},\"cat\":\"{}\"",
-                 recorder.number_ * TraceRecorder::kMostRows + event.row, event.category);
-    if (event.may_overlap) AppendFormat(&text_, ",\"id\":\"0x{:x}\"", overlapping);
+    AppendFormat(&text_, ",\"tid\":{},\"cat\":\"{}\"", ThreadOf(recorder, event.row),
+                 event.category);
+    if (event.may_overlap) AppendFormat(&text_, ",\"id2\":{{\"local\":\"0x{:x}\"}}", overlapping);
     AppendTime(&text_, "ts", time);
   };
   begin_event(event.may_overlap ? "b" : "X", begin);
@@ -360,7 +369,7 @@ void TraceFile::AppendEvent(const TraceRecorder& recorder, const TraceEvent& eve
 void TraceFile::AppendDropped(TraceRecorder* recorder) {
   const uint64_t dropped = recorder->dropped();
   BeginEvent("events dropped", "i");
-  AppendFormat(&text_, ",\"tid\":{},\"s\":\"t\"", recorder->number_ * TraceRecorder::kMostRows);
+  AppendFormat(&text_, ",\"tid\":{},\"s\":\"t\"", ThreadOf(*recorder, 0));
   AppendTime(&text_, "ts", NanosecondsOf(TraceClock::now()));
   AppendFormat(&text_, ",\"args\":{{\"count\":{}}}}}", dropped - recorder->dropped_in_file_);
   recorder->dropped_in_file_ = dropped;

@@ -33,7 +33,7 @@ def span(pid: int, tid: int, name: str, category: str, begin: float, end: float,
 
 
 def message(pid: int, tid: int, identity: str, begin: float, end: float, **args: object) -> list[dict]:
-    common = {"name": "receive", "cat": "message", "pid": pid, "tid": tid, "id": identity}
+    common = {"name": "receive", "cat": "message", "pid": pid, "tid": tid, "id2": {"local": identity}}
     return [common | {"ph": "b", "ts": begin, "args": {"call": 0} | args}, common | {"ph": "e", "ts": end}]
 
 

@@ -37,6 +37,7 @@ def read(path: pathlib.Path) -> list[Span]:
     rows, begun, spans = {}, {}, []
     for event in events:
         place = event["pid"], event.get("tid")
+        assert 0 not in place, event  # Perfetto takes them for what idles
         match event["ph"]:
             case "M":
                 if event["name"] == "thread_name":
@@ -47,9 +48,9 @@ def read(path: pathlib.Path) -> list[Span]:
                 assert event["dur"] >= 0, event
                 spans.append(Span(rows[place], event, begin, begin + nanoseconds(event["dur"])))
             case "b":
-                assert begun.setdefault(event["id"], event) is event, event
+                assert begun.setdefault(event["id2"]["local"], event) is event, event
             case "e":
-                first = begun.pop(event["id"])
+                first = begun.pop(event["id2"]["local"])
                 assert (first["name"], first["cat"], first["tid"]) == (event["name"], event["cat"], event["tid"])
                 spans.append(Span(rows[place], first, nanoseconds(first["ts"]), nanoseconds(event["ts"])))
             case phase:
