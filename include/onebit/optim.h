@@ -9,8 +9,9 @@
  * byte. (In 0/1 Adam this holds after the steps that synchronise.)
  *
  *   onebitOptimizerConfig_t config = ONEBIT_OPTIMIZER_CONFIG_INIT;
- *   config.freezeStep = steps / 5;                          // or leave it: frozen automatically
- *   config.biasCorrection = 1;                              // or raise lr over the first steps
+ *   config.beta2 = 0.95;                                    // averages over 20 steps
+ *   config.biasCorrection = 1;                              // as in AdamW
+ *   config.freezeStep = steps / 4;                          // or leave it: frozen automatically
  *   onebitOptimizer_t optimizer;
  *   onebitOptimizerCreate(&optimizer, comm, count, parameters, &config);
  *   for (...) {
@@ -32,7 +33,8 @@
  * move by a trust ratio c each. The dense stage measures c = |x| / |u| and keeps its moving
  * average. In the compressed stage c is that average times a factor that follows the variance of
  * gradients reconstructed from the momentum. All layers' momenta are first scaled to the same root
- * mean square, so that one call can carry them all.
+ * mean square, so that one call can carry them all. It bears lower learning rates than LAMB: begin
+ * with half of LAMB's best one, at which it may diverge.
  *
  * 0/1 Adam (Lu et al. 2023, algorithm 1) has no long dense stage: v is refreshed at steps that
  * become rarer. Ranks step on their own, accumulate their steps, and average the sums at syncs, at
@@ -42,6 +44,7 @@
  * onebitOptimizerStep says how such a step runs. Results and saved states are those of host memory,
  * bit for bit.
  *
+ * docs/settings.md says which settings suit which model, and what they were tried on.
  * src/optim/DEEPSPEED.md maps the parameters of DeepSpeed's optimizers to members here, and says
  * what differs.
  */
@@ -71,10 +74,16 @@ typedef enum {
 /** Flags of a segment. */
 typedef enum {
   /* Exact average and live variance in all stages: plain Adam or LAMB. For embeddings and biases
-     whose gradients are sparse. */
+     whose gradients are sparse. With 0/1 Adam v sees the gradients of syncs alone, so that
+     varianceFloor holds here, too. */
   onebitSegmentDense = 1,
   /* 1-bit LAMB: no trust ratio, c = 1 in both stages. For biases and norms. */
-  onebitSegmentNoTrustRatio = 2
+  onebitSegmentNoTrustRatio = 2,
+  /* Few gradients reach a row, as in an embedding. Where varianceFloor holds, sqrt(v) counts at
+     least as its root mean square over the segment, instead of that share of it: the v of a rare
+     row says nothing about its next gradient, which would throw it. Rows that are rarer than the
+     average then move as by momentum without v */
+  onebitSegmentRareRows = 4
 } onebitSegmentFlags_t;
 
 /** The norm that max_grad_norm of onebitOptimizerStep limits. */
@@ -131,14 +140,15 @@ typedef struct {
   double weightDecay;     /* decoupled, as in AdamW, in both stages; >= 0; default 0 */
   double varianceFloor;   /* lower bound of sqrt(v) after the freeze (0/1 Adam: always), as a share
                              of the root mean square of sqrt(v) over the segment; >= 0; default
-                             0.01. Without it elements whose gradients almost vanished before the
-                             freeze are thrown far, because they share scales with live ones
-                             afterwards. 0: no bound, as in the papers; the default of DeepSpeed's
-                             variant */
+                             0.01, for 0/1 Adam 0.1. Without it elements whose gradients almost
+                             vanished before the freeze are thrown far, because they share scales
+                             with live ones afterwards. 0: no bound, as in the papers; the default
+                             of DeepSpeed's variant */
   /* Which steps are dense, compressed or local: see onebitPolicyConfig_t. */
   int64_t freezeStep;    /* 1-bit Adam and 1-bit LAMB: T_w, the number of dense steps, >= 1; or
-                            ONEBIT_FREEZE_AUTOMATIC (default); or ONEBIT_FREEZE_NEVER. DeepSpeed's
-                            variant swallows the first of them and has no automatic freeze */
+                            ONEBIT_FREEZE_AUTOMATIC (default); or, with biasCorrection,
+                            ONEBIT_FREEZE_SETTLED; or ONEBIT_FREEZE_NEVER. DeepSpeed's variant
+                            swallows the first of them, and has no rule that follows v */
   int64_t lrWarmupSteps; /* steps over which the caller raises the learning rate, >= 0; default 0 */
   /* How the momentum is compressed; NULL: all defaults. Copied. Its mask must be NULL, because
      masks belong to segments. Its memory and device are left undefined, or set to where the
@@ -366,7 +376,9 @@ ONEBIT_API onebitResult_t onebitOptimizerAddGradient(onebitOptimizer_t optimizer
  *
  * A local step always clips by the norm of the rank's own gradient.
  *
- * The floor f is varianceFloor times the root mean square of sqrt(v) over the segment. After the
+ * The floor f is varianceFloor times the root mean square of sqrt(v) over the segment, or the root
+ * mean square itself with onebitSegmentRareRows. It bounds d in compressed steps, and in dense
+ * segments only with 0/1 Adam, where a segment whose v is all 0 does not move at all. After the
  * freeze, and in 0/1 Adam always, elements whose v is 0 are masked: they never saw a gradient, and
  * one bit cannot say 0.
  *
@@ -392,7 +404,7 @@ ONEBIT_API onebitResult_t onebitOptimizerAddGradient(onebitOptimizer_t optimizer
  * On a device all work is enqueued on `stream`; kernels that make the gradients need not be done.
  * The call waits on the host, by polling, until the ranks have agreed, once for each average that
  * they look at: once in every step, local ones included; once more for the dense segments of a
- * compressed step, for the trust ratios of a LAMB, and until an automatic freeze; twice more for
+ * compressed step, for the trust ratios of a LAMB, and until a freeze that follows v; twice for
  * max_grad_norm; two or three times more where a variance is frozen or refreshed. The last part,
  * the update of x, m, v and the copy, is only enqueued: later work on `stream` finds it done, other
  * streams must wait for an event there. Steps may be on different streams but cannot be captured
@@ -576,8 +588,9 @@ ONEBIT_API onebitResult_t onebitOptimizerSetMoment(onebitOptimizer_t optimizer, 
  * @param steps How many, >= 1; ONEBIT_FREEZE_NEVER; or ONEBIT_FREEZE_AUTOMATIC: the rule of
  *              freezeStep, with lrWarmupSteps counted from here. For 0/1 Adam always
  *              ONEBIT_FREEZE_AUTOMATIC.
- * @return onebitInvalidArgument  also: ONEBIT_FREEZE_AUTOMATIC for 1-bit Adam and 1-bit LAMB with
- *                                onebitVariantDeepSpeed, or with a beta2 above 1 - 1e-6; or 1
+ * @return onebitInvalidArgument  also: ONEBIT_FREEZE_SETTLED, because v goes on from where it had
+ *                                settled; ONEBIT_FREEZE_AUTOMATIC for 1-bit Adam and 1-bit LAMB
+ *                                with onebitVariantDeepSpeed, or with a beta2 above 1 - 1e-6; or 1
  *                                where DeepSpeed's variant has yet to swallow its first step.
  * @return onebitInvalidUsage     also: a group is open, freezeStep is ONEBIT_FREEZE_NEVER, an
  *                                interval of 0/1 Adam has begun, or a rebind was left half done.

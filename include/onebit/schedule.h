@@ -36,6 +36,8 @@ typedef struct onebitPolicy_s* onebitPolicy_t;
 
 /** `freezeStep`: freeze when the variance has become stationary. */
 #define ONEBIT_FREEZE_AUTOMATIC (-1)
+/** `freezeStep`: freeze when the bias-corrected variance has settled, be it ever so early. */
+#define ONEBIT_FREEZE_SETTLED (-2)
 /** `freezeStep`: never freeze or compress: plain data-parallel Adam or LAMB. */
 #define ONEBIT_FREEZE_NEVER INT64_MAX
 
@@ -67,15 +69,19 @@ typedef struct {
   int32_t algorithm;     /* onebitAlgorithm_t; default onebitAlgorithmOneBitAdam */
   int32_t variant;       /* onebitVariant_t; default onebitVariantPaper */
   int64_t lrWarmupSteps; /* steps over which the caller raises the learning rate, >= 0; default 0.
-                            The automatic freeze waits for their end */
+                            A freeze that follows the variance waits for their end */
 
   /* --- 1-bit Adam and 1-bit LAMB: dense steps, then compressed ones. Steps count from 1. */
-  double beta2;       /* decay of the variance, for the automatic freeze; [0, 1), default 0.999 */
+  double beta2;       /* decay of the variance, for a freeze that follows it; [0, 1), default
+                         0.999 */
   int64_t freezeStep; /* the last dense step, >= 1; or ONEBIT_FREEZE_AUTOMATIC (default): the first
                          t > max(lrWarmupSteps, D), D = 1/(1 - beta2), at which the sums of the
                          variance at t and t - D, raw and bias-corrected, are within 4 % of each
-                         other; or ONEBIT_FREEZE_NEVER. DeepSpeed: must be set, to 2 or more because
-                         step 1 is swallowed; it has no automatic freeze */
+                         other; or ONEBIT_FREEZE_SETTLED: the first t > max(lrWarmupSteps, 32) at
+                         which the bias-corrected sum has stayed within 4 % since step t/2, or over
+                         the last D steps if these are fewer; or ONEBIT_FREEZE_NEVER. DeepSpeed:
+                         must be set, to 2 or more because step 1 is swallowed; it has no freeze
+                         that follows the variance */
 
   /* --- 0/1 Adam: refreshes of the variance, and syncs with local steps in between. The paper's
      variant counts steps from 0, DeepSpeed's from 1. */
@@ -88,9 +94,11 @@ typedef struct {
   int64_t localStepClipper; /* longest interval between syncs, in steps, >= 1; default 16 */
   int64_t localStepStart;   /* paper only: every step before it is a sync, and from it on the
                                interval doubles; at least varFreezeStep, which is the default */
-  int32_t rateTied; /* paper only: 1 ties the interval to the learning rate: the largest power of
-                       two up to peak rate / present rate, at most localStepClipper. 0 (default):
-                       the interval doubles by localStepScaler */
+  int32_t rateTied; /* paper only: 1 ties the interval to the learning rate: it is the largest
+                       power of two up to peak rate / present rate, or localStepClipper if that is
+                       less, which need not be a power of two: with 12 the intervals are 1, 2, 4, 8
+                       and 12. 0 (default): the interval doubles by localStepScaler, up to the same
+                       limit */
   int32_t denseStepFeedsMomentum; /* paper only: 1 feeds the momentum with the dense average of a
                                      refresh, which then needs no compressed one; 0 (default): both
                                      are sent. DeepSpeed's variant always does the former */
@@ -133,8 +141,8 @@ typedef struct {
 /**
  * Makes a policy, which is at its first step. Local.
  *
- * @param policy Receives the handle. Memory: for an automatic freeze 8 bytes for each of
- *               1/(1 - beta2) steps.
+ * @param policy Receives the handle. Memory: for a freeze that follows the variance 8 bytes for
+ *               each of 1/(1 - beta2) steps.
  * @param config NULL: all defaults. Copied.
  * @return onebitInvalidArgument  also: a member of `config` is out of range, or not used by the
  *                                algorithm or variant; the text names it.
@@ -166,8 +174,8 @@ ONEBIT_API onebitResult_t onebitPolicyNext(onebitPolicy_t policy, double learnin
  * not commit a step that was skipped, e.g. for an overflow: call onebitPolicyEndInterval instead.
  *
  * @param learning_rate As for onebitPolicyNext.
- * @param variance_sum  The sum of |v| after the step, finite and not negative. Used only by an
- *                      automatic freeze that has not happened yet.
+ * @param variance_sum  The sum of |v| after the step, finite and not negative. Used only by a
+ *                      freeze that follows the variance and has not happened yet.
  *
  * Thread safety: one thread at a time per policy.
  */

@@ -169,6 +169,7 @@ void CheckTogether(const CLI::App& app, const ScheduleOptions& options) {
   CheckRates(app, options);
   if (options.policy.algorithm != onebitAlgorithmZeroOneAdam) {
     const bool is_automatic = options.policy.freezeStep == ONEBIT_FREEZE_AUTOMATIC ||
+                              options.policy.freezeStep == ONEBIT_FREEZE_SETTLED ||
                               (options.policy.freezeStep == ONEBIT_UNDEF_STEP &&
                                options.policy.variant != onebitVariantDeepSpeed);
     if (is_automatic) {

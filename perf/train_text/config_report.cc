@@ -28,7 +28,9 @@ std::string ResidualText(const TrainOptions& options) {
 nlohmann::ordered_json RuleJson(const onebitOptimizerConfig_t& rule) {
   auto json = nlohmann::ordered_json::object();
   if (rule.freezeStep != ONEBIT_UNDEF_STEP && rule.freezeStep != ONEBIT_FREEZE_NEVER) {
-    json["freeze"] = NumberOr(rule.freezeStep, ONEBIT_FREEZE_AUTOMATIC, "auto");
+    json["freeze"] = rule.freezeStep == ONEBIT_FREEZE_SETTLED
+                         ? nlohmann::ordered_json("settled")
+                         : NumberOr(rule.freezeStep, ONEBIT_FREEZE_AUTOMATIC, "auto");
   }
   const auto add = [&](const auto& members, auto unset) {
     for (const auto& member : members) {
@@ -39,6 +41,7 @@ nlohmann::ordered_json RuleJson(const onebitOptimizerConfig_t& rule) {
   add(kLambMembers, ONEBIT_UNDEF_REAL);
   add(kCompressedLambMembers, ONEBIT_UNDEF_REAL);
   add(kZeroOneMembers, ONEBIT_UNDEF_STEP);
+  if (rule.biasCorrection == 1) json["bias_correction"] = 1;
   if (rule.rateTied != ONEBIT_UNDEF_INT) json["rate_tied"] = rule.rateTied;
   if (rule.denseStepFeedsMomentum == 1) json["dense_step_feeds_momentum"] = 1;
   return json;

@@ -83,7 +83,7 @@ onebitOptimizerConfig_t ConfigOf(const TrainOptions& options) {
   config.beta1 = options.beta1;
   config.beta2 = options.beta2;
   config.weightDecay = options.weight_decay;
-  if (options.variance_floor) config.varianceFloor = *options.variance_floor;
+  if (Compresses(options.optimizer)) config.varianceFloor = VarianceFloorOf(options);
   const bool is_two_stage = config.algorithm != onebitAlgorithmZeroOneAdam;
   // DeepSpeed's two stages do not depend on the warm-up: it must not be set.
   if (!is_two_stage || options.variant == onebitVariantPaper) {

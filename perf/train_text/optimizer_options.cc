@@ -103,6 +103,7 @@ void CheckRule(const CLI::App& app, const TrainOptions& options) {
   }
   if (kind == OptimizerKind::kZeroOneAdam) {
     RequireUnused(app, {"--freeze"}, choice + ": it freezes by --var-freeze-step");
+    RequireUnused(app, {"--bias-correction"}, choice + ": its momentum is a mean over an interval");
   } else {
     RequireUnused(app, Flags({"--rate-tied", "--dense-step-feeds-momentum"}, kZeroOneMembers),
                   choice + ": it is zero-one-adam's");
@@ -110,12 +111,16 @@ void CheckRule(const CLI::App& app, const TrainOptions& options) {
 }
 
 void CheckVariant(const CLI::App& app, const TrainOptions& options) {
+  if (options.freeze == ONEBIT_FREEZE_SETTLED && options.rule.biasCorrection != 1) {
+    throw perf::UsageError("--freeze: settled needs --bias-correction");
+  }
   if (options.variant == onebitVariantDeepSpeed) {
     const char* const reason = "with --variant deepspeed, which has no such thing";
     RequireUnused(app, {"--local-step-start", "--rate-tied", "--dense-step-feeds-momentum"},
                   reason);
-    if (options.freeze == ONEBIT_FREEZE_AUTOMATIC) {
-      throw perf::UsageError(fmt::format("--freeze: auto has no effect {}", reason));
+    RequireUnused(app, {"--bias-correction"}, reason);
+    if (options.freeze && *options.freeze < 0) {
+      throw perf::UsageError(fmt::format("--freeze: only a number has an effect {}", reason));
     }
   }
   if (options.rule.rateTied == 1) {
@@ -158,6 +163,9 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& options) {
   app.add_option("--beta2", options.beta2, "Decay of the variance")
       ->check(Decay())
       ->capture_default_str();
+  app.add_flag_callback(
+      "--bias-correction", [&options] { options.rule.biasCorrection = 1; },
+      "Correct the bias of both moments, as AdamW does");
   app.add_option("--weight-decay", options.weight_decay, "Decoupled weight decay, but of biases")
       ->check(NotNegative())
       ->capture_default_str();
@@ -167,10 +175,12 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& options) {
   perf::AddParsed(
       app, "--freeze",
       "Dense steps of two-stage optimizers; then the variance is frozen [a fifth of the steps]",
-      "N|auto", "", [&options](const std::string& text) -> std::string {
-        int64_t step = ONEBIT_FREEZE_AUTOMATIC;
-        if (text != "auto") {
-          if (!perf::ParseNumber(text, &step)) return text + " is neither a number nor auto";
+      "N|auto|settled", "", [&options](const std::string& text) -> std::string {
+        int64_t step = text == "settled" ? ONEBIT_FREEZE_SETTLED : ONEBIT_FREEZE_AUTOMATIC;
+        if (text != "auto" && text != "settled") {
+          if (!perf::ParseNumber(text, &step)) {
+            return text + " is neither a number nor auto or settled";
+          }
           if (step < 1) return "not 1 or more";
         }
         options.freeze = step;

@@ -116,8 +116,8 @@ void CheckOverlap(const CLI::App& app, const TrainOptions& options) {
   if (!options.is_overlapped) return;
   const char* const reason = "with --overlap, where layers are optimized one by one";
   RequireUnused(app, {"--max-grad-norm", "--survive"}, reason);
-  if (options.freeze == ONEBIT_FREEZE_AUTOMATIC) {
-    throw perf::UsageError(fmt::format("--freeze: auto has no common step {}", reason));
+  if (options.freeze && *options.freeze < 0) {
+    throw perf::UsageError(fmt::format("--freeze: a rule has no common step {}", reason));
   }
 }
 

@@ -47,8 +47,8 @@ struct TrainOptions {
   double beta2 = 0.99;
   double weight_decay = 0;
   double max_grad_norm = 0;  // 0: no clipping
-  // The freeze of two-stage optimizers: ONEBIT_FREEZE_AUTOMATIC or a step; default: a fifth of the
-  // steps.
+  // The freeze of two-stage optimizers: a step, or ONEBIT_FREEZE_AUTOMATIC or _SETTLED; default: a
+  // fifth of the steps.
   std::optional<int64_t> freeze;
   std::optional<double> variance_floor;  // default: VarianceFloorOf
   // Members that only LAMB or 0/1 Adam have, as optimizer_config.h lists them. The others are

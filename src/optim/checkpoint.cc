@@ -158,6 +158,7 @@ Status Optimizer::Adopt(const SavedOptimizer& saved) {
   if (status.ok()) status = WriteParameterCopy();
   if (!status.ok()) return Torn(std::move(status));
   ForgetDerivedState();
+  updates_.Forget();
   commits_ = residual_commits_ = 0;
   agreed_stages_ = 0;
   awaits_residual_ = false;

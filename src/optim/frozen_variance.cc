@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/frozen_variance.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/types.h"
 #include "optim/api_status.h"
@@ -40,6 +42,11 @@ double RmsOfRoot(double sum_of_v, size_t count, double v_correction) {
   return std::sqrt(v_correction * sum_of_v / static_cast<double>(count));
 }
 
+float FloorOf(const Segment& segment, double sum_of_v, double v_correction, double floor_share) {
+  const double share = segment.has_rare_rows ? std::max(1.0, floor_share) : floor_share;
+  return static_cast<float>(share * RmsOfRoot(sum_of_v, segment.count, v_correction));
+}
+
 }  // namespace
 
 Status FrozenVariance::Allocate() {
@@ -68,8 +75,7 @@ Status FrozenVariance::Freeze(const float* v, double v_correction, double floor_
     const Segment& segment = table_.segments()[i];
     if (segment.is_dense) continue;
     set_count += sums()[i].live_count;
-    floors_[i] =
-        static_cast<float>(floor_share * RmsOfRoot(sums()[i].v, segment.count, v_correction));
+    floors_[i] = FloorOf(segment, sums()[i].v, v_correction, floor_share);
   }
 
   std::vector<uint8_t> packed_mask;
@@ -83,6 +89,24 @@ Status FrozenVariance::Freeze(const float* v, double v_correction, double floor_
       onebitCompressorSetMask(compressor, has_masked_element ? packed_mask.data() : nullptr)));
   has_masked_element_ = has_masked_element;
   is_ready_ = true;
+  return OkStatus();
+}
+
+Status FrozenVariance::FloorDenseSegments(const float* v, double floor_share) {
+  for (size_t i = 0; i < table_.segments().size(); ++i) {
+    const Segment& segment = table_.segments()[i];
+    if (!segment.is_dense) continue;
+    arithmetic_.Run<Kernel::kSumOfMagnitudes>(
+        {.values = v + segment.offset, .count = segment.count, .sum = &sums()[i].v});
+  }
+  ONEBIT_TRY(arithmetic_.Await(nullptr));
+  for (size_t i = 0; i < table_.segments().size(); ++i) {
+    const Segment& segment = table_.segments()[i];
+    if (!segment.is_dense) continue;
+    floors_[i] = FloorOf(segment, sums()[i].v, 1, floor_share);
+    // A division by eps alone would throw the segment at its first gradient.
+    if (sums()[i].v == 0 && floor_share > 0) floors_[i] = std::numeric_limits<float>::infinity();
+  }
   return OkStatus();
 }
 

@@ -17,9 +17,11 @@ namespace onebit::optim {
 // An element with v = 0 never saw a gradient. One bit cannot say 0, so after the freeze such
 // elements would receive the scale of their block divided by eps; they are masked. Elements with a
 // tiny v are nearly as bad; the floor of a segment, a share of the root mean square of sqrt(v) over
-// the segment, protects them.
+// the segment, protects them. Where rows are rare, v says nothing about the size of a row's next
+// gradient, and the share is 1.
 //
-// Dense segments keep a live v: they have no floor here, and only the caller's mask.
+// Dense segments keep a live v: they have only the caller's mask, and a floor only where their v
+// does not see the gradients of local steps.
 class FrozenVariance {
  public:
   // Both must outlive this object.
@@ -32,11 +34,14 @@ class FrozenVariance {
   Status Freeze(const float* v, double v_correction, double floor_share,
                 onebitCompressor_t compressor);
 
+  // Derives the floors of dense segments from v.
+  Status FloorDenseSegments(const float* v, double floor_share);
+
   bool is_ready() const { return is_ready_; }
   // Called when v was replaced: Freeze must be called again.
   void Forget() { is_ready_ = false; }
 
-  // The floor of a compressed segment, by its index in the table.
+  // The floor of a segment, by its index in the table.
   float floor(size_t segment_index) const { return floors_[segment_index]; }
   // Null when every element of every compressed segment takes part.
   const uint8_t* mask(const Segment& segment) const {

@@ -61,6 +61,7 @@ onebitCompressorConfig_t Optimizer::CompressorHere(const onebitCompressorConfig_
 }
 
 Status Optimizer::CreateCompressor(size_t element_count, const onebitCompressorConfig_t* config) {
+  if (rank_ == 0) ONEBIT_TRY(updates_.Allocate(table_, *arithmetic_));
   const onebitCompressorConfig_t here = CompressorHere(config);
   return FromApi(onebitCompressorCreate(&compressor_, comm_, element_count, onebitFloat32, &here));
 }
@@ -153,8 +154,12 @@ Result<std::vector<uint64_t>> Optimizer::ParameterDigests() {
 }
 
 Status Optimizer::CommitOrTear(const StepInput& input, const StepScale& scale) {
+  const bool is_live = has_live_variance();
   Status status = Commit(input, scale);
-  if (status.ok()) status = arithmetic_->Check();
+  if (status.ok()) {
+    updates_.Observe(input.learning_rate, is_live, ranks_share_parameters(), arithmetic_.get());
+    status = arithmetic_->Check();
+  }
   return status.ok() ? status : Torn(InStep(status));
 }
 

@@ -25,6 +25,7 @@
 #include "optim/state_list.h"
 #include "optim/step_agreement.h"
 #include "optim/trust_ratio.h"
+#include "optim/update_watch.h"
 
 namespace onebit::optim {
 
@@ -152,6 +153,8 @@ class Optimizer {
   virtual onebitStage_t NextStage(double learning_rate) const = 0;
   // Allocates everything a step needs, before anything is sent.
   virtual Status PrepareStep(const StepInput& input) = 0;
+  // True if the next step may update the variance of compressed segments.
+  virtual bool has_live_variance() const = 0;
   // True if the prepared step uses gradients only after it has averaged all of them.
   virtual bool averages_all_gradients() const = 0;
   // Computes all averages of a step that sends something. False is the verdict "not finite".
@@ -226,6 +229,7 @@ class Optimizer {
   uint64_t step_ = 0;                        // t, counts steps that have happened
   double beta1_power_ = 1;                   // beta1^t
   double beta2_power_ = 1;
+  UpdateWatch updates_;  // of rank 0, which logs
 
  private:
   Status StepAlone(StepInput input, StepOutcome* outcome);

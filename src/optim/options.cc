@@ -181,12 +181,19 @@ Result<Options> ReadOptions(const onebitOptimizerConfig_t* given) {
   }
   ONEBIT_ASSIGN_OR_RETURN(options.weight_decay,
                           ReadReal("weightDecay", config.weightDecay, options.weight_decay));
+  if (config.algorithm == onebitAlgorithmZeroOneAdam) options.variance_floor = 0.1;
   if (config.variant == onebitVariantDeepSpeed) options.variance_floor = 0;
   ONEBIT_ASSIGN_OR_RETURN(options.variance_floor,
                           ReadReal("varianceFloor", config.varianceFloor, options.variance_floor));
   ONEBIT_ASSIGN_OR_RETURN(options.has_bias_correction, ReadBiasCorrection(config));
   ONEBIT_ASSIGN_OR_RETURN(options.clips_average, ReadClipNorm(config));
   ONEBIT_ASSIGN_OR_RETURN(options.policy, ReadPolicy(config));
+  if (options.policy.freeze_step == ONEBIT_FREEZE_SETTLED && !options.has_bias_correction) {
+    return Error(
+        Code::kInvalidArgument,
+        "freezeStep is ONEBIT_FREEZE_SETTLED, which needs biasCorrection = 1: without it v "
+        "itself goes on growing for several times 1 / (1 - beta2) steps");
+  }
   ONEBIT_ASSIGN_OR_RETURN(options.lamb, ReadLamb(config));
   ONEBIT_TRY(ReadCopy(config, &options));
   ONEBIT_TRY(CheckCompressor(config.compressor));

@@ -31,7 +31,7 @@ struct Options {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0;
-  double variance_floor = 0.01;
+  double variance_floor = 0.01;  // of two-stage optimizers
   bool has_bias_correction = false;
   bool clips_average = false;
   LambOptions lamb;

@@ -35,6 +35,7 @@ const char* NameOfVariant(uint32_t variant) {
 // Uses the constants' names.
 std::string NameOfFreeze(int64_t step) {
   if (step == ONEBIT_FREEZE_AUTOMATIC) return "automatic";
+  if (step == ONEBIT_FREEZE_SETTLED) return "settled";
   if (step == ONEBIT_FREEZE_NEVER) return "never";
   return Format("{}", step);
 }

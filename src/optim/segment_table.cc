@@ -12,7 +12,8 @@
 namespace onebit::optim {
 namespace {
 
-constexpr uint32_t kKnownFlags = onebitSegmentDense | onebitSegmentNoTrustRatio;
+constexpr uint32_t kKnownFlags =
+    onebitSegmentDense | onebitSegmentNoTrustRatio | onebitSegmentRareRows;
 
 // The sizes that the structure has had: it ended before `parameters` at first.
 constexpr std::array<size_t, 2> kSegmentSizes = {offsetof(onebitSegment_t, parameters),
@@ -105,6 +106,7 @@ Status SegmentTable::Add(const onebitSegment_t& segment, size_t index, const Sou
   ONEBIT_TRY(Locate(segment, prefix, source, options, &added));
   added.is_dense = (segment.flags & onebitSegmentDense) != 0;
   added.has_trust_ratio = (segment.flags & onebitSegmentNoTrustRatio) == 0;
+  added.has_rare_rows = (segment.flags & onebitSegmentRareRows) != 0;
   size_t& packed_count = added.is_dense ? dense_count_ : compressed_count_;
   added.packed_offset = packed_count;
   added.mask_offset = mask_bytes_;

@@ -24,6 +24,7 @@ struct Segment {
   double weight_decay = 0;
   bool is_dense = false;  // exact average, never frozen v
   bool has_trust_ratio = true;
+  bool has_rare_rows = false;
   size_t packed_offset = 0;  // first element in the concatenation of all segments of its kind
   size_t mask_offset = 0;    // first byte in a mask buffer of mask_bytes()
   float* x = nullptr;        // parameters

@@ -74,7 +74,8 @@ std::vector<Compared> Details(const SegmentTable& table, const std::vector<uint6
     details.push_back({name + "lrScale", std::bit_cast<uint64_t>(segment.lr_scale)});
     details.push_back({name + "weightDecay", std::bit_cast<uint64_t>(segment.weight_decay)});
     const uint64_t flags = (segment.is_dense ? uint64_t{onebitSegmentDense} : 0) |
-                           (segment.has_trust_ratio ? 0 : uint64_t{onebitSegmentNoTrustRatio});
+                           (segment.has_trust_ratio ? 0 : uint64_t{onebitSegmentNoTrustRatio}) |
+                           (segment.has_rare_rows ? uint64_t{onebitSegmentRareRows} : 0);
     details.push_back({name + "flags", flags, Compared::Kind::kCount});
     if (digests.empty()) continue;
     details.push_back({"what the parameters of " + Format("segments[{}]", i) + " are", digests[i],

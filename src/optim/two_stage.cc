@@ -77,7 +77,10 @@ Status TwoStage::Allocate(const onebitCompressorConfig_t* compressor_config) {
   }
   ONEBIT_TRY(CreateCompressor(table_.compressed_count(), compressor_config));
   ObserveComm();
-  if (rank_ == 0) watch_.Begin(options_.policy, options_.beta2, freeze_rule_);
+  if (rank_ == 0) {
+    BeginWatch(freeze_rule_);
+    WarnOfShortWarmup(options_);
+  }
   return OkStatus();
 }
 
@@ -199,6 +202,15 @@ Status TwoStage::Commit(const StepInput& input, const StepScale& scale) {
   return OkStatus();
 }
 
+void TwoStage::BeginWatch(int64_t freeze_step) {
+  watch_.Begin(options_.policy, options_.beta2, freeze_step);
+  updates_.Begin(
+      NameOf(options_.policy.algorithm),
+      "lower the learning rate, raise freezeStep or varianceFloor, or make rows that few "
+      "gradients reach a dense segment",
+      UpdateWatch::kLimit);
+}
+
 // Returns |v|_1 of the segments that will be frozen, if the schedule or the watch needs it after
 // this dense step.
 Result<double> TwoStage::WatchVariance() {
@@ -225,6 +237,13 @@ Status TwoStage::BeginWarmup(int64_t steps) {
         "freezeStep is ONEBIT_FREEZE_NEVER: all steps are dense already, and the optimizer "
         "was made without what it would need behind a freeze");
   }
+  if (steps == ONEBIT_FREEZE_SETTLED) {
+    return Error(
+        Code::kInvalidArgument,
+        "steps is ONEBIT_FREEZE_SETTLED, which is for the first freeze: here v goes on from "
+        "its frozen value, and would seem to have settled at once; say how many steps, or "
+        "ONEBIT_FREEZE_AUTOMATIC");
+  }
   ONEBIT_ASSIGN_OR_RETURN(FreezeRule rule, MakeFreezeRule(steps));
   if (compressor_ != nullptr) ONEBIT_TRY(ResetCompressor());
   if (is_frozen()) beta2_power_ = frozen_beta2_power_;
@@ -232,22 +251,22 @@ Status TwoStage::BeginWarmup(int64_t steps) {
   rule.progress() = {.power = beta2_power_, .delayed_power = beta2_power_};
   schedule_.Rewarm(std::move(rule));
   freeze_rule_ = steps;
-  if (rank_ == 0) watch_.Begin(options_.policy, options_.beta2, steps);
+  if (rank_ == 0) BeginWatch(steps);
   frozen_.Forget();
   rule_->Rewarm();
   return OkStatus();
 }
 
-// Makes the rule for a dense stage of `steps`, or for ONEBIT_FREEZE_AUTOMATIC.
+// Makes the rule for a dense stage of `steps`, in the encoding of freezeStep.
 Result<FreezeRule> TwoStage::MakeFreezeRule(int64_t steps) const {
   PolicyOptions policy = options_.policy;
   policy.freeze_step = steps;
-  if (steps == ONEBIT_FREEZE_AUTOMATIC) {
+  if (FollowsVariance(steps)) {
     if (policy.variant == Variant::kDeepSpeed) {
       return Error(Code::kInvalidArgument,
                    "steps is ONEBIT_FREEZE_AUTOMATIC, which DeepSpeed does not have: say how many");
     }
-    if (AutomaticFreeze::Window(policy.beta2) > AutomaticFreeze::kMaxWindow) {
+    if (VarianceRule::Window(policy.beta2) > VarianceRule::kMaxWindow) {
       return Error(Code::kInvalidArgument,
                    "steps is ONEBIT_FREEZE_AUTOMATIC, which needs a beta2 of at most 1 - 1e-6; "
                    "here it is {}",
@@ -314,9 +333,7 @@ Status TwoStage::Adopt(const SavedOptimizer& saved) {
   Exchange exchange(schedule_, schedule);
   ONEBIT_TRY(Optimizer::Adopt(saved));
   exchange.Keep();
-  if (rank_ == 0 && saved.head.freeze_rule != freeze_rule_) {
-    watch_.Begin(options_.policy, options_.beta2, saved.head.freeze_rule);
-  }
+  if (rank_ == 0 && saved.head.freeze_rule != freeze_rule_) BeginWatch(saved.head.freeze_rule);
   freeze_rule_ = saved.head.freeze_rule;
   return OkStatus();
 }

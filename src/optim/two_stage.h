@@ -32,6 +32,7 @@ class TwoStage final : public Optimizer {
 
   onebitStage_t NextStage(double learning_rate) const override;
   Status PrepareStep(const StepInput& input) override;
+  bool has_live_variance() const override { return !is_frozen(); }
   bool averages_all_gradients() const override { return !is_frozen(); }
   Result<bool> Average(const StepInput& input, StepScale* scale) override;
   Status Commit(const StepInput& input, const StepScale& scale) override;
@@ -47,6 +48,7 @@ class TwoStage final : public Optimizer {
 
   bool is_frozen() const { return schedule_.is_frozen(); }
   Result<FreezeRule> MakeFreezeRule(int64_t steps) const;
+  void BeginWatch(int64_t freeze_step);
   Result<double> WatchVariance();
   Result<bool> AverageMomentum(const StepInput& input, float scale);
   Status Update(const StepInput& input, float average_scale);

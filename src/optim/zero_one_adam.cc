@@ -44,7 +44,21 @@ Status ZeroOneAdam::Allocate(const onebitCompressorConfig_t* compressor_config) 
   ONEBIT_TRY(arithmetic_->Await(nullptr));
   ONEBIT_TRY(CreateCompressor(table_.compressed_count(), compressor_config));
   ObserveComm();
+  if (rank_ == 0) {
+    BeginWatch();
+    WarnOfShortWarmup(options_);
+  }
   return OkStatus();
+}
+
+void ZeroOneAdam::BeginWatch() {
+  watch_.BeginRefreshes(options_.policy, options_.beta2);
+  updates_.Begin(
+      NameOf(options_.policy.algorithm),
+      "lower the learning rate or localStepClipper, raise varFreezeStep, varUpdateScaler "
+      "or varianceFloor, or flag rows that few gradients reach as "
+      "onebitSegmentRareRows",
+      UpdateWatch::kLimitWithLocalSteps);
 }
 
 Status ZeroOneAdam::AllocateFloats(size_t count, const char* purpose, Memory* memory) const {
@@ -82,14 +96,20 @@ Status ZeroOneAdam::PrepareStep(const StepInput& input) {
 }
 
 Status ZeroOneAdam::PrepareCompressor() {
-  if (have_masks_of_v_) return OkStatus();
-  ONEBIT_TRY(UpdateMasks(v()));
+  if (!have_masks_of_v_) ONEBIT_TRY(UpdateMasks(v()));
   have_masks_of_v_ = true;
+  if (!have_dense_floors_of_v_) ONEBIT_TRY(UpdateDenseFloors(v()));
+  have_dense_floors_of_v_ = true;
   return OkStatus();
 }
 
 Status ZeroOneAdam::UpdateMasks(const float* v) {
   return variance_.Freeze(v, 1, options_.variance_floor, compressor_);
+}
+
+Status ZeroOneAdam::UpdateDenseFloors(const float* v) {
+  if (table_.dense_count() == 0) return OkStatus();
+  return variance_.FloorDenseSegments(v, options_.variance_floor);
 }
 
 Result<bool> ZeroOneAdam::Average(const StepInput& input, StepScale* scale) {
@@ -114,8 +134,9 @@ Result<bool> ZeroOneAdam::RefreshVariance(const StepInput& input, StepScale* sca
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     WriteVariance(i, gradients.by_segment[i], scale->average, Floats(next_v_));
   }
-  have_masks_of_v_ = false;  // until this step has happened
+  have_dense_floors_of_v_ = have_masks_of_v_ = false;  // until this step has happened
   ONEBIT_TRY(UpdateMasks(Floats(next_v_)));
+  ONEBIT_TRY(UpdateDenseFloors(Floats(next_v_)));
   return true;
 }
 
@@ -241,7 +262,7 @@ ZeroOneUpdate ZeroOneAdam::StepOf(size_t index, const StepInput& input, float sc
   update.eps = adam.eps;
   update.lr_sum = static_cast<float>(schedule_.state().rate_sum + input.learning_rate);
   update.mask = segment.is_dense ? user_mask(segment) : variance_.mask(segment);
-  update.floor = segment.is_dense ? 0 : variance_.floor(index);
+  update.floor = variance_.floor(index);
   update.copy = adam.copy;
   update.copy_type = adam.copy_type;
   // DeepSpeed applies weight decay to the result of local steps, and includes it in the momentum.
@@ -259,7 +280,7 @@ ZeroOneUpdate ZeroOneAdam::StepOf(size_t index, const StepInput& input, float sc
 Status ZeroOneAdam::Commit(const StepInput& input, const StepScale& scale) {
   if (plan_.refreshes_variance) {
     std::swap(v_, next_v_);
-    have_masks_of_v_ = true;
+    have_masks_of_v_ = have_dense_floors_of_v_ = true;
   }
   if (plan_.syncs) {
     TakeMeans(input, scale.average);
@@ -268,6 +289,7 @@ Status ZeroOneAdam::Commit(const StepInput& input, const StepScale& scale) {
     if (plan_.ends_interval) KeepAsSynced();
   }
   schedule_.Commit(input.learning_rate);
+  if (plan_.refreshes_variance) ONEBIT_TRY(WatchRefresh());
   last_rate_ = input.learning_rate;
   // A device keeps them: freeing would wait for it, and so for streams that may wait for this
   // thread.
@@ -278,9 +300,19 @@ Status ZeroOneAdam::Commit(const StepInput& input, const StepScale& scale) {
   return OkStatus();
 }
 
+Status ZeroOneAdam::WatchRefresh() {
+  if (rank_ != 0) return OkStatus();
+  const uint64_t refresh = schedule_.RefreshesBefore(schedule_.state().step);
+  if (!watch_.NeedsVariance(refresh)) return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(const double sum, VarianceSum(Which::kCompressed));
+  watch_.Observe(refresh, sum);
+  return OkStatus();
+}
+
 // Refreshes a dense segment from the average of this step's gradient; others use next_v_.
 void ZeroOneAdam::RefreshDenseSegment(size_t index, const StepInput& input, float average_scale) {
   if (!table_.segments()[index].is_dense || plan_.refreshes_variance) return;
+  have_dense_floors_of_v_ = false;
   WriteVariance(index, input.gradients.by_segment[index], average_scale, Floats(v_));
 }
 
@@ -409,6 +441,7 @@ Status ZeroOneAdam::BeginWarmup(int64_t steps) {
   ONEBIT_TRY(ResetCompressor());
   schedule_ = ZeroOneSchedule(schedule_.policy());
   if (step() > 0 && schedule_.Next(0).kind == StepKind::kSwallowed) schedule_.Commit(0);
+  if (rank_ == 0) BeginWatch();
   return OkStatus();
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "kernels/zero_one.h"
+#include "optim/freeze_watch.h"
 #include "optim/frozen_variance.h"
 #include "optim/gradient_elements.h"
 #include "optim/optimizer_base.h"
@@ -24,7 +25,7 @@ namespace onebit::optim {
 // that ranks agree bit for bit after it.
 //
 // Dense segments are averaged exactly at every sync, both u and gradient, and refresh their
-// variance then.
+// variance then. It does not see the gradients of local steps, so it has a floor, too.
 class ZeroOneAdam final : public Optimizer {
  public:
   static Result<std::unique_ptr<Optimizer>> Create(
@@ -36,6 +37,7 @@ class ZeroOneAdam final : public Optimizer {
 
   onebitStage_t NextStage(double learning_rate) const override;
   Status PrepareStep(const StepInput& input) override;
+  bool has_live_variance() const override { return !schedule_.has_last_refresh_behind(); }
   bool averages_all_gradients() const override { return plan_.feeds_momentum; }
   Result<bool> Average(const StepInput& input, StepScale* scale) override;
   Status Commit(const StepInput& input, const StepScale& scale) override;
@@ -44,7 +46,7 @@ class ZeroOneAdam final : public Optimizer {
   Status BeginWarmup(int64_t steps) override;
   bool ranks_share_parameters() const override { return !is_interval_open(); }
   Status PrepareCompressor() override;
-  void ForgetDerivedState() override { have_masks_of_v_ = false; }
+  void ForgetDerivedState() override { have_masks_of_v_ = have_dense_floors_of_v_ = false; }
   void ListState(StateList* list) override;
   std::vector<Moment> Moments() const override;
   Status CheckState() const override;
@@ -58,6 +60,9 @@ class ZeroOneAdam final : public Optimizer {
 
   Status AllocateFloats(size_t count, const char* purpose, Memory* memory) const;
   Status UpdateMasks(const float* v);
+  Status UpdateDenseFloors(const float* v);
+  void BeginWatch();
+  Status WatchRefresh();
   kernels::ZeroOneUpdate StepOf(size_t segment, const StepInput& input, float scale) const;
   // The factor of the gradients that make momentum, which a refresh may have averaged before.
   float MomentumScale(const StepScale& scale) const {
@@ -79,8 +84,9 @@ class ZeroOneAdam final : public Optimizer {
   ZeroOneSchedule schedule_;
   ZeroOneStep plan_;         // of the current step
   double last_rate_ = 1;     // learning rate of the last step; used only for stats
+  FreezeWatch watch_;        // of rank 0, which logs
   FrozenVariance variance_;  // masks and floors, from v_ or, during a step, from next_v_
-  bool have_masks_of_v_ = false;
+  bool have_masks_of_v_ = false, have_dense_floors_of_v_ = false;
 
   Memory u_, x_sync_;
   // v after the current step. Freed when the variance is frozen, on a device only at the end.

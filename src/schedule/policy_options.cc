@@ -91,8 +91,8 @@ Status ReadFreezeOfPaper(const onebitPolicyConfig_t& config, PolicyOptions* opti
   ONEBIT_ASSIGN_OR_RETURN(options->lr_warmup_steps,
                           ReadSteps("lrWarmupSteps", config.lrWarmupSteps, 0, 0));
   if (IsSet(config.freezeStep)) options->freeze_step = config.freezeStep;
-  if (options->freeze_step == ONEBIT_FREEZE_AUTOMATIC) {
-    if (AutomaticFreeze::Window(options->beta2) > AutomaticFreeze::kMaxWindow) {
+  if (FollowsVariance(options->freeze_step)) {
+    if (VarianceRule::Window(options->beta2) > VarianceRule::kMaxWindow) {
       return Error(Code::kInvalidArgument,
                    "beta2 is {}, but the automatic freeze needs at most 1 - 1e-6: set freezeStep",
                    options->beta2);
@@ -100,7 +100,7 @@ Status ReadFreezeOfPaper(const onebitPolicyConfig_t& config, PolicyOptions* opti
   } else if (options->freeze_step < 1) {
     return Error(Code::kInvalidArgument,
                  "freezeStep is {}, but must be at least 1 (without dense steps there is no "
-                 "variance), ONEBIT_FREEZE_AUTOMATIC or ONEBIT_FREEZE_NEVER",
+                 "variance), ONEBIT_FREEZE_AUTOMATIC, ONEBIT_FREEZE_SETTLED or ONEBIT_FREEZE_NEVER",
                  options->freeze_step);
   }
   return OkStatus();
@@ -116,10 +116,11 @@ Status ReadFreezeOfDeepSpeed(const onebitPolicyConfig_t& config, PolicyOptions* 
                  "freezeStep must be set for onebitVariantDeepSpeed: with DeepSpeed's default of "
                  "100000 most runs end before anything is compressed");
   }
-  if (config.freezeStep == ONEBIT_FREEZE_AUTOMATIC) {
-    return Error(
-        Code::kInvalidArgument,
-        "freezeStep is ONEBIT_FREEZE_AUTOMATIC, which DeepSpeed does not have: set a step");
+  if (FollowsVariance(config.freezeStep)) {
+    return Error(Code::kInvalidArgument,
+                 "freezeStep is {}, which DeepSpeed does not have: set a step",
+                 config.freezeStep == ONEBIT_FREEZE_SETTLED ? "ONEBIT_FREEZE_SETTLED"
+                                                            : "ONEBIT_FREEZE_AUTOMATIC");
   }
   if (config.freezeStep < 2) {
     return Error(Code::kInvalidArgument,
@@ -214,10 +215,18 @@ Result<PolicyOptions> ReadPolicyOptions(const onebitPolicyConfig_t& config) {
   return options;
 }
 
+bool FollowsVariance(int64_t freeze_step) {
+  return freeze_step == ONEBIT_FREEZE_AUTOMATIC || freeze_step == ONEBIT_FREEZE_SETTLED;
+}
+
 FreezeRule FreezeRuleOf(const PolicyOptions& options) {
-  return options.freeze_step == ONEBIT_FREEZE_AUTOMATIC
-             ? FreezeRule::Automatic(options.beta2, options.lr_warmup_steps)
-             : FreezeRule::After(static_cast<uint64_t>(options.freeze_step));
+  switch (options.freeze_step) {
+    case ONEBIT_FREEZE_AUTOMATIC:
+      return FreezeRule::Automatic(options.beta2, options.lr_warmup_steps);
+    case ONEBIT_FREEZE_SETTLED:
+      return FreezeRule::Settled(options.beta2, options.lr_warmup_steps);
+  }
+  return FreezeRule::After(static_cast<uint64_t>(options.freeze_step));
 }
 
 }  // namespace onebit

@@ -28,7 +28,10 @@ struct PolicyOptions {
 // Does not check size, magic and version of `config`. Errors name the member.
 Result<PolicyOptions> ReadPolicyOptions(const onebitPolicyConfig_t& config);
 
-// The freeze rule of 1-bit Adam and 1-bit LAMB. Allocates the history of an automatic one.
+// True if a freezeStep stands for a rule that follows the variance.
+bool FollowsVariance(int64_t freeze_step);
+
+// The freeze rule of 1-bit Adam and 1-bit LAMB. Allocates the history of one that has one.
 FreezeRule FreezeRuleOf(const PolicyOptions& options);
 
 }  // namespace onebit

@@ -131,6 +131,20 @@ bool ZeroOneSchedule::IsRefreshOfPaper() const {
   return (t - kappa * (gap - 1)) % gap == 0;
 }
 
+uint64_t ZeroOneSchedule::RefreshesBefore(uint64_t steps) const {
+  const uint64_t end = std::min(steps, policy_.var_freeze_step);
+  const uint64_t kappa = policy_.var_update_scaler;
+  uint64_t count = 0;
+  uint64_t begin = 0;  // of the refreshes that are `gap` apart
+  for (uint64_t gap = 1; begin < end; gap *= 2) {
+    const uint64_t gaps = (end - begin - 1) / gap + 1;
+    if (gaps <= kappa) return count + gaps;
+    count += kappa;
+    begin += kappa * gap;
+  }
+  return count;
+}
+
 bool ZeroOneSchedule::IsSyncOfPaper(double learning_rate) const {
   SyncSchedule schedule = {.warmup_steps = policy_.local_step_start,
                            .base_interval = 1,

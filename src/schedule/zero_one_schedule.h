@@ -93,6 +93,8 @@ class ZeroOneSchedule {
   bool has_last_refresh_behind() const;
   // Number of steps after which it does not change any more.
   uint64_t last_live_step() const;
+  // The paper's variant: refreshes among the first `steps` steps.
+  uint64_t RefreshesBefore(uint64_t steps) const;
 
   const ZeroOnePolicy& policy() const { return policy_; }
   const ZeroOneState& state() const { return state_; }

@@ -104,7 +104,7 @@ TEST(OneBitAdamWarningTest, QuietWithWarmup) {
   rising.learning_rate = [](uint64_t t) { return 0.001 * static_cast<double>(t); };
   EXPECT_TRUE(WarningsOf(rising).empty());
   Training announced;
-  announced.config.lrWarmupSteps = 10;
+  announced.config.lrWarmupSteps = 250;
   EXPECT_TRUE(WarningsOf(announced).empty());
 }
 

@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // When an optimizer freezes its variance.
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -55,6 +58,72 @@ TEST(OneBitAdamFreezeTest, AutomaticWaitsForLearningRateWarmup) {
   onebitOptimizerConfig_t config = Automatic(0.9);
   config.lrWarmupSteps = 50;
   EXPECT_EQ(FrozenAt(config, 60), 51u);
+}
+
+onebitOptimizerConfig_t Settled(double beta2) {
+  onebitOptimizerConfig_t config = Automatic(beta2);
+  config.biasCorrection = 1;
+  config.freezeStep = ONEBIT_FREEZE_SETTLED;
+  return config;
+}
+
+// Long before the 1000 steps over which v averages, and the 3783 of the automatic rule.
+TEST(OneBitAdamFreezeTest, SettledFiresEarlyOnConstantGradient) {
+  EXPECT_EQ(FrozenAt(Settled(0.999), 40), 33u);
+  onebitOptimizerConfig_t config = Settled(0.999);
+  config.lrWarmupSteps = 50;
+  EXPECT_EQ(FrozenAt(config, 60), 51u);
+}
+
+TEST(OneBitAdamFreezeTest, SettledWaitsForAVarianceThatMoves) {
+  const auto fall = [](size_t call, int, std::vector<float>& gradient) {
+    for (float& g : gradient) g /= std::sqrt(1 + static_cast<float>(call));
+  };
+  EXPECT_EQ(FrozenAt(Settled(0.999), 300, fall), 0u);
+}
+
+// The history is part of a state: a run that goes on from step 20 freezes when the first one does.
+TEST(OneBitAdamFreezeTest, SettledGoesOnFromAState) {
+  RunRanks(2, [](onebitComm_t comm, int) {
+    std::vector<float> x(16, 1.0f), other_x(16, 2.0f);
+    const onebitOptimizerConfig_t config = Settled(0.999);
+    const OptimizerHandle optimizer = MakeOptimizer(comm, x, config);
+    const OptimizerHandle other = MakeOptimizer(comm, other_x, config);
+    const auto step = [](const OptimizerHandle& which, float size) {
+      std::vector<float> gradient(16, size);
+      Check(onebitOptimizerStep(which.get(), gradient.data(), onebitFloat32, 1e-6, 1, 0, nullptr,
+                                nullptr));
+    };
+    for (int i = 0; i < 10; ++i) step(optimizer, 1.5f);
+    for (int i = 0; i < 10; ++i) step(optimizer, 1.0f);
+    size_t bytes = 0;
+    Check(onebitOptimizerExport(optimizer.get(), onebitStateRank, nullptr, &bytes));
+    std::vector<std::byte> blob(bytes);
+    Check(onebitOptimizerExport(optimizer.get(), onebitStateRank, blob.data(), &bytes));
+    Check(onebitOptimizerImport(other.get(), blob.data(), bytes));
+    for (int i = 0; i < 400; ++i) {
+      step(optimizer, 1.0f);
+      step(other, 1.0f);
+      ASSERT_EQ(StatsOf(other).frozen_at, StatsOf(optimizer).frozen_at) << "step " << i + 21;
+    }
+    EXPECT_GT(StatsOf(optimizer).frozen_at, 100u);
+    EXPECT_EQ(other_x, x);
+  });
+}
+
+TEST(OneBitAdamFreezeTest, SettledIsForTheFirstFreezeOfACorrectedVariance) {
+  RunRanks(1, [](onebitComm_t comm, int) {
+    std::vector<float> x(16);
+    onebitOptimizerConfig_t config = Settled(0.999);
+    const OptimizerHandle optimizer = MakeOptimizer(comm, x, config);
+    EXPECT_EQ(onebitOptimizerRewarm(optimizer.get(), ONEBIT_FREEZE_SETTLED), onebitInvalidArgument);
+    config.biasCorrection = 0;
+    onebitOptimizer_t refused = nullptr;
+    EXPECT_EQ(onebitOptimizerCreate(&refused, comm, x.size(), x.data(), &config),
+              onebitInvalidArgument);
+    EXPECT_NE(std::string(onebitGetLastError(nullptr)).find("biasCorrection = 1"),
+              std::string::npos);
+  });
 }
 
 TEST(OneBitAdamFreezeTest, SkippedStepsDoNotCount) {

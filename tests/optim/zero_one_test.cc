@@ -35,6 +35,7 @@ TEST(ZeroOneAdamTest, ExactAndAlwaysIsAdam) {
   training.config = ZeroOne(1000, 1000, 16);
   training.config.varUpdateScaler = 1000;
   training.config.weightDecay = 0.01;
+  training.config.varianceFloor = 0;
   training.config.segments = &dense;
   training.config.segmentCount = 1;
   const std::vector<Record> zero_one = Train(training);

@@ -77,6 +77,7 @@ WRONG = {
     ("--steps", "0:5", "--freeze-step", "2"): "counts its steps from 1",
     ("--steps", "1:5"): "--freeze-step N must be given",
     ("--steps", "1:5", "--freeze-step", "-1"): "--freeze-step N must be given",
+    ("--steps", "1:5", "--freeze-step", "-2"): "--freeze-step N must be given",
     ("--steps", "1:5", "--freeze-step", "0"): "freezeStep is 0",
     ("--steps", "1:5", "--variant", "deepspeed"): "100000",
     ("--steps", "1:5", "--freeze-step", "2", "--lr", "1"): "--lr: the steps",

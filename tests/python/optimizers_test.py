@@ -121,6 +121,49 @@ class OptimizersTest(unittest.TestCase):
 
         run_ranks(RANKS, check)
 
+    def test_a_settled_freeze_needs_few_steps(self):
+        def check(comm):
+            parameters = numpy.zeros(COUNT, "f4")
+            optimizer = onebit.Optimizer(
+                comm, parameters, freeze_step="settled", bias_correction=True
+            )
+            for _ in range(40):  # of the 1000 over which beta2 averages
+                optimizer.step(numpy.ones(COUNT, "f4"), 1e-3)
+            self.assertEqual(optimizer.stats().frozen_at, 33)
+            optimizer.close()
+
+        run_ranks(RANKS, check)
+
+    def test_a_rare_row_is_not_thrown(self):
+        rows, touched, rate = numpy.zeros((64, 16), "f4"), 700, 1e-3
+
+        def farthest(comm, **flags):
+            """How far row 0, which has one gradient in 1000 steps, gets away from 0."""
+            table = rows.copy()
+            optimizer = onebit.Optimizer(
+                comm, segments=[onebit.Segment(parameters=table, **flags)], algorithm="zero_one_adam",
+                beta2=0.99, lr_warmup_steps=50, var_freeze_step=200, local_step_scaler=100,
+            )
+            noise, most = numpy.random.default_rng(comm.rank), 0.0
+            for step in range(1000):
+                gradient = noise.uniform(-1, 1, rows.shape).astype("f4")
+                gradient[0] *= 1e-6
+                if step == touched and comm.rank == 1:
+                    gradient[0] = 1
+                optimizer.step(gradient, rate * min(1, (step + 1) / 50))
+                most = max(most, float(abs(table[0]).max()))
+            optimizer.close()
+            return most
+
+        def check(comm):
+            return [farthest(comm, **flags) for flags in
+                    ({}, {"rare_rows": True}, {"rare_rows": True, "dense": True})]
+
+        for default, rare, dense in run_ranks(2, check):
+            self.assertLess(default, 200 * rate)
+            self.assertLess(rare, 20 * rate)
+            self.assertLess(dense, 20 * rate)
+
     def test_arrays_of_their_own_give_the_same_bytes(self):
         counts = [300, 0, 700]
 

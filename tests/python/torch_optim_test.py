@@ -333,7 +333,7 @@ class TorchOptimTest(unittest.TestCase):
             mask[:3] = 1
             groups = [
                 {"params": [given[0]], "exp_avg_mask": mask, "weight_decay": 0.0},
-                {"params": given[1:], "non_freeze": True},
+                {"params": given[1:], "non_freeze": True, "rare_rows": True},
             ]
             optimizer = OnebitAdam(groups, 0.01, communicator=comm, freeze_step=2, weight_decay=0.1)
             for step in range(6):

@@ -68,6 +68,50 @@ TEST(FreezeRuleTest, AutomaticWithoutMemoryOfVariance) {
   EXPECT_EQ(FirstFreeze(FreezeRule::Automatic(0.0, 0), settles_at_5, 100), 5u);
 }
 
+// Long before 1 / (1 - beta2) steps, where the gradient is constant from the beginning.
+TEST(FreezeRuleTest, SettledFiresEarlyOnConstantGradient) {
+  for (const double beta2 : {0.9, 0.99, 0.999}) {
+    EXPECT_EQ(FirstFreeze(FreezeRule::Settled(beta2, 0), Stationary(beta2)), 33u) << beta2;
+    EXPECT_EQ(FirstFreeze(FreezeRule::Settled(beta2, 200), Stationary(beta2)), 201u) << beta2;
+  }
+}
+
+// The first 5 squared gradients are 9 times as large. What is left of them in the mean of all,
+// 40 / t, may change by 4 % from t / 2 to t: 1 + 40/t >= 0.96 (1 + 80/t) from t = 920 on.
+TEST(FreezeRuleTest, SettledWaitsUntilATransientIsForgotten) {
+  const double beta2 = 1 - 1e-6;
+  double v = 0;
+  const auto falls = [&](uint64_t t) { return v = beta2 * v + (1 - beta2) * (t <= 5 ? 9 : 1); };
+  EXPECT_NEAR(static_cast<double>(FirstFreeze(FreezeRule::Settled(beta2, 0), falls)), 920, 3);
+}
+
+TEST(FreezeRuleTest, SettledDoesNotFireWhereVarianceMoves) {
+  const double beta2 = 0.999;
+  for (const double power : {-0.5, -0.1, 0.1, 1.0}) {
+    double v = 0;
+    const auto moves = [&](uint64_t t) {
+      return v = beta2 * v + (1 - beta2) * std::pow(static_cast<double>(t), power);
+    };
+    EXPECT_EQ(FirstFreeze(FreezeRule::Settled(beta2, 0), moves, 1000), 0u) << power;
+  }
+}
+
+// The corrected variance is at t what it was at t / 2, but was elsewhere in between.
+TEST(FreezeRuleTest, SettledLooksAtAllStepsInBetween) {
+  const auto swings = [](uint64_t t) {
+    const double phase = std::log2(static_cast<double>(t));
+    return (1 - std::pow(0.999, static_cast<double>(t))) * (2 + std::sin(2 * M_PI * phase));
+  };
+  EXPECT_EQ(FirstFreeze(FreezeRule::Settled(0.999, 0), swings, 1000), 0u);
+}
+
+TEST(FreezeRuleTest, SettledNeverFiresOnZeroVariance) {
+  EXPECT_EQ(FirstFreeze(
+                FreezeRule::Settled(0.9, 0), [](uint64_t) { return 0.0; }, 1000),
+            0u);
+  EXPECT_EQ(FirstFreeze(FreezeRule::Settled(0.0, 0), Stationary(0.0)), 33u);
+}
+
 TEST(FreezeRuleTest, WindowIsRounded) {
   EXPECT_EQ(AutomaticFreeze::Window(0.999), 1000.0);
   EXPECT_EQ(AutomaticFreeze::Window(0.97), 33.0);

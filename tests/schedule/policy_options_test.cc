@@ -102,9 +102,11 @@ TEST(PolicyOptionsTest, VarianceFreezesAtTheEndOfTheWarmUpUnlessToldOtherwise) {
 
 TEST(PolicyOptionsTest, FixedFreezesAreTaken) {
   Config config = OneBit();
-  for (const int64_t step : {int64_t{1}, int64_t{100}, ONEBIT_FREEZE_NEVER}) {
+  for (const int64_t step :
+       {int64_t{1}, int64_t{100}, ONEBIT_FREEZE_NEVER, int64_t{ONEBIT_FREEZE_SETTLED}}) {
     config.freezeStep = step;
     EXPECT_EQ(Read(config).freeze_step, step);
+    EXPECT_EQ(FreezeRuleOf(Read(config)).needs_variance_sum(), step == ONEBIT_FREEZE_SETTLED);
   }
   config.algorithm = onebitAlgorithmOneBitLamb;
   config.variant = onebitVariantDeepSpeed;
@@ -126,7 +128,7 @@ TEST(PolicyOptionsTest, RangesAreChecked) {
   ExpectError(OneBit(), "beta2", "set freezeStep", set(&Config::beta2, 1 - 5e-7));
   ExpectError(OneBit(), "lrWarmupSteps", "at least 0", set(&Config::lrWarmupSteps, -1));
   ExpectError(OneBit(), "freezeStep", "at least 1", set(&Config::freezeStep, 0));
-  ExpectError(OneBit(), "freezeStep", "at least 1", set(&Config::freezeStep, -2));
+  ExpectError(OneBit(), "freezeStep", "at least 1", set(&Config::freezeStep, -3));
   ExpectError(OneBit(onebitVariantDeepSpeed), "freezeStep", "at least 2",
               set(&Config::freezeStep, 1));
   ExpectError(ZeroOne(), "lrWarmupSteps", "at least 0", set(&Config::lrWarmupSteps, -1));
@@ -145,6 +147,8 @@ TEST(PolicyOptionsTest, DeepSpeedNeedsAFixedFreeze) {
               [](Config& config) { config.freezeStep = ONEBIT_UNDEF_STEP; });
   ExpectError(OneBit(onebitVariantDeepSpeed), "freezeStep", "ONEBIT_FREEZE_AUTOMATIC",
               [](Config& config) { config.freezeStep = ONEBIT_FREEZE_AUTOMATIC; });
+  ExpectError(OneBit(onebitVariantDeepSpeed), "freezeStep", "ONEBIT_FREEZE_SETTLED",
+              [](Config& config) { config.freezeStep = ONEBIT_FREEZE_SETTLED; });
 }
 
 TEST(PolicyOptionsTest, MembersWithoutEffectAreRefused) {

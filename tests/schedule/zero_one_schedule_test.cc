@@ -76,6 +76,19 @@ TEST(ZeroOneScheduleTest, DeepSpeedWorkedByHand) {
             ".....u....");
 }
 
+TEST(ZeroOneScheduleTest, RefreshesAreCountedWithoutMakingThem) {
+  for (const ZeroOnePolicy& policy : {Paper(40, 4, 16, 8), Paper(1, 1, 1, 1), Paper(100, 1, 1, 1),
+                                      Paper(75, 16, 9, 9), Paper(90, 1000, 9, 9)}) {
+    ZeroOneSchedule schedule(policy);
+    uint64_t refreshes = 0;
+    for (uint64_t t = 0; t < 120; ++t) {
+      EXPECT_EQ(schedule.RefreshesBefore(t), refreshes) << t;
+      if (schedule.Next(1e-3).refreshes_variance) ++refreshes;
+      schedule.Commit(1e-3);
+    }
+  }
+}
+
 TEST(ZeroOneScheduleTest, PaperWorkedByHand) {
   EXPECT_EQ(KindsOf(Paper(40, 4, 16, 8), 100),
             "BBBBB1B1B1"

@@ -66,6 +66,9 @@ TEST(OptimizerConfigTest, TwoStagesFreezeAfterAFifthOfTheStepsButNotBeforeTheFir
   EXPECT_EQ(ConfigFor({"--steps", "3", "--variant", "deepspeed"}).freezeStep, 2);
   EXPECT_EQ(ConfigFor({"--freeze", "9"}).freezeStep, 9);
   EXPECT_EQ(ConfigFor({"--freeze", "auto"}).freezeStep, ONEBIT_FREEZE_AUTOMATIC);
+  const onebitOptimizerConfig_t settled = ConfigFor({"--freeze", "settled", "--bias-correction"});
+  EXPECT_EQ(settled.freezeStep, ONEBIT_FREEZE_SETTLED);
+  EXPECT_EQ(settled.biasCorrection, 1);
   EXPECT_EQ(ConfigFor({"--warmup", "7"}).lrWarmupSteps, 7);
 }
 
@@ -121,9 +124,11 @@ TEST(OptimizerConfigTest, RatesSuitTheOptimizerUnlessGiven) {
   EXPECT_EQ(Parse({"--lr", "0.5", "--optimizer", "lamb"}).lr, 0.5);
 }
 
-TEST(OptimizerConfigTest, TheVarianceFloorIsTheLibrarysUnlessGiven) {
-  EXPECT_EQ(ConfigFor({}).varianceFloor, ONEBIT_UNDEF_REAL);
-  EXPECT_EQ(ConfigFor({"--variant", "deepspeed"}).varianceFloor, ONEBIT_UNDEF_REAL);
+TEST(OptimizerConfigTest, TheVarianceFloorIsThatOfTheTablesUnlessGiven) {
+  EXPECT_EQ(ConfigFor({"--optimizer", "adam"}).varianceFloor, ONEBIT_UNDEF_REAL);
+  EXPECT_EQ(ConfigFor({}).varianceFloor, 0.01);
+  EXPECT_EQ(ConfigFor({"--optimizer", "zero-one-adam"}).varianceFloor, 0.01);
+  EXPECT_EQ(ConfigFor({"--variant", "deepspeed"}).varianceFloor, 0);
   EXPECT_EQ(ConfigFor({"--variance-floor", "0"}).varianceFloor, 0);
   EXPECT_EQ(ConfigFor({"--variant", "deepspeed", "--variance-floor", "0.5"}).varianceFloor, 0.5);
 }

@@ -32,6 +32,8 @@ class Segment:
         dense: exact averages and a live variance in all stages. For embeddings and biases whose
             gradients are sparse.
         no_trust_ratio: 1-bit LAMB takes 1. For biases and norms.
+        rare_rows: few gradients reach a row, as in an embedding: a frozen variance counts at least
+            as its mean over the segment.
         mask: as for a Compressor, a bit per element of the segment.
         parameters: where they are, if not in the array that all segments share; as for an Optimizer.
         parameter_copy: as for an Optimizer, for this segment.
@@ -42,6 +44,7 @@ class Segment:
     weight_decay: Optional[float] = None
     dense: bool = False
     no_trust_ratio: bool = False
+    rare_rows: bool = False
     mask: Optional[Array] = None
     parameters: Optional[Array] = None
     parameter_copy: Optional[Array] = None
@@ -91,7 +94,7 @@ class Optimizer(Handle):
             options: members of onebitOptimizerConfig_t (onebit/optim.h) by their Python names:
                 `clip_norm` ("mean_square", "average"), `algorithm` ("one_bit_adam", "one_bit_lamb", "zero_one_adam"), `variant`, `beta1`,
                 `beta2`, `eps`, `weight_decay`, `bias_correction`, `freeze_step` (a number of steps,
-                "automatic" or "never"), `lr_warmup_steps`, and so on.
+                "automatic", "settled" or "never"), `lr_warmup_steps`, and so on.
         """
         self.communicator = communicator
         config = configured(_native.OptimizerConfig, options)
@@ -324,7 +327,8 @@ class _SegmentTable:
             "lr_scale": segment.lr_scale,
             "weight_decay": segment.weight_decay,
             "flags": _native.SegmentFlags.DENSE * segment.dense
-            + _native.SegmentFlags.NO_TRUST_RATIO * segment.no_trust_ratio,
+            + _native.SegmentFlags.NO_TRUST_RATIO * segment.no_trust_ratio
+            + _native.SegmentFlags.RARE_ROWS * segment.rare_rows,
         }
         entry = configured(_native.Segment, options)
         entry.mask = mask_of(segment.mask, count)

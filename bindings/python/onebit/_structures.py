@@ -20,9 +20,10 @@ _HEAD = ("size", "magic", "version")
 
 
 def freeze_step(value: Union[int, str]) -> int:
-    """A number of steps, "automatic" or "never", as C has it."""
+    """A number of steps, "automatic", "settled" or "never", as C has it."""
     named = {
         "automatic": _native.ONEBIT_FREEZE_AUTOMATIC,
+        "settled": _native.ONEBIT_FREEZE_SETTLED,
         "never": _native.ONEBIT_FREEZE_NEVER,
     }
     if isinstance(value, str) and value not in named:

@@ -57,6 +57,8 @@ class OnebitOptimizer(torch.optim.Optimizer):
         exp_avg_mask: for a group of one parameter, a tensor like it: elements where it is 0 have
             no momentum, e.g. rows of position embeddings that no sequence reaches.
         no_trust_ratio: OnebitLamb takes 1; for biases and norms.
+        rare_rows: few gradients reach a row: for embeddings that are not `non_freeze`, and with
+            ZeroOneAdam for all.
 
     GradScaler works as with other optimizers (PyTorch 2): a gradient that is not finite on one rank
     skips the step on all, unless it is a local one of 0/1 Adam, in which that rank uses zeros. Scales
@@ -101,7 +103,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
             communicator: a Communicator of one's own, instead of a process group.
             compressor: options of the onebit.Compressor of the momentum, such as {"block": 1024}.
             options: members of onebitOptimizerConfig_t (onebit/optim.h) by their Python names, such
-                as `freeze_step` (a number of steps, "automatic" or "never").
+                as `freeze_step` (a number of steps, "automatic", "settled" or "never").
             deepspeed, cuda_aware, comm_backend_name: without effect, so that calls written for
                 DeepSpeed's classes work; its other arguments have the names that they have there.
 
@@ -137,6 +139,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
             "non_freeze": False,
             "exp_avg_mask": None,
             "no_trust_ratio": False,
+            "rare_rows": False,
         }
         super().__init__(params, defaults)
         self._betas_and_eps = self._common_betas_and_eps()
@@ -417,6 +420,7 @@ class _Parameter:
         self.segment = Segment(
             dense=group["non_freeze"],
             no_trust_ratio=group["no_trust_ratio"],
+            rare_rows=group["rare_rows"],
             mask=None if mask is None else _bits(mask, tensor),
             parameters=self._master,
             parameter_copy=self._flat if is_copy else None,

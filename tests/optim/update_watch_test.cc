@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The warning about parameters that move much further after the freeze than before it.
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/optim/training.h"
+
+namespace onebit::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr size_t kFrozenFrom = 40;
+
+// Gradients hardly change, until some calls multiply them.
+Training Steady(onebitAlgorithm_t algorithm) {
+  Training training;
+  training.calls = 80;
+  training.learning_rate = [](uint64_t) { return 1e-6; };
+  onebitOptimizerConfig_t& config = training.config;
+  config.algorithm = algorithm;
+  config.beta1 = 0.5;
+  config.beta2 = 0.9;
+  if (algorithm == onebitAlgorithmZeroOneAdam) {
+    config.varFreezeStep = kFrozenFrom;
+    config.varUpdateScaler = kFrozenFrom;
+  } else {
+    config.freezeStep = kFrozenFrom;
+  }
+  return training;
+}
+
+// Multiplies the gradients of all calls from `first` to before `last`.
+void Multiply(Training* training, float factor, size_t first, size_t last) {
+  training->spoil = [=](size_t call, int, std::vector<float>& gradient) {
+    if (call < first || call >= last) return;
+    for (float& g : gradient) g *= factor;
+  };
+}
+
+class UpdateWatchTest : public ::testing::TestWithParam<onebitAlgorithm_t> {};
+
+TEST_P(UpdateWatchTest, IsQuietInAHealthyRun) {
+  EXPECT_THAT(WarningsOf(Steady(GetParam())), IsEmpty());
+}
+
+TEST_P(UpdateWatchTest, WarnsOnceOfParametersThatAreThrown) {
+  Training training = Steady(GetParam());
+  Multiply(&training, 30, kFrozenFrom + 5, training.calls);
+  EXPECT_THAT(WarningsOf(training),
+              ElementsAre(AllOf(HasSubstr("times as far as before the freeze"),
+                                HasSubstr("lower the learning rate"), HasSubstr("varianceFloor"))));
+}
+
+// Parameters move further because the caller wants them to.
+TEST_P(UpdateWatchTest, FollowsALearningRateThatRises) {
+  Training training = Steady(GetParam());
+  training.learning_rate = [](uint64_t t) { return t <= kFrozenFrom ? 1e-8 : 1e-6; };
+  EXPECT_THAT(WarningsOf(training), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Algorithms, UpdateWatchTest,
+                         ::testing::Values(onebitAlgorithmOneBitAdam, onebitAlgorithmZeroOneAdam),
+                         [](const auto& info) {
+                           return info.param == onebitAlgorithmOneBitAdam ? "adam" : "zero_one";
+                         });
+
+// One rank alone, whose steps are exact, is thrown in a step and back some steps later.
+std::vector<std::string> WarningsOfAThrowFor(uint64_t steps) {
+  Training training = Steady(onebitAlgorithmOneBitAdam);
+  training.problem.ranks = 1;
+  training.config.beta1 = 0;
+  training.config.biasCorrection = 1;
+  const uint64_t thrown = kFrozenFrom + 20;
+  training.spoil = [=](size_t call, int, std::vector<float>& gradient) {
+    const float factor = call == thrown ? 100 : call == thrown + steps ? -100 : 1;
+    for (float& g : gradient) g *= factor;
+  };
+  return WarningsOf(training);
+}
+
+TEST(UpdateWatchTest, ThreeStepsAreAWarning) {
+  EXPECT_THAT(WarningsOfAThrowFor(2), IsEmpty());
+  EXPECT_THAT(WarningsOfAThrowFor(3), ElementsAre(HasSubstr("times as far")));
+}
+
+}  // namespace
+}  // namespace onebit::testing
