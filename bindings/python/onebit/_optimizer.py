@@ -55,7 +55,9 @@ class Optimizer(Handle):
     gradients, and every rank ends the step with the same parameters, byte for byte. (With 0/1 Adam
     after the steps that synchronise.)
 
-        optimizer = onebit.Optimizer(comm, parameters, algorithm="one_bit_adam", freeze_step=1000)
+        optimizer = onebit.Optimizer(
+            comm, parameters, beta2=0.95, bias_correction=True, freeze_step=steps // 4
+        )
         for ...:
             result = optimizer.step(gradients, learning_rate)
 

@@ -9,7 +9,7 @@ One line in a trainer that exists, after the model was wrapped:
 
 or, without wrapping it, another optimizer:
 
-    optimizer = onebit.torch.optim.OnebitAdam(model.parameters(), lr=1e-3)
+    optimizer = onebit.torch.optim.OnebitAdam(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
 """
 
 from . import optim

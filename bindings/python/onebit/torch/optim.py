@@ -4,7 +4,7 @@
 
 They average gradients, too, so the model needs no DistributedDataParallel:
 
-    optimizer = onebit.torch.optim.OnebitAdam(model.parameters(), lr=1e-3)
+    optimizer = onebit.torch.optim.OnebitAdam(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
     for batch in batches:  # those of this rank
         optimizer.zero_grad()
         loss_of(model, batch).backward()
@@ -349,7 +349,8 @@ class OnebitAdam(OnebitOptimizer):
 
     Its dense steps are those of torch.optim.AdamW up to rounding: biases of the moments are corrected
     (`bias_correction=False`: not), unlike in the paper. Freeze late enough for the variance to have
-    settled, about 1/(1 - beta2) steps; "automatic" decides by itself.
+    settled, after a quarter of the steps and 3/(1 - beta2); "automatic" decides by itself, and
+    "settled" earlier. Put embeddings into a group with `non_freeze=True`.
     """
 
     _algorithm = Algorithm.ONE_BIT_ADAM
@@ -378,6 +379,7 @@ class ZeroOneAdam(OnebitOptimizer):
     Further options, as in DeepSpeed: `var_freeze_step`, `var_update_scaler`, `local_step_scaler`,
     `local_step_clipper`; and `lr_warmup_steps`, from which `var_freeze_step` is taken if it is not
     given: one of the two is needed. Ratios between the rates of groups may only change at a sync.
+    Put embeddings into a group with `rare_rows=True`.
     """
 
     _algorithm = Algorithm.ZERO_ONE_ADAM
