@@ -157,7 +157,7 @@ Status Optimizer::CommitOrTear(const StepInput& input, const StepScale& scale) {
   const bool is_live = has_live_variance();
   Status status = Commit(input, scale);
   if (status.ok()) {
-    updates_.Observe(input.learning_rate, is_live, arithmetic_.get());
+    updates_.Observe(input.learning_rate, is_live, ranks_share_parameters(), arithmetic_.get());
     status = arithmetic_->Check();
   }
   return status.ok() ? status : Torn(InStep(status));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "optim/gradient_elements.h"
 #include "optim/quiet_log.h"
@@ -43,17 +44,22 @@ float* UpdateWatch::sample(uint64_t step) const {
   return Floats(ring_) + step % (kSteps + 1) * sample_count_;
 }
 
-void UpdateWatch::Begin(const char* name, const char* remedy) {
+void UpdateWatch::Begin(const char* name, const char* remedy, double limit) {
+  limit_ = limit;
   name_ = name;
   remedy_ = remedy;
-  sampled_steps_ = live_steps_ = 0;
+  Forget();
+  live_steps_ = 0;
   mean_movement_ = mean_rate_ = 0;
   steps_above_limit_ = 0;
   has_warned_ = false;
 }
 
-void UpdateWatch::Observe(double learning_rate, bool is_live, Arithmetic* arithmetic) {
+void UpdateWatch::Observe(double learning_rate, bool is_live, bool is_common,
+                          Arithmetic* arithmetic) {
   if (sample_count_ == 0 || has_warned_) return;
+  rate_since_ += learning_rate;
+  if (!is_common) return;
   if (sampled_steps_ > kSteps) Judge();
   was_live_ = is_live;
   float* to = sample(sampled_steps_);
@@ -61,7 +67,7 @@ void UpdateWatch::Observe(double learning_rate, bool is_live, Arithmetic* arithm
     arithmetic->Copy(to, run.x, run.count * sizeof(float));
     to += run.count;
   }
-  rates_[sampled_steps_ % rates_.size()] = learning_rate;
+  rates_[sampled_steps_ % rates_.size()] = std::exchange(rate_since_, 0);
   ++sampled_steps_;
 }
 
@@ -91,7 +97,7 @@ void UpdateWatch::JudgeFrozen(double movement, double rate) {
   if (!(mean_movement_ > 0) || !(mean_rate_ > 0)) return;
   // Movement grows with the rate where that still rises.
   const double expected = mean_movement_ * std::max(1.0, rate / mean_rate_);
-  if (movement <= kLimit * expected) {
+  if (movement <= limit_ * expected) {
     steps_above_limit_ = 0;
     return;
   }

@@ -23,19 +23,22 @@ namespace onebit::optim {
 class UpdateWatch {
  public:
   static constexpr uint64_t kSteps = 16;
-  // Times the mean movement of dense steps. Healthy runs stay below 1.2 times.
-  static constexpr double kLimit = 4;
+  // Times the mean movement of dense steps. Healthy runs of 1-bit Adam stay below 1.2 times, those
+  // of 0/1 Adam, which averages rarely, below 6.
+  static constexpr double kLimit = 4, kLimitWithLocalSteps = 16;
   static constexpr int kStepsAboveLimit = 3;
 
   // Chooses the sample from the compressed segments. `table` must outlive this object.
   Status Allocate(const SegmentTable& table, const Arithmetic& arithmetic);
 
   // Begins a dense stage. `remedy` ends the warning.
-  void Begin(const char* name, const char* remedy);
+  void Begin(const char* name, const char* remedy, double limit);
   // Forgets the sample, because parameters were replaced.
-  void Forget() { sampled_steps_ = 0; }
-  // Takes part in a step that moved the parameters; `is_live` if it updated the variance.
-  void Observe(double learning_rate, bool is_live, Arithmetic* arithmetic);
+  void Forget() { sampled_steps_ = 0, rate_since_ = 0; }
+  // Takes part in a step that moved the parameters; `is_live` if it updated the variance. Steps
+  // after which ranks differ count as parts of the next one after which they do not: the noise is
+  // that of averages.
+  void Observe(double learning_rate, bool is_live, bool is_common, Arithmetic* arithmetic);
 
  private:
   struct Run {
@@ -49,11 +52,13 @@ class UpdateWatch {
 
   const char* name_ = "";
   const char* remedy_ = "";
+  double limit_ = kLimit;
   std::vector<Run> runs_;
   size_t sample_count_ = 0;
   Memory ring_;                             // results: the last kSteps + 1 samples
   std::array<double, kSteps + 1> rates_{};  // learning rates, by the same index
   uint64_t sampled_steps_ = 0;
+  double rate_since_ = 0;  // sum of learning rates after the last sampled step
   bool was_live_ = false;  // in the last sampled step
   // Of the dense stage: steps observed, and means over about its last tenth.
   uint64_t live_steps_ = 0;
