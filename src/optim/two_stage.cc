@@ -207,12 +207,8 @@ void TwoStage::BeginWatch(int64_t freeze_step) {
   updates_.Begin(
       NameOf(options_.policy.algorithm),
       "lower the learning rate, raise freezeStep or varianceFloor, or make rows that few "
-<<<<<<< HEAD
-      "gradients reach a dense segment");
-=======
       "gradients reach a dense segment",
       UpdateWatch::kLimit);
->>>>>>> w-settings
 }
 
 // Returns |v|_1 of the segments that will be frozen, if the schedule or the watch needs it after

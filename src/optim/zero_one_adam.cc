@@ -57,12 +57,8 @@ void ZeroOneAdam::BeginWatch() {
       NameOf(options_.policy.algorithm),
       "lower the learning rate or localStepClipper, raise varFreezeStep, varUpdateScaler "
       "or varianceFloor, or flag rows that few gradients reach as "
-<<<<<<< HEAD
-      "onebitSegmentRareRows");
-=======
       "onebitSegmentRareRows",
       UpdateWatch::kLimitWithLocalSteps);
->>>>>>> w-settings
 }
 
 Status ZeroOneAdam::AllocateFloats(size_t count, const char* purpose, Memory* memory) const {
