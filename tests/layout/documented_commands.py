@@ -4,7 +4,8 @@
 
     documented_commands.py ROOT BUILD_FOLDER
 
-Each command of a ```sh block must be in COMMANDS below, and nothing may be there that no page says.
+docs/several-hosts.md needs hosts, and has a test of its own: tests/perf/hosts_guide_test.py. Of the other pages
+each command of a ```sh block must be in COMMANDS below, and nothing may be there that no page says.
 Most are run here, long ones in a reduced form; the rest names the script that runs it.
 """
 
@@ -86,6 +87,9 @@ COMMANDS = {
     "./tests/gpu/run --no-build --build build/pack --deps build/pack --out out --quick":
         RunBy("tests/gpu/gpu_pack_test.py", '"--build", str(packed), "--deps", str(packed)'),
     "./tests/ib/run OTHER_HOST": RunBy("tests/ib/ib_run_test.py", 'root / "tests" / "ib" / "run"'),
+    "ONEBIT_TRACE=trace.%r.json onebit_run -n 4 all_reduce_perf -b 4M -e 4M --mode ef":
+        Run("ONEBIT_TRACE={build}/documented.%r.json {build}/perf/onebit_run -n 4 {build}/perf/all_reduce_perf "
+            "-b 64K -e 64K --mode ef -n 2"),
     "build/release/perf/onebit_info": Run("{build}/perf/onebit_info"),
     "mpirun -np 4 build/release/perf/all_reduce_perf --transport mpi --mode ef":
         RunBy("tests/mpi/sweep_test.py", '"--transport", "mpi"'),
@@ -123,7 +127,7 @@ def problem_with(root: pathlib.Path, build: str, how: Run | RunBy) -> str | None
 
 def main() -> int:
     root, build = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
-    said = {command: page.relative_to(root) for page in user_pages(root)
+    said = {command: page.relative_to(root) for page in user_pages(root) if page.name != "several-hosts.md"
             for command in commands_of(page.read_text(encoding="utf-8"))}
     problems = [f"{command}: no page says so any more" for command in COMMANDS if command not in said]
     for command, page in said.items():
