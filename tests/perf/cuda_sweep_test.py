@@ -101,9 +101,9 @@ def check_errors(tool: Tool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "libcuda.so.1").touch()
         for words, done in (
-                ("no CUDA: its driver cannot be loaded", tool.run("-b", "1K", folders=[folder])),
-                ("no CUDA: its driver", tool.run("-b", "1K", devices=0)),
-                ("there are 3 CUDA devices", tool.run("--device", "cuda:3")),
+                ("no CUDA: its driver cannot be loaded", tool.run("-t", "1", "-b", "1K", folders=[folder])),
+                ("no CUDA: its driver", tool.run("-t", "1", "-b", "1K", devices=0)),
+                ("there are 3 CUDA devices", tool.run("-t", "1", "--device", "cuda:3")),
         ):
             assert done.returncode == 1 and words in done.stderr, (words, done)
     for words, options in (("none of cpu, cuda and cuda:N", ["--device", "gpu"]),

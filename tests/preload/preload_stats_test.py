@@ -34,12 +34,12 @@ def rows(table: str) -> dict:
         found[" ".join(outcome)] = (int(calls), int(size))
     match = re.match(
         r"dp: (\d+) compressed calls sent (\d+) bytes, where NCCL's ring sends (\d+); 0 met a NaN or infinity; "
-        r"0\.\d+ s of the host$", traffic)
+        r"\d+\.\d+ s of the host$", traffic)
     assert match, traffic
     calls, sent, ring = map(int, match.groups())
     assert calls == found["compressed"][0], traffic
     assert 0 <= found["compressed"][1] * 2 * 2 / 3 - ring <= calls, traffic  # rounded down in each
-    match = re.match(r"dp: the residuals have norm (\S+) and root mean square (\S+)$", residuals)
+    match = re.match(r"dp: the residuals of this rank's inputs have norm (\S+) and root mean square (\S+)$", residuals)
     assert match, residuals
     norm, mean = map(float, match.groups())
     # Of 20,000 and 30,000 elements on each of three ranks. Those of the gradient are of the size of 1.

@@ -232,7 +232,7 @@ class OptimizersTest(unittest.TestCase):
             ):
                 onebit.Optimizer(comm, parameters, betas=(0.9, 0.999))
             with self.assertRaisesRegex(
-                ValueError, "'soon' is neither a number of steps nor one of: automatic, never"
+                ValueError, "'soon' is neither a number of steps nor one of: automatic, settled, never"
             ):
                 onebit.Optimizer(comm, parameters, freeze_step="soon")
             with self.assertRaisesRegex(onebit.InvalidArgument, "beta1"):
