@@ -63,8 +63,8 @@ perf::CodecChoice CompressionOf(const TrainOptions& options);
 double DefaultRate(OptimizerKind optimizer);
 
 /**
- * Returns the floor in effect: the given one, or 0.01, with which the tables of perf/convergence were
- * made; 0 for DeepSpeed's variant.
+ * Returns the floor in effect: the given one, or 0.01, with which the tables of perf/convergence
+ * were made; 0 for DeepSpeed's variant.
  */
 double VarianceFloorOf(const TrainOptions& options);
 
