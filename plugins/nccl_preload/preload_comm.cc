@@ -53,7 +53,10 @@ bool PreloadComm::Join(Comm native) {
   config.collectiveTimeoutMs = kDayMs;
   onebitComm_t joined = nullptr;
   if (onebit_->comm_init_from(&joined, "nccl", &native, sizeof native, &config) != onebitSuccess) {
-    Log(LogLevel::kWarn, "the ranks of communicator \"%s\" of NCCL cannot compress its calls: %s",
+    Log(LogLevel::kWarn,
+        "the ranks of communicator \"%s\" of NCCL cannot compress its calls: %s (do all of them "
+        "have "
+        "this library?)",
         origin_.name.c_str(), onebit_->last_error(nullptr));
     return false;
   }

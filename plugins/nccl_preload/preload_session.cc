@@ -108,9 +108,9 @@ bool Session::CheckMarks(UniqueId* ids, int count, bool* are_shared) const {
       continue;
     }
     Log(LogLevel::kWarn,
-        "the process that made the unique id has other rules than this one, which has \"%s\": set "
+        "the process that made the unique id has other rules than this one, which has %s%s%s: set "
         "ONEBIT_NCCL_RULES to the same text on all ranks",
-        rules_text_.c_str());
+        rules_text_.empty() ? "none" : "\"", rules_text_.c_str(), rules_text_.empty() ? "" : "\"");
     return false;
   }
   *are_shared = are_all_equal;

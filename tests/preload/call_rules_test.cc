@@ -130,6 +130,7 @@ TEST(CallRulesTest, ErrorsNameTheRuleAndWhatThereIs) {
   };
   EXPECT_EQ(error("*:fp4; op=allreduce"),
             "rule 2, \"op=allreduce\": it has no \":\" with a codec after it");
+  EXPECT_THAT(error("comm=tp:off; default"), HasSubstr("default and off stand alone"));
   EXPECT_THAT(error(":fp4"), HasSubstr("it has no conditions; * is for all reductions"));
   EXPECT_THAT(error("*:"), HasSubstr("no codec \"\"; there are off, fp4, int8, int2, sign"));
   EXPECT_THAT(error("*:fp8"), HasSubstr("no codec \"fp8\""));
