@@ -25,7 +25,7 @@ int BindAny(int socket_number, sockaddr* any, socklen_t bytes) {
 }  // namespace
 
 BoundPort::BoundPort() {
-  // Where IPv6 is there, its socket stands for both families.
+  // An IPv6 socket serves both families, if the host has IPv6.
   sockaddr_in6 any6{};
   any6.sin6_family = AF_INET6;
   socket_ = Descriptor(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));

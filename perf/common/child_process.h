@@ -33,7 +33,7 @@ struct Pipe {
 Pipe MakePipe();
 
 // If a standard stream was closed at our start, the next file to be opened would get its number and
-// receive what is meant for the stream. This opens a placeholder that prevents it. Reading and
+// receive what is meant for the stream. This occupies that number first. Reading and
 // writing fail as before, and children find the stream closed.
 void OccupyStandardStreams();
 

@@ -42,7 +42,7 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Where output of ranks goes that does not come through a relay. As long-lived as the supervisor.
+  // Receives the output of ranks that have no relay. Must outlive the supervisor.
   ByteSink* output() { return &standard_output_; }
   ByteSink* errors() { return &messages_; }
   void Add(std::unique_ptr<RankSet> ranks) { sets_.push_back(std::move(ranks)); }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Where the library is that --preload of onebit_run puts in front of NCCL.
+// Finds the library that --preload of onebit_run puts in front of NCCL.
 #pragma once
 
 #include <string>

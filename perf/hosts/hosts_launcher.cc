@@ -98,7 +98,7 @@ std::vector<std::string> RemoteCommand(const HostsOptions& hosts, const std::str
   }
   if (command.empty()) throw UsageError("--rsh: there is no command");
   if (std::filesystem::path(command.front()).filename() == "ssh") {
-    // Nobody could answer a question of ssh's.
+    // ssh must not ask questions, because nobody could answer them.
     for (const char* option : {"-T", "-x", "-oBatchMode=yes", "-oConnectTimeout=10"}) {
       command.emplace_back(option);
     }

@@ -8,6 +8,7 @@
 #include "plugins/nccl_preload/program_driver.h"
 #include "plugins/nccl_preload/real_nccl.h"
 #include "plugins/nccl_preload/rules_stamp.h"
+#include "plugins/nccl_preload/without_throwing.h"
 
 namespace onebit::preload {
 namespace {
@@ -33,7 +34,12 @@ PreloadComm::~PreloadComm() {
 PreloadComm::Entered::~Entered() {
   const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - begin_;
   comm_.host_ns_ += static_cast<uint64_t>(time.count());
-  comm_.EndTensors();
+  // Without memory they end after a later call.
+  const auto end = [this] {
+    comm_.EndTensors();
+    return kSuccess;
+  };
+  WithoutThrowing("keep compressors of tensors that have ended", end, [] {});
 }
 
 bool PreloadComm::Join(Comm native) {
@@ -55,8 +61,7 @@ bool PreloadComm::Join(Comm native) {
   if (onebit_->comm_init_from(&joined, "nccl", &native, sizeof native, &config) != onebitSuccess) {
     Log(LogLevel::kWarn,
         "the ranks of communicator \"%s\" of NCCL cannot compress its calls: %s (do all of them "
-        "have "
-        "this library?)",
+        "have this library?)",
         origin_.name.c_str(), onebit_->last_error(nullptr));
     return false;
   }

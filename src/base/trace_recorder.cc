@@ -45,7 +45,7 @@ constexpr std::string_view kEnd = "\n]\n";
 
 std::string TextOfError(int error) { return std::generic_category().message(error); }
 
-// Of names that come from outside.
+// Names may come from outside, with characters that JSON does not take.
 std::string Escaped(std::string_view text) {
   std::string escaped;
   for (const char c : text) {
@@ -240,7 +240,7 @@ void TraceFile::Attach(TraceRecorder* recorder) {
   has_recorders_.notify_one();
 }
 
-// What was dropped is told last, in one number if the file is full.
+// The count of dropped events comes last, as one number if the file is full.
 void TraceFile::Detach(TraceRecorder* recorder) noexcept {
   std::string problem;
   {

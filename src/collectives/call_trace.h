@@ -78,7 +78,7 @@ class CallTrace {
   void EndEnqueuing(bool has_succeeded);
 
  private:
-  // What has moved since the wait began.
+  // Messages that have moved since the wait began.
   struct Moved {
     std::optional<uint32_t> due, early, sent;  // by the first such peer
     bool is_stream = false;

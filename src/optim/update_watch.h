@@ -60,7 +60,7 @@ class UpdateWatch {
   uint64_t sampled_steps_ = 0;
   double rate_since_ = 0;  // sum of learning rates after the last sampled step
   bool was_live_ = false;  // in the last sampled step
-  // Of the dense stage: steps observed, and means over about its last tenth.
+  // Steps of the dense stage so far, and means over about its last tenth.
   uint64_t live_steps_ = 0;
   double mean_movement_ = 0, mean_rate_ = 0;
   int steps_above_limit_ = 0;

@@ -31,7 +31,7 @@ class CudaTraceTest(unittest.TestCase):
         enqueued = [span for span in spans if span.category == trace_rules.ENQUEUE]
         self.assertEqual({span.row for span in enqueued}, {"enqueuing"})
         self.assertLessEqual(ENQUEUED | more, {span.name for span in enqueued})
-        # What is enqueued for a call lies in the span that is named after the call.
+        # The phases of a call lie in the span that is named after the call.
         whole = [span for span in enqueued if span.name == span.args["collective"]]
         for span in enqueued:
             if span.name == "compress" and span.args["collective"] == "allreduce":

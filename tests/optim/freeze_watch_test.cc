@@ -61,7 +61,7 @@ TEST_P(FreezeWatchTest, IsQuietWhereOnlyTheBiasMoves) {
   EXPECT_THAT(Warnings(), IsEmpty());
 }
 
-// What the last window has changed counts: no single step changes much.
+// The change over the last window counts: no single step changes much.
 TEST_P(FreezeWatchTest, WarnsOfAVarianceThatFallsSlowly) {
   training_.config.biasCorrection = 1;
   training_.config.freezeStep = 25;

@@ -42,7 +42,7 @@ def rows(table: str) -> dict:
     match = re.match(r"dp: the residuals of this rank's inputs have norm (\S+) and root mean square (\S+)$", residuals)
     assert match, residuals
     norm, mean = map(float, match.groups())
-    # Of 20,000 and 30,000 elements on each of three ranks. Those of the gradient are of the size of 1.
+    # Three ranks have 20,000 and 30,000 elements each. Elements of the gradient are about 1.
     assert abs(norm / (mean * (3 * 50_000) ** 0.5) - 1) < 0.01 and 0.02 < mean < 1, residuals
     # 4 bits and a scale of 16 bits for 128 elements, headers and padding.
     assert ring / 8 < sent < ring / 7, traffic

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What NVTX loads instead of a profiler, by NVTX_INJECTION64_PATH: counts the ranges of each name
-// and prints them to the file NVTX_LISTENER_FILE when the process ends.
+// NVTX loads this instead of a profiler, by NVTX_INJECTION64_PATH. It counts the ranges of each
+// name and prints them to the file NVTX_LISTENER_FILE when the process ends.
 #include <cstdio>
 #include <cstdlib>
 #include <map>
