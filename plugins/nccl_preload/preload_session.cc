@@ -180,7 +180,8 @@ void Session::TellPresence(Comm native) {
   if (user_rank(native, &rank) != kSuccess || rank != 0) return;
   const std::lock_guard lock(mutex_);
   if (std::exchange(has_told_presence_, true)) return;
-  Log(LogLevel::kVersion, "compresses calls of NCCL: ONEBIT_NCCL_RULES=%s", rules_text_.c_str());
+  Log(LogLevel::kVersion, "in front of NCCL, to compress calls by ONEBIT_NCCL_RULES=%s",
+      rules_text_.c_str());
 }
 
 std::shared_ptr<PreloadComm> Session::FindOrAdd(Comm native) {

@@ -47,8 +47,11 @@ extern "C" void* onebitResolveNccl(const char* name, std::atomic<void*>* slot) {
   using onebit::preload::FindReal;
   void* found = FindReal(name[0] == 'p' ? name + 1 : name);
   if (found == nullptr) {
-    onebit::preload::Log(onebit::preload::LogLevel::kWarn,
-                         "%s was called, which the NCCL behind this library does not have", name);
+    // What has no version is not taken for NCCL.
+    const char* const why = FindReal("ncclGetVersion") == nullptr
+                                ? "there is no NCCL behind this library"
+                                : "the NCCL behind this library does not have it";
+    onebit::preload::Log(onebit::preload::LogLevel::kWarn, "%s was called, but %s", name, why);
     found = onebit::preload::ReturnsText(name)
                 ? reinterpret_cast<void*>(&onebit::preload::MissingText)
                 : reinterpret_cast<void*>(&onebit::preload::Missing);

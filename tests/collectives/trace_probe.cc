@@ -3,9 +3,8 @@
 // Ranks that are threads make calls under the ONEBIT_TRACE that trace_test.py gives:
 //
 //   trace_probe calls        calls of all kinds; prints the counters of each rank
-//   trace_probe late RANK    RANK makes its call when a line arrives on stdin; prints the ids of
-//   the
-//                            other ranks' threads first
+//   trace_probe late RANK    RANK makes its call when a line arrives on stdin; prints the ids
+//                            of the other ranks' threads first
 //   trace_probe abort        rank 1 aborts while the others wait for it; the process ends at once
 //   trace_probe leave        the process ends while its communicators live
 #include <sys/syscall.h>
@@ -55,8 +54,10 @@ void MakeCalls(onebitComm_t comm, int rank) {
       NewCompressor(comm, kCount, onebitModePlain, onebitCodecFp4, onebitCollectiveAllReduce);
   const auto gather =
       NewCompressor(comm, kCount, onebitModeEf, onebitCodecSign, onebitCollectiveAllGather);
-  const auto reduce = [&](onebitCompressor_t compressor) {
-    Check(onebitAllReduce(in, out, kCount, onebitFloat32, onebitAvg, compressor, comm, nullptr));
+  // Calls of a group may run at the same time, so each of them has its own part of the results.
+  const auto reduce = [&](onebitCompressor_t compressor, size_t part = 0) {
+    Check(onebitAllReduce(in, out + part * kCount, kCount, onebitFloat32, onebitAvg, compressor,
+                          comm, nullptr));
   };
   for (int i = 0; i < 3; ++i) reduce(ef.get());
   reduce(fp4.get());
@@ -67,9 +68,9 @@ void MakeCalls(onebitComm_t comm, int rank) {
   Check(onebitBroadcast(in, out, kCount, onebitFloat32, 2, comm, nullptr));
   Check(onebitBarrier(comm, nullptr));
   Check(onebitGroupStart());
-  reduce(ef.get());
-  reduce(fp4.get());
-  reduce(nullptr);
+  reduce(ef.get(), 0);
+  reduce(fp4.get(), 1);
+  reduce(nullptr, 2);
   Check(onebitGroupEnd());
   Check(onebitGroupStart());
   Check(onebitSend(in, 1000, onebitFloat32, (rank + 1) % kRanks, nullptr, comm, nullptr));

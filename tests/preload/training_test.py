@@ -109,7 +109,7 @@ class TrainingTest(unittest.TestCase):
             self.assertGreaterEqual(found, ratio)
             self.assertLess(abs(difference), deviation)
             self.assertIn("compressed", outcomes(output))
-        told = [output.count(f"onebit VERSION compresses calls of NCCL: ONEBIT_NCCL_RULES={rules}\n")
+        told = [output.count(f"onebit VERSION in front of NCCL, to compress calls by ONEBIT_NCCL_RULES={rules}\n")
                 for _, output in trained]
         self.assertEqual(told, [1, 0, 0, 0])
         self.assertEqual(len({rank.parameters for rank, _ in trained}), 1)

@@ -22,7 +22,7 @@ def main() -> int:
             assert result == REMOTE_ERROR, text
             assert "rank 0 failed first" in text and "onebitCommAbort" in text, text
         for rank in running.ranks:
-            assert rank.process.wait(job.PATIENCE_SECONDS) == 0
+            assert rank.exit_status() == 0
     return 0
 
 

@@ -13,9 +13,7 @@ def check_server(loop: str):
     for limit in (18, 20):
         poor = ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", loop, "2", "1000", "ef"]
         with job.Job([poor] + [[loop, "2", "1000", "ef"]] * 3, ONEBIT_CONNECT_TIMEOUT_MS="8000") as running:
-            status = [rank.process.wait(20) for rank in running.ranks]
-            for rank in running.ranks:
-                rank.finish()
+            status = [rank.exit_status() for rank in running.ranks]
             if status == [0] * 4:
                 continue
             failed.append(limit)
@@ -31,9 +29,7 @@ def main() -> int:
     for limit in range(8, 24):
         poor = ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *loop]
         with job.Job([loop, poor], ONEBIT_CONNECT_TIMEOUT_MS="3000") as running:
-            status = [rank.process.wait(20) for rank in running.ranks]
-            for rank in running.ranks:
-                rank.finish()
+            status = [rank.exit_status() for rank in running.ranks]
             if status == [0, 0]:
                 continue
             assert status == [1, 1], (limit, status, [rank.lines for rank in running.ranks])

@@ -16,8 +16,7 @@ def main() -> int:
             for rank in running.ranks:
                 result, _, text = rank.ended(20)
                 assert result == 0, text
-                assert rank.process.wait(10) == 0, rank.lines
-                rank.finish()
+                assert rank.exit_status() == 0, rank.lines
                 assert not any(line.startswith("child failed") for line in rank.lines), rank.lines
     return 0
 

@@ -29,8 +29,7 @@ def check_results(two: hosts.TwoHosts, program: str):
     threads = subprocess.run([program, "4"], check=True, capture_output=True, text=True)
     with start(two, [program]) as running:
         for rank in running.ranks:
-            assert rank.process.wait(60) == 0, rank.lines
-            rank.finish()
+            assert rank.exit_status() == 0, rank.lines
         assert running.ranks[0].lines == threads.stdout.splitlines(), running.ranks[0].lines
     print("4 ranks on two hosts give the bytes of 4 threads")
 
@@ -72,8 +71,7 @@ def check_ucx(two: hosts.TwoHosts, results: str, loop: str):
     threads = subprocess.run([results, "4"], check=True, capture_output=True, text=True)
     with start(two, [results], ONEBIT_TRANSPORT="ucx") as running:
         for rank in running.ranks:
-            assert rank.process.wait(60) == 0, rank.lines
-            rank.finish()
+            assert rank.exit_status() == 0, rank.lines
         assert running.ranks[0].lines == threads.stdout.splitlines(), running.ranks[0].lines
     with start(two, [loop, "0", "1000", "ef"], ONEBIT_TRANSPORT="ucx") as running:
         running.wait_until_ready()

@@ -49,9 +49,14 @@ class Rank:
                 self.lines.append(line.rstrip("\n"))
                 self._changed.notify_all()
 
-    def finish(self):
-        """Waits for the last line, after the process has ended."""
-        self._reader.join(10)
+    def exit_status(self) -> int:
+        """Waits until the process has ended and its lines are here. Fails with them if it does not end."""
+        try:
+            status = self.process.wait(paced(2 * PATIENCE_SECONDS))
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"process {self.process.pid} does not end; its lines: {self.lines}") from error
+        self._reader.join(PATIENCE_SECONDS)
+        return status
 
     def wait_for(self, prefix: str, seconds: float) -> str:
         """The first line that begins so."""

@@ -40,14 +40,12 @@ def check(loop: str, way: str, seed: int) -> str:
         for number, rank in enumerate(running.ranks):
             if number == victim:
                 continue
-            rank.process.wait(job.PATIENCE_SECONDS)
-            rank.finish()
-            assert rank.process.returncode in (0, 1), f"{what}: rank {number}: {rank.process.returncode}"
+            status = rank.exit_status()
+            assert status in (0, 1), f"{what}: rank {number}: {status}"
             last = rank.lines[-1]
             # A rank that had not met the others yet cannot know whom they have lost.
             assert f"rank {victim}" in last or "not joined within" in last, f"{what}: rank {number}: {last}"
-        running.ranks[victim].process.wait(job.PATIENCE_SECONDS)
-        running.ranks[victim].finish()
+        running.ranks[victim].exit_status()
         return "at work" if "ready" in running.ranks[victim].lines else "starting"
 
 

@@ -35,13 +35,13 @@ def check(program: str, way: str, mode: str, victim: int, how: signal.Signals) -
             assert result in PEER_ERRORS, what
             assert f"rank {victim} is gone" in text, what
             slowest = max(slowest, when - since)
-            assert running.ranks[rank].process.wait(job.PATIENCE_SECONDS) == 0, what
+            assert running.ranks[rank].exit_status() == 0, what
         if how == signal.SIGSTOP:
             # It continues, and learns that it was given up.
             running.hurt(victim, signal.SIGCONT)
             result, _, text = running.ranks[victim].ended(job.PATIENCE_SECONDS)
             assert result in PEER_ERRORS and re.search("silent for|stopped for", text), text
-            assert running.ranks[victim].process.wait(job.PATIENCE_SECONDS) == 0, text
+            assert running.ranks[victim].exit_status() == 0, text
         return slowest
 
 

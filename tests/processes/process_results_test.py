@@ -20,9 +20,9 @@ def main() -> int:
         expected = threads.stdout.splitlines()
         for way, variables in ways.items():
             with job.Job([[program]] * ranks, **variables) as running:
-                for rank in running.ranks:
-                    assert rank.process.wait(60) == 0, rank.lines
-                    rank.finish()
+                for number, rank in enumerate(running.ranks):
+                    status = rank.exit_status()
+                    assert status == 0, (ranks, way, number, status, [each.lines for each in running.ranks])
                 assert running.ranks[0].lines == expected, (ranks, way, running.ranks[0].lines)
         print(f"{ranks} ranks: {len(expected)} kinds of calls give the same bytes", flush=True)
     return 0

@@ -19,7 +19,7 @@ def check(program: str, what: str, **place: str):
         for rank in running.ranks:
             result, _, text = rank.ended(20)
             assert result == 0, text
-            assert rank.process.wait(10) == 0
+            assert rank.exit_status() == 0
     print(f"{what}: a second start follows one that failed")
 
 

@@ -34,8 +34,7 @@ def main() -> int:
             continue
         with job.Job([on(options, loop)] * 2, ONEBIT_TRANSPORT="ucx") as running:
             for rank in running.ranks:
-                assert rank.process.wait(job.PATIENCE_SECONDS) == 1, (options, rank.lines)
-                rank.finish()
+                assert rank.exit_status() == 1, (options, rank.lines)
                 assert f"in /dev/shm for each rank, and {text}" in rank.lines[-1], (options, rank.lines)
                 assert "ONEBIT_TRANSPORT=socket" in rank.lines[-1], (options, rank.lines)
     return 0

@@ -21,7 +21,7 @@ def main() -> int:
             for rank in running.ranks:
                 result, _, text = rank.ended(20)
                 assert result == 0, f"start {start}: {text}"
-                status = rank.process.wait(20)
+                status = rank.exit_status()
                 assert status == 0, f"start {start}: exit {status}: {rank.lines}"
             assert not running.rendezvous.exists(), f"start {start}: the rendezvous file is left"
         slowest = max(slowest, time.monotonic() - begin)
