@@ -91,7 +91,7 @@ class ForwardingTest(unittest.TestCase):
             for nccl, variables in ((NCCLS[0], {"LD_PRELOAD": str(PRELOAD)}), (DROP_IN, {})):
                 found = output([CLIENT], nccl, ONEBIT_NCCL_LIB=file.name, **variables)
                 self.assertIn(f"ONEBIT_NCCL_LIB: {file.name} is not NCCL: ", found)
-                self.assertIn("ncclGetVersion was called, but there is no NCCL behind this library", found)
+        self.assertIn("ncclGetVersion was called, but there is no NCCL behind this library", found)
         self.assertIn("version: 5 no NCCL behind onebit's library", found)
 
 
