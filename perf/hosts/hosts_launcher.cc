@@ -31,7 +31,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr char kConnectTimeout[] = "ONEBIT_CONNECT_TIMEOUT_MS";
-constexpr char kLossTimeout[] = "ONEBIT_LOSS_TIMEOUT_MS";
 constexpr int kSecretBytes = 32;
 constexpr int kStoppedBySignal = 128;
 
@@ -112,7 +111,7 @@ std::vector<std::string> RemoteCommand(const HostsOptions& hosts, const std::str
 int AwaitAgents(SignalGate& signals, const std::vector<HostLink*>& links, milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (true) {
-    std::vector<RankEnd> ends;  // there are no ranks yet
+    std::vector<RankEnd> ends;  // stays empty: there are no ranks yet
     std::vector<pollfd> waits = {{signals.descriptor(), POLLIN, 0}};
     const HostLink* missing = nullptr;
     for (HostLink* const link : links) {

@@ -152,7 +152,13 @@ void RankAgent::Handle(const Frame& frame) {
     case FrameKind::kSignal:
       if (ranks_) ranks_->Signal(DecodeNumber(frame.payload));
       return;
-    default:  // kAlive
+    case FrameKind::kAlive:
+    case FrameKind::kHello:  // this and those below come from an agent
+    case FrameKind::kStarted:
+    case FrameKind::kProblem:
+    case FrameKind::kOutput:
+    case FrameKind::kEnded:
+    case FrameKind::kInputTaken:
       return;
   }
 }

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,8 +19,16 @@ import ssh_hosts
 
 ONEBIT_RUN, TOOL = "", ""
 HOSTS: ssh_hosts.SshHosts
-# Host c has an empty folder in its place.
-ONLY_ON_SOME = "onebit"
+# Host c has an empty folder in its place. Its name is one that a shell must be kept from reading.
+ONLY_ON_SOME = "one bit's"
+# A remote shell that loses b as soon as its agent has answered, and never reaches another host.
+LOSES_B = """#!/bin/sh
+[ "$1" = b ] || exec sleep 600
+exec 3<&0
+ssh "$@" <&3 | tee marks/answer &
+until [ -s marks/answer ]; do sleep 0.05; done
+exit 255
+"""
 TELL = """
 import json, os, socket, stat
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ONEBIT_RENDEZVOUS",
@@ -220,7 +229,8 @@ class SeveralHostsTest(unittest.TestCase):
         finally:
             HOSTS.set_link("b", "up")
         self.assertEqual(result.returncode, 1, result)
-        self.assertRegex(result.stderr, r"rank 2 \(pid \d+ on b\) was lost: the connection to its host has ended\n")
+        self.assertRegex(result.stderr, r"rank 2 \(pid \d+ on b\) was lost: its host was silent for 4000 ms "
+                                        r"\(ONEBIT_LOSS_TIMEOUT_MS\)\n")
 
     def test_a_connection_that_ssh_loses(self):
         job = self.start_waiting()
@@ -230,7 +240,17 @@ class SeveralHostsTest(unittest.TestCase):
         os.kill(int(to_b), signal.SIGKILL)
         result = self.finish(job)
         self.assertEqual(result.returncode, 1, result)
-        self.assertRegex(result.stderr, r"rank 2 \(pid \d+ on b\) was lost")
+        self.assertRegex(result.stderr, r"rank 2 \(pid \d+ on b\) was lost: the connection to its host has ended\n")
+
+    def test_a_host_that_is_lost_before_the_job_starts(self):
+        shell = self.folder / "loses_b"
+        shell.write_text(LOSES_B)
+        shell.chmod(0o755)
+        result = self.run_job("--hosts", "b,a", "--rsh", str(shell), "touch", "marks/started")
+        self.assertEqual((result.returncode, result.stdout), (1, ""), result)
+        self.assertRegex(result.stderr, "^onebit_run: host b: the connection has ended before all hosts had answered")
+        self.assertFalse((self.folder / "marks" / "started").exists())
+
 
     def test_a_stopped_launcher_does_not_lose_its_job(self):
         job = self.start_waiting(ONEBIT_LOSS_TIMEOUT_MS="3000")
@@ -245,7 +265,7 @@ class SeveralHostsTest(unittest.TestCase):
         nobody = re.sub(r"\d+$", "200", HOSTS.hosts["a"].address)
         result = self.run_job("--hosts", f"a:2,{nobody}:2", "touch", "marks/started")
         self.assertEqual((result.returncode, result.stdout), (1, ""), result)
-        self.assertRegex(result.stderr, rf"^onebit_run: host {nobody}: ssh does not get there:\n"
+        self.assertRegex(result.stderr, rf"^onebit_run: host {nobody}: ssh cannot connect:\n"
                                         rf"ssh: connect to host {nobody} port 2222: .*\n$")
         self.assertFalse((self.folder / "marks" / "started").exists())
 
@@ -264,14 +284,14 @@ class SeveralHostsTest(unittest.TestCase):
         self.addCleanup(known.write_text, lines)
         result = self.run_job("--hosts", "a,b", "true")
         self.assertEqual((result.returncode, result.stdout), (1, ""), result)
-        self.assertIn("onebit_run: host b: ssh does not get there:\n", result.stderr)
+        self.assertIn("onebit_run: host b: ssh cannot connect:\n", result.stderr)
         self.assertIn("Host key verification failed.\n", result.stderr)
 
     def test_there_is_no_ssh(self):
         result = self.run_job("--hosts", "a,b", "--rsh", "/nonexistent/ssh", "true")
         self.assertEqual((result.returncode, result.stderr),
-                         (127, "onebit_run: host a: cannot start /nonexistent/ssh: No such file or directory: "
-                               "install an ssh client, or name another by --rsh\n"))
+                         (1, "onebit_run: host a: cannot start /nonexistent/ssh: No such file or directory: "
+                             "install an ssh client, or name another by --rsh\n"))
 
     def test_another_remote_shell(self):
         result = self.run_job("--hosts", "a,b", "--rsh", f"/usr/bin/env -u TERM ssh -F {self.folder}/ssh_config",
@@ -303,10 +323,12 @@ class SeveralHostsTest(unittest.TestCase):
                       "all hosts:\n", result.stderr)
         for script, text in (
                 (r"printf '\nonebit_run --agent is ready\nH\006\000\000\0000.0.1\000'; sleep 600",
-                 rf"host c: {tool} there is of onebit 0\.0\.1, and this one of \d+\.\d+\.\d+: install the same on all"),
+                 rf"host c: {tool} there belongs to onebit 0\.0\.1, and this one to \d+\.\d+\.\d+: install the"),
+                (r"printf '\nonebit_run --agent is ready\nH\001\000\000\0000'; sleep 600",
+                 "host c: onebit_run and its agent do not understand each other: install the same build of onebit on"),
                 ("echo no option --agent >&2; exit 2", rf"host c: {tool} ended with status 2 before it could start a "
-                 r"rank; is it of onebit \d+\.\d+\.\d+, as this one is\?:\nno option --agent\n$")):
-            HOSTS.ssh("c", f"cat >{tool} <<'END'\n#!/bin/sh\n{script}\nEND\nchmod +x {tool}")
+                 r"rank: it must belong to onebit \d+\.\d+\.\d+, as this one does:\nno option --agent\n$")):
+            HOSTS.ssh("c", f"cat >{shlex.quote(tool)} <<'END'\n#!/bin/sh\n{script}\nEND\nchmod +x {shlex.quote(tool)}")
             result = self.run_job("--hosts", "a,c", "true", tool=tool)
             self.assertEqual(result.returncode, 1, result)
             self.assertRegex(result.stderr, text)
