@@ -67,7 +67,12 @@ std::vector<std::string> ForwardedVariables(const std::vector<std::string>& name
     }
   }
   for (const std::string& variable : named) {
-    if (variable.find('=') != variable.npos) {
+    const size_t equals = variable.find('=');
+    if (variable.empty() || equals == 0) {
+      throw UsageError(
+          fmt::format("-x \"{}\" names no variable: write -x NAME or -x NAME=VALUE", variable));
+    }
+    if (equals != variable.npos) {
       variables.push_back(variable);
     } else if (const char* const value = std::getenv(variable.c_str())) {
       variables.push_back(fmt::format("{}={}", variable, value));
@@ -77,6 +82,11 @@ std::vector<std::string> ForwardedVariables(const std::vector<std::string>& name
     }
   }
   return variables;
+}
+
+bool HasVariable(const std::vector<std::string>& variables, const std::string& name) {
+  return std::any_of(variables.begin(), variables.end(),
+                     [&](const std::string& variable) { return variable.starts_with(name + "="); });
 }
 
 std::string Quoted(const std::string& text) {
@@ -145,25 +155,27 @@ std::string FirstAddress(const std::vector<HostLink*>& links) {
   return address.empty() ? links.front()->host() : address;
 }
 
-AgentJob JobFor(const LaunchOptions& options, const HostsOptions& hosts,
+// Fills in a meeting place and a secret unless the variables have their own.
+AgentJob JobFor(const LaunchOptions& options, int ranks, const std::vector<std::string>& variables,
                 const std::vector<HostLink*>& links) {
   AgentJob job;
-  job.ranks = CountRanks(hosts.hosts);
+  job.ranks = ranks;
   job.is_preloaded = !options.preload.empty();
   job.folder = std::filesystem::current_path();
   job.arguments = options.arguments;
-  job.variables = ForwardedVariables(hosts.variables);
+  job.variables = variables;
   const std::string address = FirstAddress(links);
   const AgentHello& first = links.front()->hello();
-  if (!IsSetByUser(kRendezvousVariable)) {
+  if (!HasVariable(variables, kRendezvousVariable)) {
     const bool has_colons = address.find(':') != address.npos;
     job.rendezvous = has_colons ? fmt::format("[{}]:{}", address, first.rendezvous_port)
                                 : fmt::format("{}:{}", address, first.rendezvous_port);
   }
-  if (!IsSetByUser(kSecretVariable) && !IsSetByUser(kSecretFileVariable)) {
+  if (!HasVariable(variables, kSecretVariable) && !HasVariable(variables, kSecretFileVariable)) {
     job.secret = RandomSecret();
   }
-  if (!IsSetByUser(kMasterAddressVariable) && !IsSetByUser(kMasterPortVariable)) {
+  if (!HasVariable(variables, kMasterAddressVariable) &&
+      !HasVariable(variables, kMasterPortVariable)) {
     job.master_address = address;
     job.master_port = first.master_port;
   }
@@ -173,8 +185,7 @@ AgentJob JobFor(const LaunchOptions& options, const HostsOptions& hosts,
 }  // namespace
 
 int LaunchOnHosts(const LaunchOptions& options, const HostsOptions& hosts) {
-  static_cast<void>(
-      ForwardedVariables(hosts.variables));  // says what is missing before anything starts
+  const std::vector<std::string> variables = ForwardedVariables(hosts.variables);
   OccupyStandardStreams();
   SignalGate signals;
   // Hosts end the ranks of a launcher that is silent, as a stopped one would be.
@@ -204,7 +215,7 @@ int LaunchOnHosts(const LaunchOptions& options, const HostsOptions& hosts) {
   if (const int signal = AwaitAgents(signals, links, TimeOf(kConnectTimeout))) {
     return kStoppedBySignal + signal;
   }
-  const AgentJob job = JobFor(options, hosts, links);
+  const AgentJob job = JobFor(options, CountRanks(hosts.hosts), variables, links);
   for (HostLink* const link : links) link->Start(job);
   return supervisor.Wait();
 }

@@ -361,6 +361,8 @@ class LauncherTest(unittest.TestCase):
                                 (["--hosts", "a:1000,b:1000", "true"], "2000 ranks"),
                                 (["--hosts", "a:2,b", "-n", "4", "true"], "--hosts has 3 ranks"),
                                 (["--hosts", "a", "-x", "NO_SUCH", "true"], "-x NO_SUCH=VALUE"),
+                                (["--hosts", "a", "-x", "=VALUE", "true"], '"=VALUE" names no variable'),
+                                (["--hosts", "a", "-x", "", "true"], '"" names no variable'),
                                 (["--hosts", "a", "--rsh", " ", "true"], "--rsh: there is no"),
                                 (["-n", "2", "-x", "HOME", "true"], "are for --hosts"),
                                 (["-n", "2", "--rsh", "ssh", "true"], "are for --hosts"),

@@ -128,6 +128,10 @@ class SeveralHostsTest(unittest.TestCase):
         for rank in self.facts(self.run_job("--hosts", "a,b", "python3", "-c", TELL, **given)):
             self.assertEqual({name: rank[name] for name in given}, given)
             self.assertNotIn("secret", rank)
+        options = [word for name, value in given.items() for word in ("-x", f"{name}={value}")]
+        for rank in self.facts(self.run_job("--hosts", "a,b", *options, "python3", "-c", TELL)):
+            self.assertEqual({name: rank[name] for name in given}, given)
+            self.assertNotIn("secret", rank)
 
     def test_the_secret_is_on_no_command_line(self):
         job = self.start("--hosts", "a,b", "sh", "-c", "[ $RANK = 1 ] || cat $ONEBIT_SECRET_FILE; echo; touch marks/$RANK; "
