@@ -31,6 +31,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr char kConnectTimeout[] = "ONEBIT_CONNECT_TIMEOUT_MS";
+// Agents show that they live once a beat, however impatient the ranks are with each other.
+constexpr milliseconds kLeastLossTimeout = 3 * kAgentBeat;
 constexpr int kSecretBytes = 32;
 constexpr int kStoppedBySignal = 128;
 
@@ -193,7 +195,7 @@ int LaunchOnHosts(const LaunchOptions& options, const HostsOptions& hosts) {
   JobGuard guard("");
   Supervisor supervisor(signals, options.tool, options.grace_seconds);
   const std::string agent = std::filesystem::read_symlink("/proc/self/exe");
-  const milliseconds loss_timeout = TimeOf(kLossTimeout);
+  const milliseconds loss_timeout = std::max(TimeOf(kLossTimeout), kLeastLossTimeout);
   std::vector<HostLink*> links;
   int first_rank = 0;
   for (const HostRanks& host : hosts.hosts) {

@@ -390,6 +390,12 @@ class LauncherTest(unittest.TestCase):
             result = self.run_tool("--hosts", f"{host}:3", "-n", "2", "--rsh", "/nonexistent/ssh", "sh", "-c", script)
             self.assertEqual(sorted(result.stdout.split("\n")), ["", "0 2 0 2", "1 2 1 2"])
 
+    def test_hosts_stay_even_if_ranks_must_be_quick(self):
+        # An agent and its caller need not show as often as ranks that they live.
+        result = self.run_tool("--hosts", "127.0.0.1:1", "sh", "-c", "sleep 1.5; echo done",
+                               ONEBIT_LOSS_TIMEOUT_MS="200", ONEBIT_HEARTBEAT_MS="50")
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "done\n", ""))
+
     def test_input_and_output_pass_an_agent_unchanged(self):
         text = "".join(f"{number}\n" for number in range(300000)) + "no end"
         for options in ([], ["--tag-output"]):
