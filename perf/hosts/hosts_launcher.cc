@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <memory>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -91,6 +92,16 @@ bool HasVariable(const std::vector<std::string>& variables, const std::string& n
                      [&](const std::string& variable) { return variable.starts_with(name + "="); });
 }
 
+// The folder of this process by the name that its shell knows. Where that is a symbolic link, the
+// target may have another name on other hosts.
+std::string WorkingFolder() {
+  const char* const name = std::getenv("PWD");
+  std::error_code ignored;
+  const bool is_right = name != nullptr && std::filesystem::path(name).is_absolute() &&
+                        std::filesystem::equivalent(name, ".", ignored);
+  return is_right ? name : std::filesystem::current_path().string();
+}
+
 std::string Quoted(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -163,7 +174,7 @@ AgentJob JobFor(const LaunchOptions& options, int ranks, const std::vector<std::
   AgentJob job;
   job.ranks = ranks;
   job.is_preloaded = !options.preload.empty();
-  job.folder = std::filesystem::current_path();
+  job.folder = WorkingFolder();
   job.arguments = options.arguments;
   job.variables = variables;
   const std::string address = FirstAddress(links);

@@ -186,6 +186,7 @@ void RankAgent::StartRanks(const AgentJob& job) {
         fmt::format("cannot start in {}: {}: start the job in a folder that every host has",
                     job.folder, ErrnoText()));
   }
+  SetVariable("PWD=" + job.folder);
   for (const std::string& variable : job.variables) SetVariable(variable);
   folder_.emplace();
   RankPlace place;

@@ -396,6 +396,15 @@ class LauncherTest(unittest.TestCase):
                                ONEBIT_LOSS_TIMEOUT_MS="200", ONEBIT_HEARTBEAT_MS="50")
         self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "done\n", ""))
 
+    def test_ranks_start_in_the_folder_that_the_shell_names(self):
+        (self.path / "target").mkdir()
+        (self.path / "link").symlink_to("target")
+        for name, expected in ((self.path / "link", "link"), ("/", "target"), ("target", "target")):
+            result = subprocess.run([TOOL, "--hosts", "127.0.0.1", "sh", "-c", "echo $PWD"], cwd=self.path / "target",
+                                    env=self.environment | {"PWD": str(name)}, stdin=subprocess.DEVNULL,
+                                    capture_output=True, text=True, timeout=60)
+            self.assertEqual((result.stdout, result.stderr), (f"{self.path / expected}\n", ""))
+
     def test_input_and_output_pass_an_agent_unchanged(self):
         text = "".join(f"{number}\n" for number in range(300000)) + "no end"
         for options in ([], ["--tag-output"]):
