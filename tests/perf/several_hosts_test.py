@@ -255,6 +255,13 @@ class SeveralHostsTest(unittest.TestCase):
         self.assertRegex(result.stderr, "^onebit_run: host b: the connection has ended before all hosts had answered")
         self.assertFalse((self.folder / "marks" / "started").exists())
 
+    def test_a_process_that_outlives_its_rank_does_not_keep_the_job(self):
+        # In a session of its own it is out of reach; it has the standard error of its rank.
+        outliving = "echo $$ >marks/new; mv marks/new marks/0; exec sleep 600"
+        result = self.run_job("--hosts", "a", "sh", "-c", f"setsid sh -c '{outliving}' & until [ -e marks/0 ]; "
+                              "do sleep 0.05; done", ONEBIT_LOSS_TIMEOUT_MS="600000")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        os.kill(self.pid_of(0), signal.SIGKILL)
 
     def test_a_stopped_launcher_does_not_lose_its_job(self):
         job = self.start_waiting(ONEBIT_LOSS_TIMEOUT_MS="3000")
