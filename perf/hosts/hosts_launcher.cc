@@ -154,15 +154,16 @@ int AwaitAgents(SignalGate& signals, const std::vector<HostLink*>& links, millis
   }
 }
 
+bool IsHere(const HostLink* link) { return link->is_this_host(); }
+
 // The address of the first host that the others can reach.
 std::string FirstAddress(const std::vector<HostLink*>& links) {
-  const auto is_here = [](const HostLink* link) { return link->is_this_host(); };
-  if (!is_here(links.front())) {
+  if (!IsHere(links.front())) {
     const std::string& address = links.front()->hello().server_address;
     // A remote shell other than ssh tells no address.
     return address.empty() ? std::string(WithoutUser(links.front()->host())) : address;
   }
-  const auto other = std::find_if_not(links.begin(), links.end(), is_here);
+  const auto other = std::find_if_not(links.begin(), links.end(), IsHere);
   if (other == links.end()) return "127.0.0.1";
   const std::string& address = (*other)->hello().client_address;
   return address.empty() ? links.front()->host() : address;
@@ -211,6 +212,12 @@ int LaunchOnHosts(const LaunchOptions& options, const HostsOptions& hosts) {
   int first_rank = 0;
   for (const HostRanks& host : hosts.hosts) {
     const bool is_this_host = IsThisHost(host.name);
+    const auto same = std::find_if(links.begin(), links.end(), IsHere);
+    if (is_this_host && same != links.end()) {
+      throw UsageError(fmt::format(
+          "--hosts: {} and {} are both this host: give it once, with the number of its ranks",
+          (*same)->host(), host.name));
+    }
     auto link = std::make_unique<HostLink>(
         HostLinkSpec{.host = host,
                      .is_this_host = is_this_host,

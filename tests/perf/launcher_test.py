@@ -357,6 +357,7 @@ class LauncherTest(unittest.TestCase):
                                 (["--hosts", "a:2x", "true"], '"a:2x" has no number of ranks'),
                                 (["--hosts", "::1", "true"], "no brackets around the address"),
                                 (["--hosts", "a,b:2,a:3", "true"], "a is there twice"),
+                                (["--hosts", "127.0.0.1,127.0.1.1", "true"], "127.0.1.1 are both this host"),
                                 (["--hosts", "-oProxyCommand=x:1", "true"], "begins with a dash"),
                                 (["--hosts", "a:1000,b:1000", "true"], "2000 ranks"),
                                 (["--hosts", "a:2,b", "-n", "4", "true"], "--hosts has 3 ranks"),
