@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """onebit_run --hosts over real sshds: several_hosts_test.py ONEBIT_RUN ALL_REDUCE_PERF"""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -87,10 +88,11 @@ class SeveralHostsTest(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, f"{names} did not appear")
             time.sleep(0.02)
 
-    def start_waiting(self, before: str = "", **options: str) -> subprocess.Popen:
+    def start_waiting(self, before: str = "", grace: str = "0.5", **options: str) -> subprocess.Popen:
         """Starts a job on a and b whose ranks wait, together with processes that they have started."""
-        job = self.start("--hosts", "a:2,b:2", "--grace", "0.5", "sh", "-c",
-                         f"{before} sleep 600 & echo $$ >marks/new$RANK; mv marks/new$RANK marks/$RANK; wait; wait",
+        job = self.start("--hosts", "a:2,b:2", "--grace", grace, "sh", "-c",
+                         f"{before} sleep 600 & echo $$ >marks/new$RANK; mv marks/new$RANK marks/$RANK; "
+                         "wait; wait; wait",
                          **options)
         self.wait_for_marks("0", "1", "2", "3")
         return job
@@ -100,7 +102,7 @@ class SeveralHostsTest(unittest.TestCase):
                               "ef", "-c", "1")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertIn("# Out of bounds values : 0 OK", result.stdout)
-        self.assertRegex(result.stdout, r"(?m)^#.*\b4\b.*socket|socket.*\b4\b")
+        self.assertIn("transport: socket nranks: 4 ", result.stdout)
 
     def test_every_rank_knows_its_place(self):
         result = self.run_job("--hosts", "a:1,b:3", "-x", "COLOUR", "-x", "TASTE=sweet and sour", "python3", "-c", TELL,
@@ -139,7 +141,10 @@ class SeveralHostsTest(unittest.TestCase):
         self.wait_for_marks("0", "1")
         secret = (job.stdout.readline() + job.stdout.readline()).strip()
         self.assertEqual(len(secret), 64)
-        lines = [path.read_bytes() for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+        lines = []
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # the process has ended
+                lines.append(path.read_bytes())
         self.assertTrue(any(b"--agent" in line for line in lines))
         self.assertFalse(any(secret.encode() in line for line in lines))
         job.terminate()
@@ -151,6 +156,17 @@ class SeveralHostsTest(unittest.TestCase):
         self.assertEqual([rank["host"] for rank in ranks], [a.name, a.name, b.name, b.name])
         self.assertEqual({rank["MASTER_ADDR"] for rank in ranks}, {a.address})
         result = self.run_job("--hosts", "b:2,a:2", TOOL, "-b", "4K", "-e", "4K", "-n", "2", "-c", "1", at="a")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("# Out of bounds values : 0 OK", result.stdout)
+
+    @unittest.skipUnless(ssh_hosts.HAS_IPV6, "this kernel has no IPv6")
+    def test_addresses_of_ipv6(self):
+        a, b = HOSTS.hosts["a"], HOSTS.hosts["b"]
+        command = ("--hosts", f"[{HOSTS.ipv6(a)}]:2,[{HOSTS.ipv6(b)}]:2")
+        for rank in self.facts(self.run_job(*command, "python3", "-c", TELL)):
+            self.assertEqual(rank["MASTER_ADDR"], HOSTS.ipv6(a))
+            self.assertRegex(rank["ONEBIT_RENDEZVOUS"], rf"^\[{HOSTS.ipv6(a)}\]:\d+$")
+        result = self.run_job(*command, TOOL, "-b", "4K", "-e", "4K", "-n", "2", "-c", "1")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertIn("# Out of bounds values : 0 OK", result.stdout)
 
@@ -186,8 +202,7 @@ class SeveralHostsTest(unittest.TestCase):
 
     def test_survivors_of_a_collective_name_the_rank_that_died(self):
         job = self.start("--hosts", "a:2,b:2", "sh", "-c", f"echo $$ >marks/$RANK; exec {TOOL} -b 4K -e 4K -n 1000000")
-        self.wait_for_marks("0", "1", "2", "3")
-        time.sleep(2)
+        self.assertTrue(any("Using devices" in line for line in job.stdout))  # all ranks have joined
         os.kill(self.pid_of(2), signal.SIGKILL)
         result = self.finish(job)
         self.assertEqual(result.returncode, 128 + signal.SIGKILL, result)
@@ -204,10 +219,10 @@ class SeveralHostsTest(unittest.TestCase):
                 self.tearDown()
 
     def test_a_second_signal_does_not_wait(self):
-        job = self.start_waiting("trap '' TERM;")
-        for _ in range(3):
-            job.send_signal(signal.SIGTERM)
-            time.sleep(0.2)
+        job = self.start_waiting("trap '' TERM INT; [ $RANK != 0 ] || trap 'touch marks/told' INT;", grace="600")
+        job.send_signal(signal.SIGINT)
+        self.wait_for_marks("told")
+        job.send_signal(signal.SIGINT)
         self.assertEqual(self.finish(job).returncode, 128 + signal.SIGKILL)
 
     def test_nothing_is_left_after_the_death_of_the_launcher(self):
@@ -281,8 +296,6 @@ class SeveralHostsTest(unittest.TestCase):
         self.assertFalse((self.folder / "marks" / "started").exists())
 
     def test_a_host_that_does_not_answer(self):
-        result = self.run_job("--hosts", "a,b", "--rsh", "sleep 600", "true", ONEBIT_CONNECT_TIMEOUT_MS="1000")
-        self.assertEqual(result.returncode, 1)
         result = self.run_job("--hosts", "a", "--rsh", "sh -c cat", "true", ONEBIT_CONNECT_TIMEOUT_MS="1000")
         self.assertEqual((result.returncode, result.stderr),
                          (1, "onebit_run: host a: no answer within 1000 ms (ONEBIT_CONNECT_TIMEOUT_MS)\n"))
