@@ -329,6 +329,15 @@ class SeveralHostsTest(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr),
                          (127, "onebit_run: host b: cannot start /run/program: No such file or directory\n"))
 
+    def test_a_program_in_the_path_that_is_passed_on(self):
+        HOSTS.ssh("a", "mkdir /run/programs; ln -s /bin/hostname /run/programs/program")
+        path = f"/run/programs:{HOSTS.environment()['PATH']}"
+        result = self.run_job("--hosts", "a", "program", PATH=path)
+        self.assertEqual((result.returncode, result.stderr),
+                         (127, "onebit_run: host a: cannot start program: No such file or directory\n"))
+        result = self.run_job("--hosts", "a", "-x", "PATH", "program", PATH=path)
+        self.assertEqual((result.stdout, result.stderr), (f"{HOSTS.hosts['a'].name}\n", ""))
+
     def test_a_folder_that_a_host_does_not_have(self):
         folder = self.folder / ONLY_ON_SOME / "work"
         folder.mkdir()
