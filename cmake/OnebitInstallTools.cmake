@@ -49,7 +49,7 @@ function(onebit_install_tool target name title)
 endfunction()
 
 onebit_install_tool(onebit_info onebit_info "lists settings, transports and devices of onebit")
-onebit_install_tool(onebit_run onebit_run "starts the ranks of a job of onebit on this host")
+onebit_install_tool(onebit_run onebit_run "starts the ranks of a job of onebit, on one host or several")
 onebit_install_tool(onebit_schedule onebit_schedule "tells what each step of a compressed optimizer sends")
 onebit_install_tool(codec_perf onebit_codec_perf "times the kernels of onebit")
 # Sweeps have a prefix, because those of nccl-tests have the same names.

@@ -203,7 +203,7 @@ void Supervisor::Explain() {
                          strsignal(failure_->number));
       break;
     case RankEnd::Kind::kLost:
-      what = "was lost: the connection to its host has ended";
+      what = fmt::format("was lost: {}", failure_->loss);
       break;
   }
   Say(fmt::format("rank {} ({}) {}", failure_->rank, failure_->process, what));

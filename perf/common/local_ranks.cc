@@ -33,7 +33,8 @@ void LocalRanks::Collect(std::vector<RankEnd>* ends) {
     RankEnd end = {.rank = first_rank_ + static_cast<int>(i),
                    .process = fmt::format("pid {}", child.pid),
                    .kind = RankEnd::Kind::kStatus,
-                   .number = info.si_status};
+                   .number = info.si_status,
+                   .loss = {}};
     if (info.si_code != CLD_EXITED) {
       const bool is_expected = info.si_status == SIGKILL && child.may_be_killed;
       if (is_expected) {

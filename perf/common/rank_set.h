@@ -19,7 +19,8 @@ struct RankEnd {
   int rank = 0;
   std::string process;  // "pid 7", "pid 7 on b"
   Kind kind = Kind::kStatus;
-  int number = 0;  // the exit status, or the signal that killed it
+  int number = 0;    // the exit status, or the signal that killed it
+  std::string loss;  // why nothing is known about it any more
 
   bool is_failure() const { return kind != Kind::kStatus || number != 0; }
 };

@@ -3,6 +3,7 @@
 #include "perf/hosts/agent_protocol.h"
 
 #include <charconv>
+#include <cstdint>
 
 #include <fmt/format.h>
 
@@ -16,14 +17,16 @@ constexpr size_t kHeadBytes = 5;
 constexpr size_t kMaxPayloadBytes = 1 << 24;
 
 [[noreturn]] void RefuseBytes() {
-  throw ToolError("onebit_run and its agent on another host do not understand each other");
+  throw ToolError(
+      "onebit_run and its agent do not understand each other: install the same build of onebit on "
+      "all hosts");
 }
 
 }  // namespace
 
 void AppendFrame(FrameKind kind, std::string_view payload, std::string* bytes) {
   if (payload.size() > kMaxPayloadBytes) {
-    throw ToolError("the arguments and variables for another host are too long");
+    throw ToolError("the arguments and variables of the ranks are too long");
   }
   *bytes += static_cast<char>(kind);
   for (int shift = 0; shift < 32; shift += 8) {
@@ -40,20 +43,20 @@ bool FrameReader::Next(Frame* frame) {
     is_greeted_ = true;
   }
   const std::string_view rest = std::string_view(buffer_).substr(begin_);
-  size_t size = 0;
-  for (size_t i = kHeadBytes - 1; i >= 1 && rest.size() >= kHeadBytes; --i) {
-    size = size << 8 | static_cast<unsigned char>(rest[i]);
+  if (rest.size() >= kHeadBytes) {
+    size_t size = 0;
+    for (size_t i = kHeadBytes - 1; i > 0; --i) size = size << 8 | static_cast<uint8_t>(rest[i]);
+    if (size > kMaxPayloadBytes) RefuseBytes();
+    if (rest.size() - kHeadBytes >= size) {
+      frame->kind = static_cast<FrameKind>(rest[0]);
+      frame->payload = rest.substr(kHeadBytes, size);
+      begin_ += kHeadBytes + size;
+      return true;
+    }
   }
-  if (size > kMaxPayloadBytes) RefuseBytes();
-  if (rest.size() < kHeadBytes || rest.size() < kHeadBytes + size) {
-    buffer_.erase(0, begin_);
-    begin_ = 0;
-    return false;
-  }
-  frame->kind = static_cast<FrameKind>(rest[0]);
-  frame->payload = rest.substr(kHeadBytes, size);
-  begin_ += kHeadBytes + size;
-  return true;
+  buffer_.erase(0, begin_);
+  begin_ = 0;
+  return false;
 }
 
 std::string EncodeTexts(const std::vector<std::string>& texts) {

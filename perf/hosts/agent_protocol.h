@@ -20,7 +20,7 @@ namespace onebit::perf {
 inline constexpr std::string_view kAgentGreeting = "\nonebit_run --agent is ready\n";
 // Time between the signs of life of either side.
 inline constexpr std::chrono::milliseconds kAgentBeat{1000};
-// Input of rank 0 on its way. The agent acknowledges what the rank has taken.
+// Input of rank 0 that may be on its way. The agent acknowledges what the rank has taken.
 inline constexpr size_t kMaxInputBytes = 1 << 16;
 
 enum class FrameKind : char {
@@ -64,9 +64,9 @@ class FrameReader {
 
 // The first frame.
 struct AgentHello {
-  std::string version;         // of onebit
-  std::string server_address;  // of this host, as the caller reached it; empty: unknown
-  std::string client_address;  // of the caller, as this host sees it
+  std::string version;         // onebit's
+  std::string server_address;  // where the caller reached this host; empty: unknown
+  std::string client_address;  // the caller's, as this host sees it
   int rendezvous_port = 0;     // a free one, held for rank 0
   int master_port = 0;         // a free one for PyTorch's store
 };
@@ -78,7 +78,7 @@ struct AgentJob {
   int first_rank = 0;
   int local_ranks = 0;
   int ranks = 0;
-  int loss_timeout_ms = 0;  // of silence, after which the caller counts as lost
+  int loss_timeout_ms = 0;  // a caller that is silent for so long counts as lost
   bool is_output_tagged = false;
   bool is_preloaded = false;
   std::string folder;  // where the ranks start

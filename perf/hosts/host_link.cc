@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// For the connection to close once the agent has ended, or its ranks were killed.
+// From the end of the agent, or the order to kill its ranks, to the end of the connection.
 constexpr milliseconds kTimeToClose{5000};
 constexpr size_t kMaxKeptBytes = 4096;
 constexpr int kSshFailed = 255;  // ssh's status when it could not run the command
@@ -63,9 +63,8 @@ HostLink::HostLink(HostLinkSpec spec, const JobGuard& guard, ByteSink* output, B
                            .standard_error = words.write.number(),
                            .announcement = guard.groups()});
   } catch (const StartError& error) {
-    throw StartError(error.status(),
-                     fmt::format("host {}: {}: install an ssh client, or name another by --rsh",
-                                 host(), error.what()));
+    throw ToolError(fmt::format("host {}: {}: install an ssh client, or name another by --rsh",
+                                host(), error.what()));
   }
   to_agent_ = std::move(input.write);
   from_agent_ = std::move(replies.read);
@@ -104,6 +103,19 @@ void HostLink::Start(AgentJob job) {
 
 void HostLink::Collect(std::vector<RankEnd>* ends) {
   if (is_closed_) return;
+  const auto named = [&](const std::exception& error) {
+    return fmt::format("host {}: {}", host(), error.what());
+  };
+  try {
+    Exchange(ends);
+  } catch (const StartError& error) {
+    throw StartError(error.status(), named(error));
+  } catch (const ToolError& error) {
+    throw ToolError(named(error));
+  }
+}
+
+void HostLink::Exchange(std::vector<RankEnd>* ends) {
   ReadFrames(ends);
   while (errors_->Pump()) {
   }
@@ -113,8 +125,9 @@ void HostLink::Collect(std::vector<RankEnd>* ends) {
   // Nothing is heard of an agent that we do not listen to.
   if (output_->is_full()) last_heard_ = Clock::now();
   const auto now = Clock::now();
-  const bool is_silent = is_ready() && now - last_heard_ >= spec_.loss_timeout;
-  if (is_silent || (break_at_ && now >= *break_at_)) kill(-process_, SIGKILL);
+  is_silent_ =
+      is_silent_ || (is_ready() && !has_agent_ended_ && now - last_heard_ >= spec_.loss_timeout);
+  if (is_silent_ || (break_at_ && now >= *break_at_)) kill(-process_, SIGKILL);
   NoticeEnd(ends);
 }
 
@@ -141,8 +154,8 @@ void HostLink::Handle(const Frame& frame, std::vector<RankEnd>* ends) {
       hello_ = DecodeHello(frame.payload);
       if (hello_->version != OwnVersion()) {
         throw ToolError(fmt::format(
-            "host {}: {} there is of onebit {}, and this one of {}: install the same on all hosts",
-            host(), spec_.agent_path, hello_->version, OwnVersion()));
+            "{} there belongs to onebit {}, and this one to {}: install the same on all hosts",
+            spec_.agent_path, hello_->version, OwnVersion()));
       }
       return;
     case FrameKind::kStarted: {
@@ -154,7 +167,7 @@ void HostLink::Handle(const Frame& frame, std::vector<RankEnd>* ends) {
     }
     case FrameKind::kProblem: {
       const std::vector<std::string> texts = DecodeTexts(frame.payload, 2);
-      throw StartError(DecodeNumber(texts[0]), fmt::format("host {}: {}", host(), texts[1]));
+      throw StartError(DecodeNumber(texts[0]), texts[1]);
     }
     case FrameKind::kOutput:
       output_->Append(frame.payload);
@@ -168,14 +181,19 @@ void HostLink::Handle(const Frame& frame, std::vector<RankEnd>* ends) {
           {.rank = rank,
            .process = ended.process,
            .kind = texts[1] == "signal" ? RankEnd::Kind::kSignal : RankEnd::Kind::kStatus,
-           .number = DecodeNumber(texts[2])});
+           .number = DecodeNumber(texts[2]),
+           .loss = {}});
       return;
     }
     case FrameKind::kInputTaken:
       input_on_its_way_ -= std::min(
           input_on_its_way_, static_cast<size_t>(DecodeNumber(DecodeTexts(frame.payload, 1)[0])));
       return;
-    default:  // kAlive
+    case FrameKind::kAlive:
+    case FrameKind::kJob:  // this and those below are for the agent
+    case FrameKind::kInput:
+    case FrameKind::kInputEnd:
+    case FrameKind::kSignal:
       return;
   }
 }
@@ -220,31 +238,36 @@ void HostLink::NoticeEnd(std::vector<RankEnd>* ends) {
   if (output_->is_full() || error_output_.is_full()) return;
   errors_->Finish();
   is_closed_ = true;
-  if (!is_ready()) ThrowUnreachable(info.si_code == CLD_EXITED ? info.si_status : kSshFailed);
+  if (!is_started_) ThrowNotStarted(info.si_code == CLD_EXITED ? info.si_status : kSshFailed);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (std::exchange(ranks_[i].has_ended, true)) continue;
     ends->push_back({.rank = spec_.first_rank + static_cast<int>(i),
                      .process = ranks_[i].process,
                      .kind = RankEnd::Kind::kLost,
-                     .number = 0});
+                     .number = 0,
+                     .loss = is_silent_ ? fmt::format("its host was silent for {} ms ({})",
+                                                      spec_.loss_timeout.count(), kLossTimeout)
+                                        : "the connection to its host has ended"});
   }
 }
 
-void HostLink::ThrowUnreachable(int status) const {
-  if (status == kExitNotFound || status == kExitNotExecutable) {
-    throw ToolError(
-        fmt::format("host {}: there is no {} that can be run: install onebit at the same path on "
-                    "all hosts{}",
-                    host(), spec_.agent_path, StartupWords()));
+void HostLink::ThrowNotStarted(int status) const {
+  std::string what;
+  if (is_ready()) {
+    what = "the connection has ended before all hosts had answered";
+  } else if (status == kExitNotFound || status == kExitNotExecutable) {
+    what =
+        fmt::format("there is no {} that can be run: install onebit at the same path on all hosts",
+                    spec_.agent_path);
+  } else if (status == kSshFailed) {
+    what = fmt::format("{} cannot connect", spec_.command.front());
+  } else {
+    what = fmt::format(
+        "{} ended with status {} before it could start a rank: it must belong to onebit {}, as "
+        "this one does",
+        spec_.agent_path, status, OwnVersion());
   }
-  if (status == kSshFailed) {
-    throw ToolError(fmt::format("host {}: {} does not get there{}", host(), spec_.command.front(),
-                                StartupWords()));
-  }
-  throw ToolError(fmt::format(
-      "host {}: {} ended with status {} before it could start a rank; is it of onebit {}, "
-      "as this one is?{}",
-      host(), spec_.agent_path, status, OwnVersion(), StartupWords()));
+  throw ToolError(what + StartupWords());
 }
 
 void HostLink::AppendLive(std::vector<int>* ranks) const {

@@ -20,6 +20,9 @@
 
 namespace onebit::perf {
 
+// A host that is silent for so long is lost.
+inline constexpr char kLossTimeout[] = "ONEBIT_LOSS_TIMEOUT_MS";
+
 struct HostLinkSpec {
   HostRanks host;
   bool is_this_host = false;
@@ -32,23 +35,24 @@ struct HostLinkSpec {
 
 class HostLink : public RankSet {
  public:
-  // Starts the command. Output of the ranks goes to `output` and `errors`. Throws StartError.
+  // Starts the command. Output of the ranks goes to `output` and `errors`. Throws ToolError.
   HostLink(HostLinkSpec spec, const JobGuard& guard, ByteSink* output, ByteSink* errors);
   // Ends the command. The agent then ends its ranks.
   ~HostLink() override;
 
   const std::string& host() const { return spec_.host.name; }
   bool is_this_host() const { return spec_.is_this_host; }
-  // True when the agent has answered. If that fails, Collect throws a ToolError that names the host
-  // and why.
+  // True when the agent has answered. If that fails, or the host is lost before Start, Collect
+  // throws a ToolError.
   bool is_ready() const { return hello_.has_value(); }
   const AgentHello& hello() const { return *hello_; }
-  // The words of ssh so far, for a host that does not answer.
+  // The words of ssh so far, to be appended to an error about this host.
   std::string StartupWords() const;
   // Fills in what depends on the host, and tells the agent to start its ranks. If it cannot,
   // Collect throws a StartError.
   void Start(AgentJob job);
 
+  // Names the host in what it throws.
   void Collect(std::vector<RankEnd>* ends) override;
   bool is_live() const override { return !is_closed_; }
   void AppendLive(std::vector<int>* ranks) const override;
@@ -57,8 +61,7 @@ class HostLink : public RankSet {
   std::optional<Clock::time_point> deadline() const override;
 
  private:
-  // Keeps the beginning of what ssh says until the ranks are started, and passes on what comes
-  // then.
+  // Keeps the beginning of ssh's words until the ranks are started, and passes on all that follows.
   class ErrorOutput : public ByteSink {
    public:
     explicit ErrorOutput(ByteSink* to) : to_(to) {}
@@ -78,13 +81,14 @@ class HostLink : public RankSet {
     bool has_ended = false;
   };
 
+  void Exchange(std::vector<RankEnd>* ends);
   void ReadFrames(std::vector<RankEnd>* ends);
   void Handle(const Frame& frame, std::vector<RankEnd>* ends);
   void ReadInput();
   bool WantsInput() const;
   void Beat();
   void NoticeEnd(std::vector<RankEnd>* ends);
-  [[noreturn]] void ThrowUnreachable(int status) const;
+  [[noreturn]] void ThrowNotStarted(int status) const;
   void Tell(FrameKind kind, std::string_view payload);
 
   const HostLinkSpec spec_;
@@ -92,7 +96,7 @@ class HostLink : public RankSet {
   ErrorOutput error_output_;
   Descriptor to_agent_;
   Descriptor from_agent_;
-  pid_t process_ = 0;  // of ssh
+  pid_t process_ = 0;  // ssh
   std::optional<OutputQueue> outgoing_;
   std::optional<LineRelay> errors_;
   FrameReader frames_{true};
@@ -100,6 +104,7 @@ class HostLink : public RankSet {
   std::vector<Rank> ranks_;
   bool is_started_ = false;
   bool has_agent_ended_ = false;  // its output has
+  bool is_silent_ = false;
   bool is_closed_ = false;
   size_t input_on_its_way_ = 0;
   bool has_input_ended_ = false;

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <memory>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -31,7 +32,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr char kConnectTimeout[] = "ONEBIT_CONNECT_TIMEOUT_MS";
-constexpr char kLossTimeout[] = "ONEBIT_LOSS_TIMEOUT_MS";
+// Agents show that they live once a beat, however impatient the ranks are with each other.
+constexpr milliseconds kLeastLossTimeout = 3 * kAgentBeat;
 constexpr int kSecretBytes = 32;
 constexpr int kStoppedBySignal = 128;
 
@@ -68,7 +70,12 @@ std::vector<std::string> ForwardedVariables(const std::vector<std::string>& name
     }
   }
   for (const std::string& variable : named) {
-    if (variable.find('=') != variable.npos) {
+    const size_t equals = variable.find('=');
+    if (variable.empty() || equals == 0) {
+      throw UsageError(
+          fmt::format("-x \"{}\" names no variable: write -x NAME or -x NAME=VALUE", variable));
+    }
+    if (equals != variable.npos) {
       variables.push_back(variable);
     } else if (const char* const value = std::getenv(variable.c_str())) {
       variables.push_back(fmt::format("{}={}", variable, value));
@@ -78,6 +85,21 @@ std::vector<std::string> ForwardedVariables(const std::vector<std::string>& name
     }
   }
   return variables;
+}
+
+bool HasVariable(const std::vector<std::string>& variables, const std::string& name) {
+  return std::any_of(variables.begin(), variables.end(),
+                     [&](const std::string& variable) { return variable.starts_with(name + "="); });
+}
+
+// The folder of this process by the name that its shell knows. Where that is a symbolic link, the
+// target may have another name on other hosts.
+std::string WorkingFolder() {
+  const char* const name = std::getenv("PWD");
+  std::error_code ignored;
+  const bool is_right = name != nullptr && std::filesystem::path(name).is_absolute() &&
+                        std::filesystem::equivalent(name, ".", ignored);
+  return is_right ? name : std::filesystem::current_path().string();
 }
 
 std::string Quoted(const std::string& text) {
@@ -112,7 +134,7 @@ std::vector<std::string> RemoteCommand(const HostsOptions& hosts, const std::str
 int AwaitAgents(SignalGate& signals, const std::vector<HostLink*>& links, milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (true) {
-    std::vector<RankEnd> ends;  // there are no ranks yet
+    std::vector<RankEnd> ends;  // stays empty: there are no ranks yet
     std::vector<pollfd> waits = {{signals.descriptor(), POLLIN, 0}};
     const HostLink* missing = nullptr;
     for (HostLink* const link : links) {
@@ -132,39 +154,42 @@ int AwaitAgents(SignalGate& signals, const std::vector<HostLink*>& links, millis
   }
 }
 
+bool IsHere(const HostLink* link) { return link->is_this_host(); }
+
 // The address of the first host that the others can reach.
 std::string FirstAddress(const std::vector<HostLink*>& links) {
-  const auto is_here = [](const HostLink* link) { return link->is_this_host(); };
-  if (!is_here(links.front())) {
+  if (!IsHere(links.front())) {
     const std::string& address = links.front()->hello().server_address;
     // A remote shell other than ssh tells no address.
     return address.empty() ? std::string(WithoutUser(links.front()->host())) : address;
   }
-  const auto other = std::find_if_not(links.begin(), links.end(), is_here);
+  const auto other = std::find_if_not(links.begin(), links.end(), IsHere);
   if (other == links.end()) return "127.0.0.1";
   const std::string& address = (*other)->hello().client_address;
   return address.empty() ? links.front()->host() : address;
 }
 
-AgentJob JobFor(const LaunchOptions& options, const HostsOptions& hosts,
+// Fills in a meeting place and a secret unless the variables have their own.
+AgentJob JobFor(const LaunchOptions& options, int ranks, const std::vector<std::string>& variables,
                 const std::vector<HostLink*>& links) {
   AgentJob job;
-  job.ranks = CountRanks(hosts.hosts);
+  job.ranks = ranks;
   job.is_preloaded = !options.preload.empty();
-  job.folder = std::filesystem::current_path();
+  job.folder = WorkingFolder();
   job.arguments = options.arguments;
-  job.variables = ForwardedVariables(hosts.variables);
+  job.variables = variables;
   const std::string address = FirstAddress(links);
   const AgentHello& first = links.front()->hello();
-  if (!IsSetByUser(kRendezvousVariable)) {
+  if (!HasVariable(variables, kRendezvousVariable)) {
     const bool has_colons = address.find(':') != address.npos;
     job.rendezvous = has_colons ? fmt::format("[{}]:{}", address, first.rendezvous_port)
                                 : fmt::format("{}:{}", address, first.rendezvous_port);
   }
-  if (!IsSetByUser(kSecretVariable) && !IsSetByUser(kSecretFileVariable)) {
+  if (!HasVariable(variables, kSecretVariable) && !HasVariable(variables, kSecretFileVariable)) {
     job.secret = RandomSecret();
   }
-  if (!IsSetByUser(kMasterAddressVariable) && !IsSetByUser(kMasterPortVariable)) {
+  if (!HasVariable(variables, kMasterAddressVariable) &&
+      !HasVariable(variables, kMasterPortVariable)) {
     job.master_address = address;
     job.master_port = first.master_port;
   }
@@ -174,8 +199,7 @@ AgentJob JobFor(const LaunchOptions& options, const HostsOptions& hosts,
 }  // namespace
 
 int LaunchOnHosts(const LaunchOptions& options, const HostsOptions& hosts) {
-  static_cast<void>(
-      ForwardedVariables(hosts.variables));  // says what is missing before anything starts
+  const std::vector<std::string> variables = ForwardedVariables(hosts.variables);
   OccupyStandardStreams();
   SignalGate signals;
   // Hosts end the ranks of a launcher that is silent, as a stopped one would be.
@@ -183,11 +207,17 @@ int LaunchOnHosts(const LaunchOptions& options, const HostsOptions& hosts) {
   JobGuard guard("");
   Supervisor supervisor(signals, options.tool, options.grace_seconds);
   const std::string agent = std::filesystem::read_symlink("/proc/self/exe");
-  const milliseconds loss_timeout = TimeOf(kLossTimeout);
+  const milliseconds loss_timeout = std::max(TimeOf(kLossTimeout), kLeastLossTimeout);
   std::vector<HostLink*> links;
   int first_rank = 0;
   for (const HostRanks& host : hosts.hosts) {
     const bool is_this_host = IsThisHost(host.name);
+    const auto same = std::find_if(links.begin(), links.end(), IsHere);
+    if (is_this_host && same != links.end()) {
+      throw UsageError(fmt::format(
+          "--hosts: {} and {} are both this host: give it once, with the number of its ranks",
+          (*same)->host(), host.name));
+    }
     auto link = std::make_unique<HostLink>(
         HostLinkSpec{.host = host,
                      .is_this_host = is_this_host,
@@ -205,7 +235,7 @@ int LaunchOnHosts(const LaunchOptions& options, const HostsOptions& hosts) {
   if (const int signal = AwaitAgents(signals, links, TimeOf(kConnectTimeout))) {
     return kStoppedBySignal + signal;
   }
-  const AgentJob job = JobFor(options, hosts, links);
+  const AgentJob job = JobFor(options, CountRanks(hosts.hosts), variables, links);
   for (HostLink* const link : links) link->Start(job);
   return supervisor.Wait();
 }

@@ -152,7 +152,13 @@ void RankAgent::Handle(const Frame& frame) {
     case FrameKind::kSignal:
       if (ranks_) ranks_->Signal(DecodeNumber(frame.payload));
       return;
-    default:  // kAlive
+    case FrameKind::kAlive:
+    case FrameKind::kHello:  // this and those below come from an agent
+    case FrameKind::kStarted:
+    case FrameKind::kProblem:
+    case FrameKind::kOutput:
+    case FrameKind::kEnded:
+    case FrameKind::kInputTaken:
       return;
   }
 }
@@ -180,6 +186,7 @@ void RankAgent::StartRanks(const AgentJob& job) {
         fmt::format("cannot start in {}: {}: start the job in a folder that every host has",
                     job.folder, ErrnoText()));
   }
+  SetVariable("PWD=" + job.folder);
   for (const std::string& variable : job.variables) SetVariable(variable);
   folder_.emplace();
   RankPlace place;
@@ -198,8 +205,8 @@ void RankAgent::StartRanks(const AgentJob& job) {
   std::vector<std::string> numbers;
   for (; place.local_rank < job.local_ranks; ++place.local_rank, ++place.rank) {
     Pipe output = MakePipe();
-    std::optional<Pipe> error;
-    if (job.is_output_tagged) error = MakePipe();
+    // A process that outlives its rank must not have the agent's own stream: ssh would wait for it.
+    Pipe error = MakePipe();
     Descriptor input;
     if (place.rank == 0) {
       Pipe pipe = MakePipe();
@@ -214,14 +221,14 @@ void RankAgent::StartRanks(const AgentJob& job) {
                                     .environment = RankEnvironment(place),
                                     .standard_input = input.number(),
                                     .standard_output = output.write.number(),
-                                    .standard_error = error ? error->write.number() : -1,
+                                    .standard_error = error.write.number(),
                                     .announcement = guard_->groups()});
     ranks_->Add(child);
     numbers.push_back(std::to_string(child));
     std::optional<std::string> tag;
     if (job.is_output_tagged) tag = fmt::format("[{}] ", place.rank);
     outputs_.emplace_back(std::move(output.read), &framed_, tag);
-    if (error) outputs_.emplace_back(std::move(error->read), &errors_, tag);
+    outputs_.emplace_back(std::move(error.read), &errors_, tag);
   }
   Tell(FrameKind::kStarted, EncodeTexts(numbers));
   CollectEnded();  // some may have been faster than the start of the others

@@ -69,7 +69,7 @@ class RankAgent {
   std::optional<JobGuard> guard_;
   std::optional<LocalRanks> ranks_;  // set when there is a job
   std::vector<LineRelay> outputs_;
-  Descriptor input_;  // of rank 0
+  Descriptor input_;  // to rank 0
   std::string pending_input_;
   bool has_input_ended_ = false;
   bool is_caller_gone_ = false;

@@ -90,7 +90,7 @@ TEST(AgentProtocolTest, TruncatedPayloadsAreErrors) {
   EXPECT_THROW(DecodeNumber("4x"), ToolError);
 }
 
-TEST(AgentProtocolTest, OfAnotherVersionOnlyTheVersionIsRead) {
+TEST(AgentProtocolTest, AnotherVersionMaySayAnythingBehindItsNumber) {
   EXPECT_EQ(DecodeHello(EncodeTexts({"99.0.0"})).version, "99.0.0");
   EXPECT_THROW(DecodeHello(EncodeTexts({OwnVersion()})), ToolError);
   AgentHello hello;

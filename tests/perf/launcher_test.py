@@ -357,10 +357,13 @@ class LauncherTest(unittest.TestCase):
                                 (["--hosts", "a:2x", "true"], '"a:2x" has no number of ranks'),
                                 (["--hosts", "::1", "true"], "no brackets around the address"),
                                 (["--hosts", "a,b:2,a:3", "true"], "a is there twice"),
+                                (["--hosts", "127.0.0.1,127.0.1.1", "true"], "127.0.1.1 are both this host"),
                                 (["--hosts", "-oProxyCommand=x:1", "true"], "begins with a dash"),
                                 (["--hosts", "a:1000,b:1000", "true"], "2000 ranks"),
                                 (["--hosts", "a:2,b", "-n", "4", "true"], "--hosts has 3 ranks"),
                                 (["--hosts", "a", "-x", "NO_SUCH", "true"], "-x NO_SUCH=VALUE"),
+                                (["--hosts", "a", "-x", "=VALUE", "true"], '"=VALUE" names no variable'),
+                                (["--hosts", "a", "-x", "", "true"], '"" names no variable'),
                                 (["--hosts", "a", "--rsh", " ", "true"], "--rsh: there is no"),
                                 (["-n", "2", "-x", "HOME", "true"], "are for --hosts"),
                                 (["-n", "2", "--rsh", "ssh", "true"], "are for --hosts"),
@@ -387,6 +390,21 @@ class LauncherTest(unittest.TestCase):
         for host in ("localhost", "127.0.1.1"):  # the second is that of Debian for its own name
             result = self.run_tool("--hosts", f"{host}:3", "-n", "2", "--rsh", "/nonexistent/ssh", "sh", "-c", script)
             self.assertEqual(sorted(result.stdout.split("\n")), ["", "0 2 0 2", "1 2 1 2"])
+
+    def test_hosts_stay_even_if_ranks_must_be_quick(self):
+        # An agent and its caller need not show as often as ranks that they live.
+        result = self.run_tool("--hosts", "127.0.0.1:1", "sh", "-c", "sleep 1.5; echo done",
+                               ONEBIT_LOSS_TIMEOUT_MS="200", ONEBIT_HEARTBEAT_MS="50")
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "done\n", ""))
+
+    def test_ranks_start_in_the_folder_that_the_shell_names(self):
+        (self.path / "target").mkdir()
+        (self.path / "link").symlink_to("target")
+        for name, expected in ((self.path / "link", "link"), ("/", "target"), ("target", "target")):
+            result = subprocess.run([TOOL, "--hosts", "127.0.0.1", "sh", "-c", "echo $PWD"], cwd=self.path / "target",
+                                    env=self.environment | {"PWD": str(name)}, stdin=subprocess.DEVNULL,
+                                    capture_output=True, text=True, timeout=60)
+            self.assertEqual((result.stdout, result.stderr), (f"{self.path / expected}\n", ""))
 
     def test_input_and_output_pass_an_agent_unchanged(self):
         text = "".join(f"{number}\n" for number in range(300000)) + "no end"

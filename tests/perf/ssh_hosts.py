@@ -24,6 +24,7 @@ from ethernet_lab.network import Host, Network  # pylint: disable=wrong-import-p
 from ethernet_lab.rates import Rate  # pylint: disable=wrong-import-position
 
 PORT = 2222
+HAS_IPV6 = os.path.exists("/proc/net/if_inet6")
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 # sshd wants a folder in /run, which a machine without an init has not.
 OWN_FILES = """
@@ -35,7 +36,7 @@ COVERED = 'mount -t tmpfs tmpfs "$1" && shift && exec "$@"'
 
 SSHD_CONFIG = """
 Port {port}
-ListenAddress {address}
+{listen_addresses}
 HostKey {folder}/{name}.key
 AuthorizedKeysFile {folder}/user.key.pub
 PidFile none
@@ -85,6 +86,10 @@ class SshHosts:
         self._guard.__enter__()
         try:
             self._network.__enter__()
+            if HAS_IPV6:
+                for host in (*self.hosts.values(), self.launcher):
+                    namespaces.call("ip", "-n", host.namespace, "address", "add", f"{self.ipv6(host)}/64", "dev",
+                                    "eth0", "nodad")
             self._write_files()
             for name, host in self.hosts.items():
                 self._start_sshd(name, host)
@@ -101,6 +106,11 @@ class SshHosts:
     def on(self, host: Host, *command: str) -> list[str]:
         """The command line that runs a command on a host, as if somebody were logged in there."""
         return host.enter(["sh", "-c", OWN_FILES, "sh", str(self.folder / "etc_hosts"), *command])
+
+    @staticmethod
+    def ipv6(host: Host) -> str:
+        """The host's other address, if HAS_IPV6."""
+        return f"fd00::{host.index + 1}"
 
     def environment(self) -> dict[str, str]:
         """The environment of somebody there: `ssh` is the one with our configuration."""
@@ -140,7 +150,8 @@ class SshHosts:
         (folder / "etc_hosts").write_text("127.0.0.1 localhost\n" + "".join(
             f"{host.address} {name} {host.name}\n" for name, host in places.items()))
         (folder / "known_hosts").write_text("".join(
-            f"[{host.address}]:{PORT},[{name}]:{PORT} {(folder / f'{name}.key.pub').read_text()}"
+            f"[{host.address}]:{PORT},[{self.ipv6(host)}]:{PORT},[{name}]:{PORT} "
+            f"{(folder / f'{name}.key.pub').read_text()}"
             for name, host in self.hosts.items()))
         (folder / "ssh_config").write_text(SSH_CONFIG.format(port=PORT, folder=folder))
         (folder / "bash_env").write_text("echo Welcome\nunset BASH_ENV\n")
@@ -150,7 +161,9 @@ class SshHosts:
 
     def _start_sshd(self, name: str, host: Host) -> None:
         config = self.folder / f"{name}.sshd"
-        config.write_text(SSHD_CONFIG.format(port=PORT, address=host.address, folder=self.folder, name=name))
+        addresses = [host.address, *([self.ipv6(host)] if HAS_IPV6 else [])]
+        listen = "\n".join(f"ListenAddress {address}" for address in addresses)
+        config.write_text(SSHD_CONFIG.format(port=PORT, listen_addresses=listen, folder=self.folder, name=name))
         daemon = [SSHD, "-D", "-E", str(self.folder / f"{name}.log"), "-f", str(config)]
         if name in self._covered:
             daemon = ["sh", "-c", COVERED, "sh", str(self._covered[name]), *daemon]
