@@ -79,10 +79,11 @@ typedef enum {
   onebitSegmentDense = 1,
   /* 1-bit LAMB: the segment has no trust ratio, c = 1 in both stages. For biases and norms. */
   onebitSegmentNoTrustRatio = 2,
-  /* Rows receive gradients only now and then, as in an embedding. Wherever varianceFloor applies,
-     the lower bound of sqrt(v) is its whole root mean square over the segment, not a share of it: v
-     of a rare row says nothing about the row's next gradient, which could throw the row far away.
-     Rows that are rarer than average then move as under momentum without v. */
+  /* For embeddings under 0/1 Adam, whose rows receive gradients only now and then. Wherever
+     varianceFloor applies, the lower bound of sqrt(v) is its whole root mean square over the
+     segment, not a share of it: v of a rare row says nothing about the row's next gradient, which
+     could throw the row far away. Rows that are rarer than average then move as under momentum
+     without v. With 1-bit Adam use onebitSegmentDense. */
   onebitSegmentRareRows = 4
 } onebitSegmentFlags_t;
 
