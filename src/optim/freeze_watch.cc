@@ -105,8 +105,8 @@ void FreezeWatch::ObserveAutomatic(uint64_t step, double v, double earlier) {
   LogIfPossible(
       LogLevel::kWarn,
       "{}: the variance is not frozen after {} steps, because it has changed by {:.0f} % "
-      "over the last {}: all steps so far were in full precision; set freezeStep, e.g. to "
-      "a fifth of all steps",
+      "over the last {}: all steps so far were in full precision; set freezeStep, e.g. to a "
+      "quarter of all steps",
       name_, step, PercentOfChange(earlier, v), window_);
 }
 

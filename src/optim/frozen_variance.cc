@@ -42,9 +42,14 @@ double RmsOfRoot(double sum_of_v, size_t count, double v_correction) {
   return std::sqrt(v_correction * sum_of_v / static_cast<double>(count));
 }
 
+// The floor as a share of that root mean square.
+double ShareOf(const Segment& segment, double floor_share) {
+  return segment.has_rare_rows ? std::max(1.0, floor_share) : floor_share;
+}
+
 float FloorOf(const Segment& segment, double sum_of_v, double v_correction, double floor_share) {
-  const double share = segment.has_rare_rows ? std::max(1.0, floor_share) : floor_share;
-  return static_cast<float>(share * RmsOfRoot(sum_of_v, segment.count, v_correction));
+  return static_cast<float>(ShareOf(segment, floor_share) *
+                            RmsOfRoot(sum_of_v, segment.count, v_correction));
 }
 
 }  // namespace
@@ -105,7 +110,9 @@ Status FrozenVariance::FloorDenseSegments(const float* v, double floor_share) {
     if (!segment.is_dense) continue;
     floors_[i] = FloorOf(segment, sums()[i].v, 1, floor_share);
     // A division by eps alone would throw the segment at its first gradient.
-    if (sums()[i].v == 0 && floor_share > 0) floors_[i] = std::numeric_limits<float>::infinity();
+    if (sums()[i].v == 0 && ShareOf(segment, floor_share) > 0) {
+      floors_[i] = std::numeric_limits<float>::infinity();
+    }
   }
   return OkStatus();
 }

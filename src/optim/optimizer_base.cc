@@ -157,7 +157,9 @@ Status Optimizer::CommitOrTear(const StepInput& input, const StepScale& scale) {
   const bool is_live = has_live_variance();
   Status status = Commit(input, scale);
   if (status.ok()) {
-    updates_.Observe(input.learning_rate, is_live, ranks_share_parameters(), arithmetic_.get());
+    if (rank_ == 0) {
+      updates_.Observe(input.learning_rate, is_live, ranks_share_parameters(), arithmetic_.get());
+    }
     status = arithmetic_->Check();
   }
   return status.ok() ? status : Torn(InStep(status));

@@ -119,6 +119,11 @@ Result<int> Optimizer::Rebind(onebitComm_t comm) {
   rank_ = rank;
   ranks_ = static_cast<int>(progress.size());
   agreed_stages_ = 0;
+  // Another rank may be rank 0, which warns, from here on. Without memory for a sample it does not.
+  updates_.Forget();
+  if (rank_ == 0 && compressor_ != nullptr) {
+    static_cast<void>(updates_.Allocate(table_, *arithmetic_));
+  }
   return source;
 }
 

@@ -77,10 +77,8 @@ Status TwoStage::Allocate(const onebitCompressorConfig_t* compressor_config) {
   }
   ONEBIT_TRY(CreateCompressor(table_.compressed_count(), compressor_config));
   ObserveComm();
-  if (rank_ == 0) {
-    BeginWatch(freeze_rule_);
-    WarnOfShortWarmup(options_);
-  }
+  BeginWatch(freeze_rule_);
+  if (rank_ == 0) WarnOfShortWarmup(options_);
   return OkStatus();
 }
 
@@ -203,7 +201,7 @@ Status TwoStage::Commit(const StepInput& input, const StepScale& scale) {
 }
 
 void TwoStage::BeginWatch(int64_t freeze_step) {
-  watch_.Begin(options_.policy, options_.beta2, freeze_step);
+  if (rank_ == 0) watch_.Begin(options_.policy, options_.beta2, freeze_step);
   updates_.Begin(
       NameOf(options_.policy.algorithm),
       "lower the learning rate, raise freezeStep or varianceFloor, or make rows that few "
@@ -251,7 +249,7 @@ Status TwoStage::BeginWarmup(int64_t steps) {
   rule.progress() = {.power = beta2_power_, .delayed_power = beta2_power_};
   schedule_.Rewarm(std::move(rule));
   freeze_rule_ = steps;
-  if (rank_ == 0) BeginWatch(steps);
+  BeginWatch(steps);
   frozen_.Forget();
   rule_->Rewarm();
   return OkStatus();
@@ -333,7 +331,7 @@ Status TwoStage::Adopt(const SavedOptimizer& saved) {
   Exchange exchange(schedule_, schedule);
   ONEBIT_TRY(Optimizer::Adopt(saved));
   exchange.Keep();
-  if (rank_ == 0 && saved.head.freeze_rule != freeze_rule_) BeginWatch(saved.head.freeze_rule);
+  if (saved.head.freeze_rule != freeze_rule_) BeginWatch(saved.head.freeze_rule);
   freeze_rule_ = saved.head.freeze_rule;
   return OkStatus();
 }

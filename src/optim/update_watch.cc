@@ -19,6 +19,9 @@ constexpr size_t kRunElements = 1024;
 }  // namespace
 
 Status UpdateWatch::Allocate(const SegmentTable& table, const Arithmetic& arithmetic) {
+  if (sample_count_ != 0) return OkStatus();
+  std::vector<Run> runs;
+  size_t sample_count = 0;
   const size_t count = table.compressed_count();
   size_t next = 0;  // number of the run that is looked for
   for (const Segment& segment : table.segments()) {
@@ -31,12 +34,14 @@ Status UpdateWatch::Allocate(const SegmentTable& table, const Arithmetic& arithm
       const size_t from = begin - segment.packed_offset;
       const size_t elements = std::min(end - begin, segment.count - from);
       if (elements == 0) continue;
-      runs_.push_back({segment.x + from, elements});
-      sample_count_ += elements;
+      runs.push_back({segment.x + from, elements});
+      sample_count += elements;
     }
   }
   ONEBIT_ASSIGN_OR_RETURN(ring_,
-                          arithmetic.AllocateResults((kSteps + 1) * sample_count_ * sizeof(float)));
+                          arithmetic.AllocateResults((kSteps + 1) * sample_count * sizeof(float)));
+  runs_ = std::move(runs);
+  sample_count_ = sample_count;
   return OkStatus();
 }
 
@@ -94,7 +99,11 @@ void UpdateWatch::Judge() {
 }
 
 void UpdateWatch::JudgeFrozen(double movement, double rate) {
-  if (!(mean_movement_ > 0) || !(mean_rate_ > 0)) return;
+  if (!(mean_movement_ > 0) || !(mean_rate_ > 0)) {
+    mean_movement_ = movement;
+    mean_rate_ = rate;
+    return;
+  }
   // Movement grows with the rate where that still rises.
   const double expected = mean_movement_ * std::max(1.0, rate / mean_rate_);
   if (movement <= limit_ * expected) {
@@ -105,9 +114,9 @@ void UpdateWatch::JudgeFrozen(double movement, double rate) {
   has_warned_ = true;
   LogIfPossible(
       LogLevel::kWarn,
-      "{}: parameters move {:.1f} times as far as before the freeze (root mean square over "
-      "{} steps): {}",
-      name_, movement / expected, kSteps, remedy_);
+      "{}: parameters move {:.1f} times as far as {} (root mean square over {} steps): {}", name_,
+      movement / expected, live_steps_ != 0 ? "before the freeze" : "when this run began", kSteps,
+      remedy_);
 }
 
 }  // namespace onebit::optim

@@ -17,7 +17,9 @@ namespace onebit::optim {
 
 // Compares a sample of the parameters with that of kSteps steps before. A single compressed step is
 // mostly noise, many times as large as a dense one, which error feedback takes back in the steps
-// after it; over kSteps a healthy run moves as far as before the freeze.
+// after it; over kSteps a healthy run moves as far as before the freeze. Where the watch begins
+// after the freeze, as in a run that goes on from a checkpoint, the first kSteps that it sees are
+// the measure.
 //
 // The sample is copied after each step and read after the next one, so that nothing waits for it.
 class UpdateWatch {
@@ -28,7 +30,8 @@ class UpdateWatch {
   static constexpr double kLimit = 4, kLimitWithLocalSteps = 16;
   static constexpr int kStepsAboveLimit = 3;
 
-  // Chooses the sample from the compressed segments. `table` must outlive this object.
+  // Chooses the sample from the compressed segments, unless there is one. `table` must outlive this
+  // object, which observes nothing before.
   Status Allocate(const SegmentTable& table, const Arithmetic& arithmetic);
 
   // Begins a dense stage. `remedy` ends the warning.
@@ -60,7 +63,8 @@ class UpdateWatch {
   uint64_t sampled_steps_ = 0;
   double rate_since_ = 0;  // sum of learning rates after the last sampled step
   bool was_live_ = false;  // in the last sampled step
-  // Steps of the dense stage so far, and means over about its last tenth.
+  // Steps of the dense stage so far, and means over about its last tenth; without such steps those
+  // of the first kSteps.
   uint64_t live_steps_ = 0;
   double mean_movement_ = 0, mean_rate_ = 0;
   int steps_above_limit_ = 0;

@@ -44,15 +44,13 @@ Status ZeroOneAdam::Allocate(const onebitCompressorConfig_t* compressor_config) 
   ONEBIT_TRY(arithmetic_->Await(nullptr));
   ONEBIT_TRY(CreateCompressor(table_.compressed_count(), compressor_config));
   ObserveComm();
-  if (rank_ == 0) {
-    BeginWatch();
-    WarnOfShortWarmup(options_);
-  }
+  BeginWatch();
+  if (rank_ == 0) WarnOfShortWarmup(options_);
   return OkStatus();
 }
 
 void ZeroOneAdam::BeginWatch() {
-  watch_.BeginRefreshes(options_.policy, options_.beta2);
+  if (rank_ == 0) watch_.BeginRefreshes(options_.policy, options_.beta2);
   updates_.Begin(
       NameOf(options_.policy.algorithm),
       "lower the learning rate or localStepClipper, raise varFreezeStep, varUpdateScaler "
@@ -441,7 +439,7 @@ Status ZeroOneAdam::BeginWarmup(int64_t steps) {
   ONEBIT_TRY(ResetCompressor());
   schedule_ = ZeroOneSchedule(schedule_.policy());
   if (step() > 0 && schedule_.Next(0).kind == StepKind::kSwallowed) schedule_.Commit(0);
-  if (rank_ == 0) BeginWatch();
+  BeginWatch();
   return OkStatus();
 }
 

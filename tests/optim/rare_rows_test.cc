@@ -29,11 +29,13 @@ float GradientAt(size_t row, size_t column, uint64_t step, int rank) {
   return step == kTouched && rank == 1 ? 1 : 1e-6f * noise;
 }
 
-// Returns how far row 0 was away from where it began, at most, in learning rates.
-double ThrownBy(uint32_t flags, double variance_floor = ONEBIT_UNDEF_REAL) {
-  onebitSegment_t segment = ONEBIT_SEGMENT_INIT;
-  segment.count = kRows * kWidth;
-  segment.flags = flags;
+// Returns how far row 0 was away from where it began, at most, in learning rates. `rows` form the
+// first segment, which has the flags; a row that is alone in it gets no other gradient.
+double ThrownBy(uint32_t flags, double variance_floor = ONEBIT_UNDEF_REAL, size_t rows = kRows) {
+  onebitSegment_t segments[2] = {ONEBIT_SEGMENT_INIT, ONEBIT_SEGMENT_INIT};
+  segments[0].count = segments[1].offset = rows * kWidth;
+  segments[0].flags = flags;
+  segments[1].count = (kRows - rows) * kWidth;
   onebitOptimizerConfig_t config = ONEBIT_OPTIMIZER_CONFIG_INIT;
   config.algorithm = onebitAlgorithmZeroOneAdam;
   config.beta2 = 0.99;
@@ -42,15 +44,16 @@ double ThrownBy(uint32_t flags, double variance_floor = ONEBIT_UNDEF_REAL) {
   config.localStepScaler = 100;
   config.localStepClipper = 8;
   config.varianceFloor = variance_floor;
-  config.segments = &segment;
-  config.segmentCount = 1;
+  config.segments = segments;
+  config.segmentCount = 2;
   std::vector<double> most(2);
   RunRanks(2, [&](onebitComm_t comm, int rank) {
-    std::vector<float> x(segment.count, 0.0f), gradient(segment.count);
+    std::vector<float> x(kRows * kWidth, 0.0f), gradient(kRows * kWidth);
     const OptimizerHandle optimizer = MakeOptimizer(comm, x, config);
     for (uint64_t step = 1; step <= kSteps; ++step) {
       for (size_t i = 0; i < gradient.size(); ++i) {
         gradient[i] = GradientAt(i / kWidth, i % kWidth, step, rank);
+        if (rows == 1 && std::abs(gradient[i]) < 1e-5f) gradient[i] = 0;
       }
       const double rate = kRate * std::min(1.0, static_cast<double>(step) / 50);
       Check(onebitOptimizerStep(optimizer.get(), gradient.data(), onebitFloat32, rate, 1, 0,
@@ -74,6 +77,12 @@ TEST(RareRowsTest, AFlaggedRowIsNotThrown) {
 TEST(RareRowsTest, ARowOfAnySegmentIsBounded) {
   EXPECT_LT(ThrownBy(0), 100);
   EXPECT_LT(ThrownBy(onebitSegmentDense), 100);
+}
+
+// Without a variance there is nothing to divide by, and the flag is a floor by itself.
+TEST(RareRowsTest, ASegmentWithoutVarianceDoesNotMove) {
+  EXPECT_EQ(ThrownBy(onebitSegmentRareRows | onebitSegmentDense, 0, 1), 0);
+  EXPECT_EQ(ThrownBy(onebitSegmentDense, ONEBIT_UNDEF_REAL, 1), 0);
 }
 
 // Without a floor the row leaves for good.

@@ -134,8 +134,8 @@ inline std::vector<Record> Train(const Training& training) {
   return records;
 }
 
-// The warnings of all ranks of a training.
-inline std::vector<std::string> WarningsOf(const Training& training) {
+// The warnings of all ranks while `run` runs.
+inline std::vector<std::string> WarningsOf(const std::function<void()>& run) {
   std::vector<std::string> warnings;
   Check(onebitSetLogCallback(
       [](onebitLogLevel_t level, const char* text, void* argument) {
@@ -143,9 +143,13 @@ inline std::vector<std::string> WarningsOf(const Training& training) {
           static_cast<std::vector<std::string>*>(argument)->push_back(text);
       },
       &warnings));
-  Train(training);
+  run();
   Check(onebitSetLogCallback(nullptr, nullptr));
   return warnings;
+}
+
+inline std::vector<std::string> WarningsOf(const Training& training) {
+  return WarningsOf([&] { Train(training); });
 }
 
 // Compressor settings of the recorded trajectories: scales as in the papers, chunks of 8.

@@ -72,6 +72,72 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, UpdateWatchTest,
                            return info.param == onebitAlgorithmOneBitAdam ? "adam" : "zero_one";
                          });
 
+// One rank of a steady training that an optimizer goes on with, in whatever state it is.
+struct SteadyRank {
+  SteadyRank(onebitComm_t comm, int rank_of_gradients)
+      : rank(rank_of_gradients), optimizer(MakeOptimizer(comm, x, training.config)) {}
+
+  // Makes steps up to number `last`, with gradients times `factor`.
+  void StepUntil(uint64_t last, float factor = 1) {
+    while (StatsOf(optimizer).step < last) {
+      std::vector<float> gradient = training.problem.Gradient(x, rank, StatsOf(optimizer).step + 1);
+      for (float& g : gradient) g *= factor;
+      Check(onebitOptimizerStep(optimizer.get(), gradient.data(), onebitFloat32, 1e-6, 1, 0,
+                                nullptr, nullptr));
+    }
+  }
+
+  const Training training = Steady(onebitAlgorithmOneBitAdam);
+  const int rank;
+  std::vector<float> x = training.problem.StartPoint();
+  const OptimizerHandle optimizer;
+};
+
+constexpr uint64_t kResumedAt = kFrozenFrom + 10, kThrownAt = kResumedAt + 30,
+                   kEnd = kThrownAt + 30;
+
+// A checkpoint does not say how far parameters moved before the freeze.
+TEST(UpdateWatchTest, ARunThatGoesOnBehindTheFreezeIsWatched) {
+  for (const float factor : {1.0f, 30.0f}) {
+    const auto warnings = WarningsOf([factor] {
+      RunRanks(2, [factor](onebitComm_t comm, int rank) {
+        SteadyRank first(comm, rank), second(comm, rank);
+        first.StepUntil(kResumedAt);
+        size_t bytes = 0;
+        Check(onebitOptimizerExport(first.optimizer.get(), onebitStateRank, nullptr, &bytes));
+        std::vector<std::byte> state(bytes);
+        Check(onebitOptimizerExport(first.optimizer.get(), onebitStateRank, state.data(), &bytes));
+        Check(onebitOptimizerImport(second.optimizer.get(), state.data(), bytes));
+        second.StepUntil(kThrownAt);
+        second.StepUntil(kEnd, factor);
+      });
+    });
+    if (factor == 1) {
+      EXPECT_THAT(warnings, IsEmpty());
+    } else {
+      EXPECT_THAT(warnings, ElementsAre(HasSubstr("times as far as when this run began")));
+    }
+  }
+}
+
+// Rank 0 of the new communicator, which was rank 1, warns instead of the former rank 0.
+TEST(UpdateWatchTest, ANewRankZeroWarnsAlone) {
+  const auto warnings = WarningsOf([] {
+    RunRanks(2, [](onebitComm_t comm, int rank) {
+      SteadyRank trainer(comm, rank);
+      trainer.StepUntil(kResumedAt);
+      onebitComm_t swapped = nullptr;
+      Check(onebitCommSplit(comm, 0, 1 - rank, &swapped, nullptr));
+      const UniqueComm owner(swapped);
+      int source = -1;
+      Check(onebitOptimizerRebind(trainer.optimizer.get(), swapped, &source));
+      trainer.StepUntil(kThrownAt);
+      trainer.StepUntil(kEnd, 30);
+    });
+  });
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("times as far as when this run began")));
+}
+
 // One rank alone, whose steps are exact, is thrown in a step and back some steps later.
 std::vector<std::string> WarningsOfAThrowFor(uint64_t steps) {
   Training training = Steady(onebitAlgorithmOneBitAdam);

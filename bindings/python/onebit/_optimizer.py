@@ -32,8 +32,8 @@ class Segment:
         dense: exact averages and a live variance in all stages. For embeddings and biases whose
             gradients are sparse.
         no_trust_ratio: 1-bit LAMB takes 1. For biases and norms.
-        rare_rows: few gradients reach a row, as in an embedding: a frozen variance counts at least
-            as its mean over the segment.
+        rare_rows: for embeddings with 0/1 Adam, because few gradients reach a row: the root of its
+            variance counts at least as the root mean square over the segment.
         mask: as for a Compressor, a bit per element of the segment.
         parameters: where they are, if not in the array that all segments share; as for an Optimizer.
         parameter_copy: as for an Optimizer, for this segment.
@@ -94,9 +94,10 @@ class Optimizer(Handle):
             compressor: options of the Compressor of the momentum.
             parameter_copy: as many elements of float16 or bfloat16, which every step rewrites.
             options: members of onebitOptimizerConfig_t (onebit/optim.h) by their Python names:
-                `clip_norm` ("mean_square", "average"), `algorithm` ("one_bit_adam", "one_bit_lamb", "zero_one_adam"), `variant`, `beta1`,
-                `beta2`, `eps`, `weight_decay`, `bias_correction`, `freeze_step` (a number of steps,
-                "automatic", "settled" or "never"), `lr_warmup_steps`, and so on.
+                `algorithm` ("one_bit_adam", "one_bit_lamb", "zero_one_adam"), `variant`, `clip_norm`
+                ("mean_square", "average"), `beta1`, `beta2`, `eps`, `weight_decay`, `bias_correction`,
+                `freeze_step` (a number of steps, "automatic", "settled" or "never"), `lr_warmup_steps`,
+                and so on.
         """
         self.communicator = communicator
         config = configured(_native.OptimizerConfig, options)

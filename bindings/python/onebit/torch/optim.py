@@ -57,8 +57,8 @@ class OnebitOptimizer(torch.optim.Optimizer):
         exp_avg_mask: for a group of one parameter, a tensor like it: elements where it is 0 have
             no momentum, e.g. rows of position embeddings that no sequence reaches.
         no_trust_ratio: OnebitLamb takes 1; for biases and norms.
-        rare_rows: few gradients reach a row: for embeddings that are not `non_freeze`, and with
-            ZeroOneAdam for all.
+        rare_rows: for embeddings with ZeroOneAdam, because few gradients reach a row. With
+            OnebitAdam they train better with `non_freeze`.
 
     GradScaler works as with other optimizers (PyTorch 2): a gradient that is not finite on one rank
     skips the step on all, unless it is a local one of 0/1 Adam, in which that rank uses zeros. Scales
@@ -365,8 +365,9 @@ class OnebitLamb(OnebitOptimizer):
     """1-bit LAMB (Li et al. 2021): LAMB up to step `freeze_step`, then one bit per element of the
     momentum, with trust ratios that follow the variance of what is sent.
 
-    Further options, as in DeepSpeed: `max_coeff`, `min_coeff`, `coeff_beta`, `factor_max`,
-    `factor_min`, `factor_threshold`. Each parameter is a layer with a trust ratio of its own.
+    Start with half of LAMB's best learning rate: it may diverge at the full one. Further options, as in
+    DeepSpeed: `max_coeff`, `min_coeff`, `coeff_beta`, `factor_max`, `factor_min`, `factor_threshold`.
+    Each parameter is a layer with a trust ratio of its own.
     """
 
     _algorithm = Algorithm.ONE_BIT_LAMB
@@ -375,6 +376,11 @@ class OnebitLamb(OnebitOptimizer):
 class ZeroOneAdam(OnebitOptimizer):
     """0/1 Adam (Lu et al. 2023): ranks step on their own and average the sums of their steps at syncs,
     which become rarer, at one bit per element. Call synchronize() before an evaluation.
+
+        optimizer = onebit.torch.optim.ZeroOneAdam(  # whose rate is warmed up over a tenth of the steps
+            groups, lr=1e-3, betas=(0.9, 0.99), rate_tied=True,
+            lr_warmup_steps=steps // 10, var_freeze_step=steps // 5,
+        )
 
     Further options, as in DeepSpeed: `var_freeze_step`, `var_update_scaler`, `local_step_scaler`,
     `local_step_clipper`; and `lr_warmup_steps`, from which `var_freeze_step` is taken if it is not
