@@ -77,11 +77,7 @@ Result<bool> HostExecutor::StartSend(uint32_t index) {
                                          {batch_.Read(step), payload_bytes}, &request));
   if (!has_started) return false;
   sending_.push_back({request, index, payload_bytes});
-  if (trace_ != nullptr) {
-    sending_.back().begin = TraceClock::now();
-    trace_->BeginExchange(step.exchange, sending_.back().begin);
-    trace_->NoteSent(step.peer);
-  }
+  if (trace_ != nullptr) sending_.back().begin = trace_->BeginSend(step);
   return true;
 }
 
@@ -100,9 +96,7 @@ Status HostExecutor::PollSends(bool* has_moved) {
     *has_moved = true;
     messages_[message.step] = MessageState::kDone;
     if (trace_ != nullptr) {
-      const Step& step = plan_->steps[message.step];
-      trace_->AddMessage(step, message.payload_bytes, message.begin);
-      trace_->NoteSent(step.peer);
+      trace_->EndSend(plan_->steps[message.step], message.payload_bytes, message.begin);
     }
     Finish(message.step, false);
   }
@@ -224,11 +218,7 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
   messages_[inbound.step] = MessageState::kArrived;
   inbound.payload_bytes = size.payload_bytes;
   const Step& step = plan_->steps[inbound.step];
-  if (trace_ != nullptr) {
-    inbound.arrival = TraceClock::now();
-    trace_->BeginExchange(step.exchange, inbound.arrival);
-    trace_->NoteReceived(peer, IsDue(step));
-  }
+  if (trace_ != nullptr) inbound.arrival = trace_->BeginReceive(step, IsDue(step));
   const bool has_length = size.payload_bytes == step.region.bytes;
   if (!has_length && plan_->key.collective == Collective::kAllToAllv && !is_compressed) {
     return Error(Code::kMismatch,
@@ -282,8 +272,7 @@ Status HostExecutor::CompleteReceive(const InFlight& message) {
   }
   messages_[index] = MessageState::kDone;
   if (trace_ != nullptr) {
-    trace_->AddMessage(step, message.payload_bytes, message.begin);
-    trace_->NoteReceived(step.peer, IsDue(step));
+    trace_->EndReceive(step, message.payload_bytes, message.begin, IsDue(step));
   }
   Finish(index, is_nonfinite);
   return OkStatus();
