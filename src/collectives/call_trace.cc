@@ -149,21 +149,19 @@ void CallTrace::AddWait() {
   wait_begin_.reset();
 }
 
-CallTrace::Time CallTrace::BeginSend(const Step& step) {
+void CallTrace::BeginSend(const Step& step, Time begin) {
+  BeginExchange(step.exchange, begin);
   NoteSent(step.peer);
-  return BeginMessage(step);
 }
 
-CallTrace::Time CallTrace::BeginReceive(const Step& step, bool is_due) {
+void CallTrace::BeginReceive(const Step& step, Time begin, bool is_due) {
+  BeginExchange(step.exchange, begin);
   NoteReceived(step.peer, is_due);
-  return BeginMessage(step);
 }
 
-CallTrace::Time CallTrace::BeginMessage(const Step& step) {
-  const Time begin = TraceClock::now();
-  std::optional<Time>& first = exchange_begins_[step.exchange - 1u];
+void CallTrace::BeginExchange(uint32_t exchange, Time begin) {
+  std::optional<Time>& first = exchange_begins_[exchange - 1];
   if (!first.has_value()) first = begin;
-  return begin;
 }
 
 void CallTrace::EndSend(const Step& step, size_t bytes, Time begin) {

@@ -58,10 +58,11 @@ class CallTrace {
     moved_ = {};
   }
 
-  // A message sets out here, or its header arrives. Returns the time, for its end. `is_due`: it is
-  // of the first exchange that has not ended, not an early one of the next.
-  Time BeginSend(const Step& step);
-  Time BeginReceive(const Step& step, bool is_due);
+  // A message has set out here, or its header has arrived. `begin`: for a send, before the
+  // transport had it, since its peer may have it as soon. `is_due`: it is of the first exchange
+  // that has not ended, not an early one of the next.
+  void BeginSend(const Step& step, Time begin);
+  void BeginReceive(const Step& step, Time begin, bool is_due);
   void EndSend(const Step& step, size_t bytes, Time begin);
   void EndReceive(const Step& step, size_t bytes, Time begin, bool is_due);
   // The last message of an exchange is done. Its first one has begun it.
@@ -94,7 +95,7 @@ class CallTrace {
     if (!moved_.sent.has_value()) moved_.sent = peer;
   }
   void AddWait();
-  Time BeginMessage(const Step& step);
+  void BeginExchange(uint32_t exchange, Time begin);
   void AddMessage(const Step& step, size_t bytes, Time begin);
   void AddBatch(Time end, bool has_failed);
 

@@ -71,13 +71,14 @@ Result<bool> HostExecutor::StartSend(uint32_t index) {
   EncodeHeader(header, &bytes);
   const bool is_absent = MayBeAbsent(step) && IsAbsent(batch_.calls[step.call]);
   const size_t payload_bytes = is_absent ? kWeightBytes : step.region.bytes;
+  const CallTrace::Time begin = trace_ == nullptr ? CallTrace::Time() : TraceClock::now();
   MessageRequest request = nullptr;
   ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
                           endpoint_.Send(static_cast<int>(step.peer), bytes,
                                          {batch_.Read(step), payload_bytes}, &request));
   if (!has_started) return false;
-  sending_.push_back({request, index, payload_bytes});
-  if (trace_ != nullptr) sending_.back().begin = trace_->BeginSend(step);
+  sending_.push_back({request, index, payload_bytes, begin});
+  if (trace_ != nullptr) trace_->BeginSend(step, begin);
   return true;
 }
 
@@ -218,7 +219,10 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
   messages_[inbound.step] = MessageState::kArrived;
   inbound.payload_bytes = size.payload_bytes;
   const Step& step = plan_->steps[inbound.step];
-  if (trace_ != nullptr) inbound.arrival = trace_->BeginReceive(step, IsDue(step));
+  if (trace_ != nullptr) {
+    inbound.arrival = TraceClock::now();
+    trace_->BeginReceive(step, inbound.arrival, IsDue(step));
+  }
   const bool has_length = size.payload_bytes == step.region.bytes;
   if (!has_length && plan_->key.collective == Collective::kAllToAllv && !is_compressed) {
     return Error(Code::kMismatch,
