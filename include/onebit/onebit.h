@@ -89,8 +89,8 @@
  *   Joins are onebitCommSplit, onebitCommShrink and every onebitCommInit function except
  *   onebitCommInitAll. The text names the cause.
  *   onebitInvalidArgument   A member of `config` is out of range.
- *   onebitInvalidUsage      A setting (an environment variable ONEBIT_*) does not parse, or the log
- *                           file ONEBIT_DEBUG_FILE cannot be opened.
+ *   onebitInvalidUsage      A setting (an environment variable ONEBIT_*) does not parse, or a file
+ *                           that ONEBIT_DEBUG_FILE or ONEBIT_TRACE names cannot be written.
  *   onebitMismatch          Ranks differ in the number of ranks or in a setting that must be equal,
  *                           or two have the same rank; the text has ranks and values.
  *   onebitTimeout           Not all ranks joined within connectTimeoutMs, or an address could not

@@ -40,8 +40,9 @@ def parser() -> argparse.ArgumentParser:
                            help=f"put the tables between {markers.BEGIN} and {markers.END} of a file")
     arguments.add_argument("--trace", action="store_true", help="the files are traces")
     arguments.add_argument("--calls", metavar="FIRST:LAST", type=calls_of,
-                           help="with --trace: numbers of the calls that the page draws; default: the last "
-                                f"{trace_page.CALLS_SHOWN} of the kind that takes the most time")
+                           help="with --trace: numbers of the calls that the page draws and the table is of; default: "
+                                f"a page draws the last {trace_page.CALLS_SHOWN} of the kind that takes the most "
+                                "time, and tables are of all")
     return arguments
 
 
@@ -70,7 +71,7 @@ def make_tables(options: argparse.Namespace) -> tuple[dict[pathlib.Path, str], s
 def make_trace(options: argparse.Namespace) -> tuple[dict[pathlib.Path, str], str]:
     trace = trace_file.read(options.files)
     texts = {options.html: trace_page.page(trace, options.calls)} if options.html else {}
-    return texts, trace_page.markdown(trace)
+    return texts, trace_page.markdown(trace, options.calls)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -6,12 +6,14 @@ import dataclasses
 import math
 
 from reporting.markup import Markup, joined, tag
-from reporting.trace_file import CALLS, Row, Span
+from reporting.trace_row import CALLS, Row, Span
+from reporting.trace_summary import CALL, kind_of
 from reporting.units import size_text, tick_time_text, time_text
 
 WIDTH = 1320
 LEFT, RIGHT, TOP, BOTTOM = 150, 10, 8, 30
 PLOT = WIDTH - LEFT - RIGHT
+NAME_HEIGHT = 14.0  # of the names of calls, above a rank
 CALL_HEIGHT, ROW_HEIGHT, MESSAGE_HEIGHT, GAP, RANK_GAP = 26.0, 12.0, 4.0, 3.0, 12.0
 MOST_LANES = 8  # of messages in flight; further ones are drawn over each other
 CHARACTER_WIDTH = 6.4
@@ -20,11 +22,12 @@ MOST_TICKS = 12
 
 # The style of a span, by its name, or else its category.
 CLASSES = {"compress": "t-compress", "reduce": "t-reduce", "decode": "t-decode", "wait": "t-wait",
-           "exchange": "t-exchange", "message": "t-message", "call": "t-call", "enqueue": "t-enqueue",
-           "compute": "t-other"}
+           "exchange": "t-exchange", "send": "t-send", "receive": "t-receive", "call": "t-call",
+           "enqueue": "t-enqueue", "compute": "t-other"}
 LEGEND = (("t-call", "call"), ("t-compress", "compress"), ("t-reduce", "reduce"), ("t-decode", "decode"),
           ("t-other", "other computing"), ("t-wait", "wait, with the rank waited for"),
-          ("t-exchange", "exchange"), ("t-message", "message"), ("t-enqueue", "enqueuing on a stream"))
+          ("t-exchange", "exchange"), ("t-send", "message sent"), ("t-receive", "message received"),
+          ("t-enqueue", "enqueuing on a stream"))
 
 
 def class_of(span: Span) -> str:
@@ -32,7 +35,7 @@ def class_of(span: Span) -> str:
 
 
 def text_of(span: Span, origin: float) -> str:
-    """What to say of it."""
+    """Its tooltip."""
     words = [span.name]
     if span.failed:
         words.append("failed")
@@ -100,6 +103,10 @@ class TraceChart:
     def span_count(self) -> int:
         return sum(len(spans) + len(messages) for _, spans, messages in self._rows)
 
+    def classes(self) -> set[str]:
+        """The styles that are drawn."""
+        return {class_of(span) for _, spans, messages in self._rows for span in (*spans, *messages)}
+
     def svg(self) -> Markup:
         y, before, parts = float(TOP), None, []
         for row, spans, messages in self._rows:
@@ -125,6 +132,8 @@ class TraceChart:
 
     def _row(self, row: Row, spans: list[Span], messages: list[Span], y: float,
              is_first: bool) -> tuple[Markup, float]:
+        names_height = NAME_HEIGHT if row.name == CALLS else 0.0
+        y += names_height
         height = CALL_HEIGHT if row.name == CALLS else ROW_HEIGHT if spans else 0.0
         names = [f"rank {row.rank}"] if is_first else []
         if row.name != CALLS:
@@ -133,12 +142,22 @@ class TraceChart:
                     class_="rank" if is_first else None)
         parts = [self._box(span, y + 3.0 * min(depth, 2), max(height - 6.0 * min(depth, 2), 4.0))
                  for depth, span in depths_of(spans)]
+        parts += [self._name(span, y - 3) for span in spans if span.category == CALL]
         lanes = lanes_of(messages)
         parts += [self._box(span, y + height + 1 + lane * (MESSAGE_HEIGHT + 1), MESSAGE_HEIGHT)
                   for lane, span in lanes]
         if lanes:
             height += 1 + (max(lane for lane, _ in lanes) + 1) * (MESSAGE_HEIGHT + 1)
-        return tag("g", label, *parts), max(height, ROW_HEIGHT)
+        return tag("g", label, *parts), names_height + max(height, ROW_HEIGHT)
+
+    def _name(self, call: Span, y: float) -> Markup:
+        """As much of it as there is room for."""
+        left, right = self._window.x(call.begin), self._window.x(call.end)
+        number = str(call.call)
+        for text in (f"{number}: {kind_of(call)}", number):
+            if len(text) * CHARACTER_WIDTH <= right - left:
+                return tag("text", text, x=left, y=y, class_="call")
+        return joined()
 
     def _box(self, span: Span, y: float, height: float) -> Markup:
         left, right = self._window.x(span.begin), self._window.x(span.end)
@@ -157,7 +176,7 @@ class TraceChart:
                                class_="peer"))
 
 
-def legend() -> Markup:
+def legend(classes: set[str]) -> Markup:
     return tag("ul", *(tag("li", tag("svg", tag("rect", x=1, y=1, width=28, height=12, class_=css_class),
                                      viewBox="0 0 30 14", class_="key", aria_hidden="true"), label)
-                       for css_class, label in LEGEND), class_="legend")
+                       for css_class, label in LEGEND if css_class in classes), class_="legend")

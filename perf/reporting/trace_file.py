@@ -8,39 +8,12 @@ import pathlib
 import re
 
 from reporting.fields import Fields, Malformed
+from reporting.trace_clock import Machine, align
+from reporting.trace_row import CALLS, Row, Span
+from reporting.units import time_text
 
 SPAN, BEGIN, END, METADATA, INSTANT = "X", "b", "e", "M", "i"
-CALLS = "calls"  # the row of what a rank does in its calls
 DROPPED = "events dropped"
-
-
-@dataclasses.dataclass(frozen=True)
-class Span:
-    """Times are microseconds."""
-
-    name: str
-    category: str
-    begin: float
-    end: float
-    call: int
-    peer: int | None
-    failed: bool
-    args: dict[str, object]
-
-    @property
-    def duration(self) -> float:
-        return self.end - self.begin
-
-
-@dataclasses.dataclass
-class Row:
-    """`messages` may overlap; `spans` nest."""
-
-    rank: int
-    communicator: str
-    name: str
-    spans: list[Span] = dataclasses.field(default_factory=list)
-    messages: list[Span] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -144,10 +117,6 @@ class Reader:
         return row
 
 
-def shifted(span: Span, microseconds: float) -> Span:
-    return dataclasses.replace(span, begin=span.begin + microseconds, end=span.end + microseconds)
-
-
 def row_order(row: Row) -> tuple[object, ...]:
     """Rank by rank, and the calls of each first. Threads are in the order of their numbers."""
     digits = re.sub(r"\D", "", row.name)
@@ -155,11 +124,9 @@ def row_order(row: Row) -> tuple[object, ...]:
 
 
 def read(paths: list[pathlib.Path]) -> Trace:
-    """All files together. Processes of one machine share its clock. Machines are aligned by their wall
-    clocks, as well as those agree."""
+    """All files together. Processes of one machine share its clock."""
     trace = Trace([], [])
-    first: tuple[str, float] | None = None
-    machines = set()
+    machines: dict[str, Machine] = {}
     for path in paths:
         reader = Reader(path)
         if reader.read():
@@ -167,20 +134,14 @@ def read(paths: list[pathlib.Path]) -> Trace:
         if reader.dropped:
             trace.notes.append(f"{path.name} lacks {reader.dropped} events, which came faster than they "
                                "could be written")
-        shift = 0.0
-        if reader.clock is not None:
-            first = first or reader.clock
-            machines.add(reader.clock[0])
-            if reader.clock[0] != first[0]:
-                shift = reader.clock[1] - first[1]
-        for row in reader.rows.values():
-            if shift:
-                row.spans = [shifted(span, shift) for span in row.spans]
-                row.messages = [shifted(span, shift) for span in row.messages]
-            if row.spans or row.messages:
-                trace.rows.append(row)
+        boot, wall = reader.clock or (next(iter(machines), ""), 0.0)
+        rows = [row for row in reader.rows.values() if row.spans or row.messages]
+        machines.setdefault(boot, Machine(boot, wall)).rows += rows
+        trace.rows += rows
     if len(machines) > 1:
-        trace.notes.append(f"times of {len(machines)} machines are aligned by their wall clocks, which may "
-                           "differ by milliseconds")
+        error = align(list(machines.values()))
+        trace.notes.append(f"times of {len(machines)} machines are aligned by their " + (
+            "wall clocks, which may differ by milliseconds" if error is None else
+            f"messages, to within {time_text(error)}"))
     trace.rows.sort(key=row_order)
     return trace

@@ -1,15 +1,19 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The file of a process. It is complete JSON after each write, and a viewer can open it whatever
-// becomes of the process.
+// Writes the file of a process. It is complete JSON after each write, so a viewer can open it
+// whatever becomes of the process.
 #include "base/trace_recorder.h"
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <concepts>
 #include <condition_variable>
 #include <cstdlib>
 #include <ctime>
@@ -59,6 +63,30 @@ int64_t NanosecondsOf(TraceClock::time_point time) {
   return std::chrono::nanoseconds(time.time_since_epoch()).count();
 }
 
+// The start of every error about the value of the setting.
+constexpr std::string_view kSetting = "environment variable ONEBIT_TRACE";
+
+// Opens the file and empties it. Two processes would write over each other's events, so the first
+// one holds a lock until its end. File systems without locks, and devices, are left unlocked.
+Result<int> OpenAlone(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  struct stat about {};
+  const bool is_open = descriptor >= 0 && fstat(descriptor, &about) == 0;
+  const bool is_file = is_open && S_ISREG(about.st_mode);
+  if (is_file && flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(descriptor);
+    return Error(Code::kInvalidUsage,
+                 "{}: another process writes its trace to \"{}\": put %p, the process id, into the "
+                 "name",
+                 kSetting, path);
+  }
+  if (is_open && (!is_file || ftruncate(descriptor, 0) == 0)) return descriptor;
+  const int error = errno;
+  if (descriptor >= 0) close(descriptor);
+  return Error(Code::kInvalidUsage, "{}: cannot open the trace file \"{}\": {}", kSetting, path,
+               TextOfError(error));
+}
+
 // Identifies the machine, all of whose processes have the same steady clock.
 std::string BootId() {
   std::string id;
@@ -66,9 +94,27 @@ std::string BootId() {
   return id;
 }
 
+void AppendPart(std::string* text, std::string_view part) { *text += part; }
+
+void AppendPart(std::string* text, std::integral auto number) {
+  char digits[24];
+  text->append(digits, std::to_chars(digits, std::end(digits), number).ptr);
+}
+
+// Events are appended in this way because {fmt} takes several times as long, on a core that the
+// traced program may need.
+template <typename... Parts>
+void Append(std::string* text, const Parts&... parts) {
+  (AppendPart(text, parts), ...);
+}
+
 // The format counts in microseconds.
-void AppendTime(std::string* text, const char* key, int64_t nanoseconds) {
-  AppendFormat(text, ",\"{}\":{}.{:03}", key, nanoseconds / 1000, nanoseconds % 1000);
+void AppendTime(std::string* text, std::string_view key, int64_t nanoseconds) {
+  const char fraction[] = {static_cast<char>('0' + nanoseconds / 100 % 10),
+                           static_cast<char>('0' + nanoseconds / 10 % 10),
+                           static_cast<char>('0' + nanoseconds % 10)};
+  Append(text, ",\"", key, "\":", nanoseconds / 1000, ".",
+         std::string_view(fraction, sizeof(fraction)));
 }
 
 class ArgsWriter {
@@ -78,17 +124,17 @@ class ArgsWriter {
   ArgsWriter(const ArgsWriter&) = delete;
   ArgsWriter& operator=(const ArgsWriter&) = delete;
 
-  void Number(const char* key, uint64_t value) {
+  void Number(std::string_view key, uint64_t value) {
     if (value == TraceEvent::kNone || value == TraceEvent::kNone32) return;
-    AppendFormat(text_, "{}\"{}\":{}", Comma(), key, value);
+    Append(text_, Begin(), key, "\":", value);
   }
-  void Text(const char* key, const char* value) {
-    if (value != nullptr) AppendFormat(text_, "{}\"{}\":\"{}\"", Comma(), key, value);
+  void Text(std::string_view key, const char* value) {
+    if (value != nullptr) Append(text_, Begin(), key, "\":\"", value, "\"");
   }
-  void True(const char* key) { AppendFormat(text_, "{}\"{}\":true", Comma(), key); }
+  void True(std::string_view key) { Append(text_, Begin(), key, "\":true"); }
 
  private:
-  const char* Comma() { return std::exchange(is_first_, false) ? "" : ","; }
+  std::string_view Begin() { return std::exchange(is_first_, false) ? "\"" : ",\""; }
 
   std::string* text_;
   bool is_first_ = true;
@@ -118,7 +164,8 @@ class TraceFile {
 
   void Attach(TraceRecorder* recorder);
   void Detach(TraceRecorder* recorder) noexcept;
-  void Flush() noexcept;
+  // Writes what all recorders have. `last`: the one that ends, or null.
+  void Flush(const TraceRecorder* last = nullptr) noexcept;
   // A copy that a fork made has neither the thread nor a lock that it could rely on.
   bool is_of_this_process() const { return owner_pid_ == getpid(); }
 
@@ -130,13 +177,14 @@ class TraceFile {
 
   Status Start();
   void WriteEveryInterval() noexcept;
-  // Returns what to log, once the lock is released: the application's callback may call the
-  // library.
+  // These return why nothing is recorded any more, or an empty text. It is logged when the lock is
+  // released, because the application's callback may call the library.
+  std::string TakeAndWrite(const TraceRecorder* last);
   std::string Write();
   void Take(TraceRecorder* recorder);
   bool is_full() const { return has_failed_ || size_ + text_.size() >= kMostFileBytes; }
   void AppendProcess(const TraceSource& source);
-  void BeginEvent(std::string_view name, const char* phase);
+  void BeginEvent(std::string_view name, std::string_view phase);
   static uint32_t ThreadOf(const TraceRecorder& recorder, uint32_t row) {
     return kFirstThread + recorder.number_ * TraceRecorder::kMostRows + row;
   }
@@ -145,7 +193,7 @@ class TraceFile {
   void AppendDropped(TraceRecorder* recorder);
 
   const std::string path_;
-  const int descriptor_;
+  int descriptor_;
   const int process_;  // the rank of the first recorder
   const int owner_pid_ = getpid();
   std::mutex mutex_;  // guards everything below
@@ -156,7 +204,7 @@ class TraceFile {
   std::string text_;   // to be written
   uint64_t size_ = 0;  // of the file, without kEnd
   bool is_empty_ = true;
-  bool has_failed_ = false;        // a write
+  bool has_failed_ = false;        // a write: nothing is recorded any more
   bool has_told_of_size_ = false;  // in the log
 };
 
@@ -165,6 +213,8 @@ Result<TraceFile*> TraceFile::OfProcess(const std::string& pattern, const TraceS
   static TraceFile* file = nullptr;  // guarded by mutex
   const std::lock_guard lock(mutex);
   if (file != nullptr && file->is_of_this_process()) return file;
+  // What a fork has copied would hold the lock of the original after its end.
+  if (file != nullptr) close(std::exchange(file->descriptor_, -1));
   ONEBIT_ASSIGN_OR_RETURN(auto created, Create(pattern, source));
   file = created.release();
   static std::once_flag has_registered;
@@ -182,25 +232,19 @@ Result<std::unique_ptr<TraceFile>> TraceFile::Create(const std::string& pattern,
       !HasPlaceholder(pattern, 'p')) {
     return Error(
         Code::kInvalidUsage,
-        "environment variable ONEBIT_TRACE: ranks of several processes would write \"{}\": "
-        "put %r, the rank, or %p, the process id, into the name",
-        pattern);
+        "{}: ranks of several processes would write \"{}\": put %r, the rank, or %p, the process "
+        "id, into the name",
+        kSetting, pattern);
   }
   std::string path = ExpandPath(pattern, source.rank);
-  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor < 0) {
-    return Error(Code::kInvalidUsage,
-                 "environment variable ONEBIT_TRACE: cannot open the trace file \"{}\": {}", path,
-                 TextOfError(errno));
-  }
+  ONEBIT_ASSIGN_OR_RETURN(const int descriptor, OpenAlone(path));
   std::unique_ptr<TraceFile> file(new TraceFile(std::move(path), descriptor, source.rank));
   file->text_ += '[';
   file->AppendProcess(source);
   // Shows now, not after hours, whether the file can be written.
   const std::string problem = file->Write();
-  Status status = problem.empty() ? file->Start()
-                                  : Error(Code::kInvalidUsage,
-                                          "environment variable ONEBIT_TRACE: {}", problem);
+  Status status =
+      problem.empty() ? file->Start() : Error(Code::kInvalidUsage, "{}: {}", kSetting, problem);
   if (!status.ok()) {
     close(descriptor);
     return status;
@@ -240,38 +284,35 @@ void TraceFile::Attach(TraceRecorder* recorder) {
   has_recorders_.notify_one();
 }
 
-// The count of dropped events comes last, as one number if the file is full.
 void TraceFile::Detach(TraceRecorder* recorder) noexcept {
-  std::string problem;
-  {
-    const std::lock_guard lock(mutex_);
-    std::erase(recorders_, recorder);
-    try {
-      Take(recorder);
-      if (recorder->dropped() != recorder->dropped_in_file_) AppendDropped(recorder);
-      problem = Write();
-    } catch (const std::bad_alloc&) {
-      problem = "out of memory";
-    }
-  }
-  if (!problem.empty()) LogLine(LogLevel::kWarn, problem);
+  Flush(recorder);
+  const std::lock_guard lock(mutex_);
+  std::erase(recorders_, recorder);
 }
 
-void TraceFile::Flush() noexcept {
+void TraceFile::Flush(const TraceRecorder* last) noexcept {
   try {
-    std::string problem;
-    {
-      const std::lock_guard lock(mutex_);
-      for (TraceRecorder* recorder : recorders_) {
-        Take(recorder);
-        const bool has_dropped = recorder->dropped() != recorder->dropped_in_file_;
-        if (has_dropped && !is_full()) AppendDropped(recorder);
-      }
-      problem = Write();
-    }
-    if (!problem.empty()) LogLine(LogLevel::kWarn, problem);
+    const std::string problem = TakeAndWrite(last);
+    if (!problem.empty()) Log(LogLevel::kWarn, "{}; what comes now is not recorded", problem);
   } catch (const std::bad_alloc&) {
-    // The rings keep what was not taken, until they are full.
+    // There is no memory for a line in the log either.
+  }
+}
+
+// A full file tells how many events a recorder has dropped once, at its end.
+std::string TraceFile::TakeAndWrite(const TraceRecorder* last) {
+  const std::lock_guard lock(mutex_);
+  try {
+    for (TraceRecorder* recorder : recorders_) {
+      Take(recorder);
+      const bool has_dropped = recorder->dropped() != recorder->dropped_in_file_;
+      if (has_dropped && (!is_full() || recorder == last)) AppendDropped(recorder);
+    }
+    return Write();
+  } catch (const std::bad_alloc&) {
+    text_.clear();  // It may end within an event.
+    has_failed_ = true;
+    throw;
   }
 }
 
@@ -296,21 +337,24 @@ std::string TraceFile::Write() {
                                    static_cast<off_t>(size_ + done));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
+      const int error = written == 0 ? ENOSPC : errno;
       has_failed_ = true;
-      return Format("cannot write the trace file \"{}\": {}; what comes now is not recorded", path_,
-                    TextOfError(written == 0 ? ENOSPC : errno));
+      // Ends the list where it ended before, which needs no further room.
+      [[maybe_unused]] const bool has_ended =
+          pwrite(descriptor_, kEnd.data(), kEnd.size(), static_cast<off_t>(size_)) > 0 &&
+          ftruncate(descriptor_, static_cast<off_t>(size_ + kEnd.size())) == 0;
+      return Format("cannot write the trace file \"{}\": {}", path_, TextOfError(error));
     }
     done += static_cast<size_t>(written);
   }
   size_ += text.size();
   if (!is_full() || std::exchange(has_told_of_size_, true)) return {};
-  return Format("the trace file \"{}\" has {} MiB: what comes now is not recorded", path_,
-                kMostFileBytes >> 20);
+  return Format("the trace file \"{}\" has {} MiB", path_, kMostFileBytes >> 20);
 }
 
-void TraceFile::BeginEvent(std::string_view name, const char* phase) {
-  AppendFormat(&text_, "{}\n{{\"name\":\"{}\",\"ph\":\"{}\",\"pid\":{}",
-               std::exchange(is_empty_, false) ? "" : ",", name, phase, kFirstProcess + process_);
+void TraceFile::BeginEvent(std::string_view name, std::string_view phase) {
+  Append(&text_, std::exchange(is_empty_, false) ? "\n{\"name\":\"" : ",\n{\"name\":\"", name,
+         "\",\"ph\":\"", phase, "\",\"pid\":", kFirstProcess + process_);
 }
 
 // The clock ties the times of this machine to those of others.
@@ -351,11 +395,10 @@ void TraceFile::AppendEvent(const TraceRecorder& recorder, const TraceEvent& eve
   const int64_t begin = NanosecondsOf(event.begin);
   const int64_t end = std::max(begin, NanosecondsOf(event.end));
   const uint64_t overlapping = event.may_overlap ? ++next_overlapping_ : 0;
-  const auto begin_event = [&](const char* phase, int64_t time) {
+  const auto begin_event = [&](std::string_view phase, int64_t time) {
     BeginEvent(event.name, phase);
-    AppendFormat(&text_, ",\"tid\":{},\"cat\":\"{}\"", ThreadOf(recorder, event.row),
-                 event.category);
-    if (event.may_overlap) AppendFormat(&text_, ",\"id2\":{{\"local\":\"0x{:x}\"}}", overlapping);
+    Append(&text_, ",\"tid\":", ThreadOf(recorder, event.row), ",\"cat\":\"", event.category, "\"");
+    if (event.may_overlap) Append(&text_, ",\"id2\":{\"local\":\"", overlapping, "\"}");
     AppendTime(&text_, "ts", time);
   };
   begin_event(event.may_overlap ? "b" : "X", begin);

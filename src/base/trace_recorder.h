@@ -42,7 +42,7 @@ struct TraceEvent {
   uint32_t segment = kNone32;
 };
 
-// Who records.
+// The rank and the communicator whose events a recorder takes.
 struct TraceSource {
   int rank = 0;
   uint32_t comm_id = 0;
@@ -51,7 +51,7 @@ struct TraceSource {
   std::string (*name_of_row)(uint32_t row) = nullptr;
 };
 
-// For one thread at a time.
+// A recorder is used by one thread at a time.
 class TraceRecorder {
  public:
   static constexpr uint32_t kMostRows = 128;
@@ -59,7 +59,7 @@ class TraceRecorder {
   static constexpr size_t kCapacity = size_t{1} << 15;
 
   // `pattern` is the value of ONEBIT_TRACE. The first recorder of the process creates the file,
-  // or empties it; %r is the rank of that recorder.
+  // or empties it; %r is the rank of that recorder. Fails if another process writes the file.
   static Result<std::unique_ptr<TraceRecorder>> Open(const std::string& pattern,
                                                      const TraceSource& source);
   // Writes what is left.

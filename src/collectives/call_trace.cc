@@ -84,7 +84,7 @@ void CallTrace::FailBatch(uint32_t missing_peer) {
   if (batch_ == nullptr) return;
   if (missing_peer != TraceEvent::kNone32) NoteReceived(missing_peer, /*is_due=*/true);
   EndWait(/*has_work=*/true);
-  for (uint32_t exchange = 1; exchange <= kMostExchanges; ++exchange) {
+  for (uint32_t exchange = 1; exchange <= kExchanges; ++exchange) {
     EndExchange(exchange, /*has_failed=*/true);
   }
   AddBatch(TraceClock::now(), /*has_failed=*/true);
@@ -149,13 +149,33 @@ void CallTrace::AddWait() {
   wait_begin_.reset();
 }
 
+void CallTrace::BeginSend(const Step& step, Time begin) {
+  BeginExchange(step.exchange, begin);
+  NoteSent(step.peer);
+}
+
+void CallTrace::BeginReceive(const Step& step, Time begin, bool is_due) {
+  BeginExchange(step.exchange, begin);
+  NoteReceived(step.peer, is_due);
+}
+
 void CallTrace::BeginExchange(uint32_t exchange, Time begin) {
-  std::optional<Time>& first = exchange_begins_[std::min(exchange, kMostExchanges) - 1];
+  std::optional<Time>& first = exchange_begins_[exchange - 1];
   if (!first.has_value()) first = begin;
 }
 
+void CallTrace::EndSend(const Step& step, size_t bytes, Time begin) {
+  AddMessage(step, bytes, begin);
+  NoteSent(step.peer);
+}
+
+void CallTrace::EndReceive(const Step& step, size_t bytes, Time begin, bool is_due) {
+  AddMessage(step, bytes, begin);
+  NoteReceived(step.peer, is_due);
+}
+
 void CallTrace::EndExchange(uint32_t exchange, bool has_failed) {
-  const uint32_t index = std::min(exchange, kMostExchanges) - 1;
+  const uint32_t index = exchange - 1;
   if (!exchange_begins_[index].has_value()) return;
   TraceEvent event = EventOf(batch_->descriptor, "exchange", kExchangeCategory);
   event.begin = *exchange_begins_[index];
@@ -171,7 +191,7 @@ void CallTrace::AddMessage(const Step& step, size_t bytes, Time begin) {
   TraceEvent event = EventOf(step, kMessageCategory);
   event.begin = begin;
   event.end = TraceClock::now();
-  event.row = kFirstExchangeRow + std::min<uint32_t>(step.exchange, kMostExchanges) - 1;
+  event.row = kFirstExchangeRow + step.exchange - 1u;
   event.may_overlap = true;
   event.exchange = step.exchange;
   event.peer = step.peer;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Records when the calls of a communicator compute, exchange messages and wait, for ONEBIT_TRACE.
-// Executors have none as long as nothing is recorded, so they read no clock for it.
+// An executor has none unless something is recorded, and without it reads no clock for events.
 #pragma once
 
 #include <array>
@@ -17,7 +17,8 @@
 
 namespace onebit {
 
-// For one thread at a time. Everything but Open and FailBatch neither locks nor allocates.
+// Used by one thread at a time. Everything but Open, FailBatch and EndEnqueuing of a failed call
+// neither locks nor allocates.
 class CallTrace {
  public:
   using Time = TraceClock::time_point;
@@ -46,15 +47,6 @@ class CallTrace {
     BeginWait();
     moved_.is_stream = true;
   }
-  // Something of a peer has moved. `is_due`: a message of the first exchange that has not ended,
-  // not an early one of the next.
-  void NoteReceived(uint32_t peer, bool is_due) {
-    std::optional<uint32_t>& first = is_due ? moved_.due : moved_.early;
-    if (!first.has_value()) first = peer;
-  }
-  void NoteSent(uint32_t peer) {
-    if (!moved_.sent.has_value()) moved_.sent = peer;
-  }
   // Ends the wait, if there is one: with a message that was due, or because the executor has
   // something to do. It is named after the first peer whose message was due, or else that has
   // moved.
@@ -66,11 +58,15 @@ class CallTrace {
     moved_ = {};
   }
 
-  // The first message of an exchange sets out or arrives; the last one is done.
-  void BeginExchange(uint32_t exchange, Time begin);
+  // A message has set out here, or its header has arrived. `begin`: for a send, before the
+  // transport had it, since its peer may have it as soon. `is_due`: it is of the first exchange
+  // that has not ended, not an early one of the next.
+  void BeginSend(const Step& step, Time begin);
+  void BeginReceive(const Step& step, Time begin, bool is_due);
+  void EndSend(const Step& step, size_t bytes, Time begin);
+  void EndReceive(const Step& step, size_t bytes, Time begin, bool is_due);
+  // The last message of an exchange is done. Its first one has begun it.
   void EndExchange(uint32_t exchange, bool has_failed = false);
-  // A message that was sent or received: from the time when it set out here, or its header arrived.
-  void AddMessage(const Step& step, size_t bytes, Time begin);
 
   // Calls that are enqueued on a stream, the first of which is `first`.
   void BeginEnqueuing(const CallDescriptor& first, size_t calls);
@@ -83,7 +79,7 @@ class CallTrace {
     std::optional<uint32_t> due, early, sent;  // by the first such peer
     bool is_stream = false;
   };
-  static constexpr uint32_t kMostExchanges = 2;
+  static constexpr uint32_t kExchanges = 2;  // as in plans
 
   explicit CallTrace(std::unique_ptr<TraceRecorder> recorder) : recorder_(std::move(recorder)) {}
 
@@ -91,13 +87,22 @@ class CallTrace {
   TraceEvent EventOf(const CallDescriptor& call, const char* name, const char* category) const;
   TraceEvent EventOf(const Step& step, const char* category) const;
   const CallDescriptor& CallOf(const Step& step) const;
+  void NoteReceived(uint32_t peer, bool is_due) {
+    std::optional<uint32_t>& first = is_due ? moved_.due : moved_.early;
+    if (!first.has_value()) first = peer;
+  }
+  void NoteSent(uint32_t peer) {
+    if (!moved_.sent.has_value()) moved_.sent = peer;
+  }
   void AddWait();
+  void BeginExchange(uint32_t exchange, Time begin);
+  void AddMessage(const Step& step, size_t bytes, Time begin);
   void AddBatch(Time end, bool has_failed);
 
   const std::unique_ptr<TraceRecorder> recorder_;
   const Batch* batch_ = nullptr;  // null: none is running
   Time batch_begin_;
-  std::array<std::optional<Time>, kMostExchanges> exchange_begins_;
+  std::array<std::optional<Time>, kExchanges> exchange_begins_;
   std::optional<Time> wait_begin_;
   Moved moved_;
   CallDescriptor enqueued_;

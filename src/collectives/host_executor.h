@@ -55,7 +55,7 @@ class HostExecutor {
  public:
   explicit HostExecutor(Comm& comm);
 
-  // Records batches from the next one on; null: not. Borrowed.
+  // Records the next batch and all later ones, or none if `trace` is null. Borrowed.
   void set_trace(CallTrace* trace) { trace_ = trace; }
 
   // Allocates for batches up to the size of this plan with this many calls.

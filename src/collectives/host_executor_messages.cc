@@ -71,17 +71,14 @@ Result<bool> HostExecutor::StartSend(uint32_t index) {
   EncodeHeader(header, &bytes);
   const bool is_absent = MayBeAbsent(step) && IsAbsent(batch_.calls[step.call]);
   const size_t payload_bytes = is_absent ? kWeightBytes : step.region.bytes;
+  const CallTrace::Time begin = trace_ == nullptr ? CallTrace::Time() : TraceClock::now();
   MessageRequest request = nullptr;
   ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
                           endpoint_.Send(static_cast<int>(step.peer), bytes,
                                          {batch_.Read(step), payload_bytes}, &request));
   if (!has_started) return false;
-  sending_.push_back({request, index, payload_bytes});
-  if (trace_ != nullptr) {
-    sending_.back().begin = TraceClock::now();
-    trace_->BeginExchange(step.exchange, sending_.back().begin);
-    trace_->NoteSent(step.peer);
-  }
+  sending_.push_back({request, index, payload_bytes, begin});
+  if (trace_ != nullptr) trace_->BeginSend(step, begin);
   return true;
 }
 
@@ -100,9 +97,7 @@ Status HostExecutor::PollSends(bool* has_moved) {
     *has_moved = true;
     messages_[message.step] = MessageState::kDone;
     if (trace_ != nullptr) {
-      const Step& step = plan_->steps[message.step];
-      trace_->AddMessage(step, message.payload_bytes, message.begin);
-      trace_->NoteSent(step.peer);
+      trace_->EndSend(plan_->steps[message.step], message.payload_bytes, message.begin);
     }
     Finish(message.step, false);
   }
@@ -226,8 +221,7 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
   const Step& step = plan_->steps[inbound.step];
   if (trace_ != nullptr) {
     inbound.arrival = TraceClock::now();
-    trace_->BeginExchange(step.exchange, inbound.arrival);
-    trace_->NoteReceived(peer, IsDue(step));
+    trace_->BeginReceive(step, inbound.arrival, IsDue(step));
   }
   const bool has_length = size.payload_bytes == step.region.bytes;
   if (!has_length && plan_->key.collective == Collective::kAllToAllv && !is_compressed) {
@@ -282,8 +276,7 @@ Status HostExecutor::CompleteReceive(const InFlight& message) {
   }
   messages_[index] = MessageState::kDone;
   if (trace_ != nullptr) {
-    trace_->AddMessage(step, message.payload_bytes, message.begin);
-    trace_->NoteReceived(step.peer, IsDue(step));
+    trace_->EndReceive(step, message.payload_bytes, message.begin, IsDue(step));
   }
   Finish(index, is_nonfinite);
   return OkStatus();

@@ -3,17 +3,22 @@
 // The file of recorded events: complete after each write, and nothing is lost without a word.
 #include "base/trace_recorder.h"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <regex>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 
+#include "base/log.h"
 #include "base/path_pattern.h"
 
 namespace onebit {
@@ -62,8 +67,8 @@ TraceEvent EventOf(const char* name, int64_t begin_us, int64_t end_us) {
   return event;
 }
 
-std::string Contents() {
-  std::ifstream file(TracePath());
+std::string Contents(const std::string& path = TracePath()) {
+  std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
@@ -152,15 +157,14 @@ TEST(TraceRecorderTest, TellsHowManyEventsItHasDropped) {
   EXPECT_EQ(CountOf(text, "{\"name\":\"flood\""), kFloods * kAdded - dropped);
 }
 
-// A process has one file, so each error needs a process of its own.
-std::string ErrorOfChild(const std::string& pattern, bool has_other_processes) {
+// Runs `body` in a process of its own, because a process has one file. Returns its text.
+template <typename Body>
+std::string TextOfChild(const Body& body) {
   int pipe_ends[2];
   EXPECT_EQ(pipe(pipe_ends), 0);
   const pid_t child = fork();
   if (child == 0) {
-    TraceSource source = SourceOf(0x31);
-    source.has_other_processes = has_other_processes;
-    const std::string text = TraceRecorder::Open(pattern, source).status().text();
+    const std::string text = body();
     const ssize_t written = write(pipe_ends[1], text.data(), text.size());
     _exit(written == static_cast<ssize_t>(text.size()) ? 0 : 1);
   }
@@ -175,6 +179,14 @@ std::string ErrorOfChild(const std::string& pattern, bool has_other_processes) {
   EXPECT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   return text;
+}
+
+std::string ErrorOfChild(const std::string& pattern, bool has_other_processes) {
+  return TextOfChild([&] {
+    TraceSource source = SourceOf(0x31);
+    source.has_other_processes = has_other_processes;
+    return TraceRecorder::Open(pattern, source).status().text();
+  });
 }
 
 TEST(TraceRecorderTest, RefusesNamesThatSeveralProcessesWouldWriteTo) {
@@ -195,7 +207,66 @@ TEST(TraceRecorderTest, NamesFilesThatCannotBeWritten) {
             "such file or directory");
   EXPECT_EQ(ErrorOfChild("/dev/full", false),
             "environment variable ONEBIT_TRACE: cannot write the trace file \"/dev/full\": No "
-            "space left on device; what comes now is not recorded");
+            "space left on device");
+}
+
+TEST(TraceRecorderTest, RefusesAFileThatAnotherProcessWrites) {
+  auto recorder = OpenRecorder(0x51);
+  EXPECT_EQ(ErrorOfChild(TracePath(), false),
+            "environment variable ONEBIT_TRACE: another process writes its trace to \"" +
+                TracePath() + "\": put %p, the process id, into the name");
+  recorder->Add(EventOf("after the refusal", 1, 2));
+  recorder.reset();
+  ExpectComplete(Contents());
+  EXPECT_EQ(CountOf(Contents(), "after the refusal"), 1u);
+  // The end of a process releases its file, and the next one empties it.
+  const std::string path = TheFolder().File("one after the other");
+  EXPECT_EQ(ErrorOfChild(path, false), "");
+  const std::string first = Contents(path);
+  EXPECT_EQ(ErrorOfChild(path, false), "");
+  EXPECT_EQ(CountOf(Contents(path), "process_name"), 1u);
+  EXPECT_NE(Contents(path), first);
+}
+
+// The one line that a process logs, from either of its threads.
+struct LoggedLine {
+  std::string text;
+  std::atomic<bool> is_complete{false};
+};
+
+TEST(TraceRecorderTest, LeavesACompleteFileWhereThereIsNoMoreRoom) {
+  constexpr rlim_t kRoom = 100'000;
+  constexpr size_t kAdded = 5000;
+  const std::string path = TheFolder().File("too long");
+  const std::string logged = TextOfChild([&] {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit = {.rlim_cur = kRoom, .rlim_max = kRoom};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    LoggedLine line;
+    SetLogSink(
+        [](LogLevel, const char* text, void* argument) {
+          auto* const logged_line = static_cast<LoggedLine*>(argument);
+          if (logged_line->is_complete.load()) return;
+          logged_line->text = text;
+          logged_line->is_complete.store(true);
+        },
+        &line);
+    const auto recorder = TraceRecorder::Open(path, SourceOf(0x61)).value();
+    recorder->Add(EventOf("written", 1, 2));
+    recorder->Flush();
+    for (size_t i = 0; i < kAdded; ++i) recorder->Add(EventOf("in vain", 3, 4));
+    recorder->Flush();
+    while (!line.is_complete.load()) std::this_thread::yield();
+    return line.text;
+  });
+  EXPECT_NE(logged.find("cannot write the trace file \"" + path +
+                        "\": File too large; what comes now is not recorded"),
+            logged.npos)
+      << logged;
+  const std::string text = Contents(path);
+  ExpectComplete(text);
+  EXPECT_EQ(CountOf(text, "\"written\""), 1u);
+  EXPECT_LT(text.size(), kRoom);
 }
 
 // A copy of a process must not write into the file of the original.

@@ -70,17 +70,43 @@ class TraceReportTest(unittest.TestCase):
 
     def test_adds_up_what_calls_spend(self):
         first, second = trace_summary.summaries_of(self.read(events_of(0), events_of(1)))
-        self.assertEqual((first.rank, first.calls, first.failed, first.total), (0, 1, 0, 100))
-        self.assertEqual((first.by_kind, first.by_peer), ({"compress": 20, "decode": 5}, {1: 40}))
-        self.assertEqual((second.rank, second.by_peer, second.waiting), (1, {0: 40}, 40))
+        self.assertEqual((first.kind, first.rank, first.calls, first.failed, first.total),
+                         ("allreduce, sign", 0, 1, 0, 100))
+        self.assertEqual((first.by_step, first.by_peer), ({"compress": 20, "decode": 5}, {1: 40}))
+        self.assertEqual((second.rank, second.by_peer, second.waiting, second.other), (1, {0: 40}, 40, 35))
+
+    def test_adds_up_each_kind_of_calls(self):
+        events = [row(0, 0, 0, "calls"),
+                  span(0, 0, "barrier", "call", 0, 10, collective="barrier", codec="dense"),
+                  span(0, 0, "wait for message", "wait", 2, 9, peer=1, collective="barrier", codec="dense"),
+                  # A step of a group is named after its own call.
+                  span(0, 0, "group", "call", 20, 120, call=1, collective="group", codec="dense"),
+                  span(0, 0, "compress", "compute", 30, 50, call=1),
+                  # This call had not ended when its process did.
+                  span(0, 0, "compress", "compute", 130, 140, call=2)]
+        group, barrier = trace_summary.summaries_of(self.read(events))
+        self.assertEqual((group.kind, group.total, group.by_step, group.waiting),
+                         ("group, dense", 100, {"compress": 20}, 0))
+        self.assertEqual((barrier.kind, barrier.total, barrier.by_step, barrier.by_peer),
+                         ("barrier, dense", 10, {}, {1: 7}))
 
     def test_tables_show_who_waits_for_whom(self):
-        lines = trace_page.markdown(self.read(events_of(0), events_of(1))).splitlines()
+        lines = trace_page.markdown(self.read(events_of(0), events_of(1)), None).splitlines()
         cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-        self.assertEqual(cells[0], ["rank", "calls", "time in calls", "compress", "reduce", "decode", "waiting",
-                                    "for rank 0", "for rank 1"])
-        self.assertEqual(cells[2], ["0", "1", "0.100", "0.0200 (20 %)", "–", "0.00500 (5.0 %)", "0.0400 (40 %)",
-                                    "–", "0.0400 (40 %)"])
+        self.assertEqual(cells[0], ["calls", "rank", "number", "time", "compress", "reduce", "decode", "other",
+                                    "waiting", "mostly for"])
+        self.assertEqual(cells[2], ["allreduce, sign", "0", "1", "0.100", "0.0200 (20 %)", "–", "0.00500 (5.0 %)",
+                                    "0.0350 (35 %)", "0.0400 (40 %)", "rank 1 (40 %)"])
+
+    def test_tables_of_some_calls(self):
+        trace = self.read([row(0, 0, 0, "calls"),
+                           *(span(0, 0, "allreduce", "call", 10 * n, 10 * n + n, call=n) for n in range(8)),
+                           *(span(0, 0, "reduce", "compute", 10 * n, 10 * n + 1, call=n) for n in range(1, 8)),
+                           span(0, 0, "send/recv", "call", 100, 105, call=4, collective="send/recv")])
+        (summary,) = trace_summary.summaries_of(trace, (3, 5))
+        self.assertEqual((summary.calls, summary.total, summary.by_step), (3, 12, {"reduce": 3}))
+        self.assertIn("0.0120", trace_page.markdown(trace, (3, 5)))
+        self.assertEqual(trace_page.page(trace, (3, 5)).count("<caption>"), 2)
 
     def test_machines_are_aligned_by_their_wall_clocks(self):
         trace = self.read(events_of(0), events_of(1, boot="b", offset=700))
@@ -91,6 +117,25 @@ class TraceReportTest(unittest.TestCase):
         trace = self.read(events_of(0), events_of(1, offset=700))
         begins = {one.rank: one.spans[0].begin for one in trace.rows if one.name == "calls"}
         self.assertEqual((begins, trace.notes), ({0: 1000, 1: 1700}, []))
+
+    def test_machines_are_aligned_by_their_messages(self):
+        """Rank 1's clock is 700 us ahead of rank 0's, its wall clock is wrong, and messages take 10 us."""
+        def ends(rank: int, boot: str, offset: int, unix: int) -> list[dict]:
+            events = [clock(rank, boot, 1000 + offset, unix), row(rank, 0, rank, "calls"),
+                      row(rank, 2, rank, "exchange 1"),
+                      span(rank, 0, "allreduce", "call", 1000 + offset, 1100 + offset)]
+            for call, late in enumerate((0, 30, 5)):
+                sent = 1000 + 20 * call + 3 * rank + offset
+                arrived = 1000 + 20 * call + 3 * (1 - rank) + 10 + late + offset
+                for name, at in (("send", sent), ("receive", arrived)):
+                    begin, end = message(rank, 2, f"{name}{call}", at, at + 1, call=call, exchange=1, segment=0,
+                                         peer=1 - rank)
+                    events += [begin | {"name": name}, end | {"name": name}]
+            return events
+        trace = self.read(ends(0, "a", 0, 5000), ends(1, "b", 700, 9000))
+        begins = {one.rank: one.spans[0].begin for one in trace.rows if one.name == "calls"}
+        self.assertEqual(begins, {0: 1000, 1: 1000})
+        self.assertEqual(trace.notes, ["times of 2 machines are aligned by their messages, to within 10.0 us"])
 
     def test_reads_what_a_killed_process_leaves_and_what_others_write(self):
         events = events_of(0)
@@ -128,8 +173,9 @@ class TraceReportTest(unittest.TestCase):
             self.assertAlmostEqual(float(box[1]), left + begin * width, delta=0.02)
             self.assertAlmostEqual(float(box[2]), (end - begin) * width, delta=0.02)
         self.assertIn('class="peer">rank 1</text>', svg)
+        self.assertEqual(svg.count('class="call">0: allreduce, sign</text>'), 2)
         # Messages that overlap are in lanes of their own, below their exchange.
-        tops = {float(top) for top in re.findall(r'y="([\d.]+)" width="[\d.]+" height="4" class="t-message"', svg)}
+        tops = {float(top) for top in re.findall(r'y="([\d.]+)" width="[\d.]+" height="4" class="t-receive"', svg)}
         self.assertEqual(len(tops), 4)
 
     def test_draws_the_calls_asked_for(self):
@@ -139,12 +185,32 @@ class TraceReportTest(unittest.TestCase):
         events.append(span(0, 0, "barrier", "call", 100, 102, call=8, collective="barrier", codec="dense"))
         events.append(span(0, 0, "send/recv", "call", 200, 205, call=2, collective="send/recv"))
         trace = self.read(events)
-        self.assertIn("<h2>Calls 5 to 7</h2>", trace_page.page(trace, None))
+        self.assertIn("<h2>Calls 5 to 7: allreduce, sign</h2>", trace_page.page(trace, None))
         page = trace_page.page(trace, (2, 2))
-        self.assertIn("<h2>Call 2</h2>", page)
+        self.assertIn("<h2>Call 2: allreduce, sign</h2>", page)
+        self.assertIn("<h2>Calls 7 to 8</h2>", trace_page.page(trace, (7, 8)))
         self.assertEqual(page.count('class="t-call"'), 1 + 1)  # the legend has one
         with self.assertRaisesRegex(Malformed, "no call from 9 to 9"):
             trace_page.page(trace, (9, 9))
+
+    def test_calls_that_follow_each_other_are_drawn(self):
+        self.assertEqual(trace_summary.last_run({1, 2, 3, 4, 7, 8, 10}, 3), (2, 4))
+        self.assertEqual(trace_summary.last_run({1, 2, 7, 8, 10}, 3), (7, 8))
+        self.assertEqual(trace_summary.last_run({1, 3}, 3), (3, 3))
+        self.assertEqual(trace_summary.last_run({1, 2, 3, 6, 7}, 2), (6, 7))
+        # Checks of a program, after its loop, lie between other calls.
+        events = [row(0, 0, 0, "calls"),
+                  *(span(0, 0, "allreduce", "call", 10 * n, 10 * n + 5, call=n) for n in (0, 1, 2, 3, 5, 7)),
+                  *(span(0, 0, "barrier", "call", 10 * n, 10 * n + 5, call=n, collective="barrier")
+                    for n in (4, 6, 8))]
+        self.assertEqual(trace_summary.last_calls(self.read(events), 3), (1, 3))
+
+    def test_the_legend_names_what_is_drawn(self):
+        page = trace_page.page(self.read(events_of(0)), None)
+        legend = page[page.index('class="legend"'):page.index('class="trace"')]
+        for text, is_drawn in {"compress": True, "reduce": False, "message received": True,
+                               "message sent": False, "enqueuing on a stream": False}.items():
+            self.assertEqual(f"</svg>{text}</li>" in legend, is_drawn, text)
 
     def test_calls_are_those_of_the_communicator_with_the_most(self):
         other = row(0, 128, 0, "enqueuing")
@@ -196,8 +262,9 @@ class TraceReportTest(unittest.TestCase):
         self.assertEqual([file.name for file in files], [f"trace.{rank}.json" for rank in range(3)])
         result = self.run_report("--trace", *files, "--markdown", "--html", "out.html")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        rows = [line.split("|")[1].strip() for line in result.stdout.splitlines() if line.startswith("|")]
-        self.assertEqual(rows[2:], ["0", "1", "2"])
+        rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in result.stdout.splitlines()
+                if line.startswith("| allreduce, sign, ef")]
+        self.assertEqual(rows, [["allreduce, sign, ef", str(rank)] for rank in range(3)])
         page = (self.folder / "out.html").read_text()
         for rank in range(3):
             self.assertIn(f'class="rank">rank {rank}</text>', page)

@@ -82,7 +82,25 @@ class Parts:
         return self._spans[index - 1]
 
 
+def check_order_of_messages(spans: list[Span]) -> None:
+    """No message arrives before it is sent. All ranks are on this host, so they have one clock."""
+    sent = {}
+    for span in spans:
+        if span.name == "send":
+            key = message_key(span, span.rank, span.peer)
+            sent[key] = min(span.begin, sent.get(key, span.begin))
+    for span in spans:
+        key = message_key(span, span.peer, span.rank)
+        if span.name == "receive" and key in sent:
+            assert sent[key] <= span.begin, (span, sent[key])
+
+
+def message_key(span: Span, sender: int | None, receiver: int | None) -> tuple[object, ...]:
+    return span.communicator, span.call, span.args["exchange"], span.args["segment"], sender, receiver
+
+
 def check(spans: list[Span]) -> None:
+    check_order_of_messages([span for span in spans if span.category == MESSAGE])
     rows = collections.defaultdict(list)
     calls, exchanges = collections.defaultdict(list), collections.defaultdict(list)
     for span in spans:

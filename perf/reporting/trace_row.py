@@ -1,0 +1,36 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a trace has of a rank: rows of spans."""
+
+import dataclasses
+
+CALLS = "calls"  # the row of what a rank does in its calls
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """Times are microseconds."""
+
+    name: str
+    category: str
+    begin: float
+    end: float
+    call: int
+    peer: int | None
+    failed: bool
+    args: dict[str, object]
+
+    @property
+    def duration(self) -> float:
+        return self.end - self.begin
+
+
+@dataclasses.dataclass
+class Row:
+    """`messages` may overlap; `spans` nest."""
+
+    rank: int
+    communicator: str
+    name: str
+    spans: list[Span] = dataclasses.field(default_factory=list)
+    messages: list[Span] = dataclasses.field(default_factory=list)
