@@ -48,18 +48,19 @@ function(onebit_install_tool target name title)
   install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
 endfunction()
 
-onebit_install_tool(onebit_info onebit_info "lists settings, transports and devices of onebit")
-onebit_install_tool(onebit_run onebit_run "starts the ranks of a job of onebit, on one host or several")
+onebit_install_tool(onebit_info onebit_info "lists the settings, transports and devices of onebit")
+onebit_install_tool(onebit_run onebit_run "starts the ranks of a job on this host or on several")
 onebit_install_tool(onebit_schedule onebit_schedule "tells what each step of a compressed optimizer sends")
 onebit_install_tool(codec_perf onebit_codec_perf "times the kernels of onebit")
 # Sweeps have a prefix, because those of nccl-tests have the same names.
 foreach(collective all_gather all_reduce alltoall alltoallv broadcast group reduce_scatter sendrecv)
-  onebit_install_tool(${collective}_perf onebit_${collective}_perf "times collectives of onebit: ${collective}")
+  onebit_install_tool(${collective}_perf onebit_${collective}_perf "times and checks ${collective} of onebit")
 endforeach()
 
 set(documents ${CMAKE_INSTALL_DATAROOTDIR}/doc/onebit)
 install(FILES LICENSE src/codec/FORMAT.md src/comm/SECURITY.md src/compressor/STATE.md
   src/optim/DEEPSPEED.md DESTINATION ${documents})
-# Sources name each other by their path in this project.
+# Programs and sources name pages and each other by their paths in this project.
+install(DIRECTORY docs DESTINATION ${documents} FILES_MATCHING PATTERN "*.md")
 install(DIRECTORY perf/examples DESTINATION ${documents}/examples/perf FILES_MATCHING PATTERN "*.cc" PATTERN "*.h")
 install(DIRECTORY bindings/python/examples/ DESTINATION ${documents}/examples/python FILES_MATCHING PATTERN "*.py")

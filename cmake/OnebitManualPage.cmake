@@ -1,25 +1,17 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DHELP2MAN= -DEMULATOR= -DPROGRAM= -DNAME= -DTITLE= -DVERSION= -DPAGE= -P OnebitManualPage.cmake
-# The manual page of a program that is installed as NAME. What it says about itself has the name that it was
-# built with.
-cmake_path(GET PROGRAM FILENAME built_name)
-set(command ${PROGRAM})
-if(EMULATOR)
-  list(JOIN EMULATOR " " emulator)
-  set(command "${emulator} ${PROGRAM}")
-endif()
+# The manual page of a program that is installed as NAME: a link of that name is run, because programs tell their
+# help by the name that they were started by.
+cmake_path(GET PAGE PARENT_PATH folder)
+file(MAKE_DIRECTORY ${folder})
+file(CREATE_LINK ${PROGRAM} ${folder}/${NAME} SYMBOLIC)
+list(APPEND EMULATOR ${folder}/${NAME})
+list(JOIN EMULATOR " " command)
 execute_process(
   COMMAND ${HELP2MAN} --no-info --no-discard-stderr --section 1 --manual "User Commands" --source "onebit ${VERSION}"
-    --version-string ${VERSION} --name ${TITLE} ${command}
-  OUTPUT_VARIABLE text RESULT_VARIABLE result ERROR_VARIABLE errors)
+    --version-string ${VERSION} --name ${TITLE} --output ${PAGE} ${command}
+  RESULT_VARIABLE result ERROR_VARIABLE errors)
 if(NOT result EQUAL 0)
   message(FATAL_ERROR "help2man cannot make the manual page of ${NAME}: ${errors}")
 endif()
-if(NOT NAME STREQUAL built_name)
-  string(REPLACE "${built_name}" "${NAME}" text "${text}")
-  string(TOUPPER "${built_name}" built_title)
-  string(TOUPPER "${NAME}" title)
-  string(REPLACE "${built_title}" "${title}" text "${text}")
-endif()
-file(WRITE ${PAGE} "${text}")

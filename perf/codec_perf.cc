@@ -206,7 +206,7 @@ void RegisterAll() {
 int Run(int argc, char** argv) {
   DeviceChoice device;
   int megabytes = 256;
-  CLI::App app("Time the kernels beyond the caches.", "codec_perf");
+  CLI::App app("Time the kernels beyond the caches.", std::string(ToolName()));
   AddDevice(app, &device);
   AddCount(app, "--megabytes", "of each buffer of fp32 on a CUDA device", 1, kMostMegabytes,
            &megabytes);
@@ -240,11 +240,11 @@ int Run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace onebit::perf;
-  return RunTool("codec_perf", true, [&] {
+  return RunTool(ToolName(), true, [&] {
     try {
       return Run(argc, argv);
     } catch (const NoCudaError& error) {
-      fmt::print(stderr, "codec_perf: {}\n", error.what());
+      fmt::print(stderr, "{}: {}\n", ToolName(), error.what());
       return kExitSkipped;
     }
   });

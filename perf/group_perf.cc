@@ -26,8 +26,6 @@
 namespace onebit::perf {
 namespace {
 
-constexpr char kTool[] = "group_perf";
-
 struct GroupOptions {
   RankSource ranks;
   std::string transport;  // in use
@@ -41,7 +39,8 @@ struct GroupOptions {
 std::optional<GroupOptions> ParseOptions(int argc, const char* const* argv) {
   GroupOptions options;
   options.ranks.launched_rank = LaunchedRank();
-  CLI::App app("Time allreduces of many small fp32 tensors: one by one, and as one group.", kTool);
+  CLI::App app("Time allreduces of many small fp32 tensors: one by one, and as one group.",
+               std::string(ToolName()));
   AddRankSource(app, &options.ranks, "; nccl with --device cuda");
   AddDevice(app, &options.device);
   AddCount(app, "--tensors", "tensors of a group", 1, 100'000, &options.shapes.tensors);
@@ -146,10 +145,10 @@ int Run(const GroupOptions& options) {
 
 int main(int argc, char** argv) {
   using namespace onebit::perf;
-  return RunTool(kTool, LaunchedRank().value_or(0) == 0, [&] {
+  return RunTool(ToolName(), LaunchedRank().value_or(0) == 0, [&] {
     const std::optional<GroupOptions> options = ParseOptions(argc, argv);
     if (!options) return kExitOk;
-    if (options->ranks.procs > 0) return LaunchSelf(kTool, options->ranks.procs, argc, argv);
+    if (options->ranks.procs > 0) return LaunchSelf(ToolName(), options->ranks.procs, argc, argv);
     return Run(*options);
   });
 }

@@ -51,8 +51,8 @@ has_nvcc() {
   local nvcc release
   for nvcc in "${CUDA_HOME:+$CUDA_HOME/bin/nvcc}" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
     [ -x "$nvcc" ] || continue
-    release=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\).*/\1/p')
-    if [ "${release:-0}" -ge 12 ]; then return 0; fi
+    release=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')
+    if printf '12.1\n%s\n' "$release" | sort --check=quiet --version-sort; then return 0; fi
   done
   return 1
 }

@@ -213,15 +213,15 @@ int RunSweep(const Collective& collective, const Options& options, Ranks& ranks,
 
 int RunSweepTool(int argc, const char* const* argv, const Collective& collective,
                  std::string_view description) {
-  return RunTool(collective.tool(), LaunchedRank().value_or(0) == 0, [&] {
-    std::optional<Options> options = ParseOptions(argc, argv, collective.tool(), description,
-                                                  LaunchedRank(), TraitsOf(collective));
+  return RunTool(ToolName(), LaunchedRank().value_or(0) == 0, [&] {
+    std::optional<Options> options =
+        ParseOptions(argc, argv, ToolName(), description, LaunchedRank(), TraitsOf(collective));
     if (!options) return kExitOk;
     RequireRanks(options->ranks);
     if (!collective.has_in_place()) options->is_in_place_timed = false;
     SetTimeout(*options);
     if (options->ranks.procs > 0) {
-      return LaunchSelf(collective.tool(), options->ranks.procs, argc, argv);
+      return LaunchSelf(ToolName(), options->ranks.procs, argc, argv);
     }
     IgnoreClosedOutput();
     return RunOptions(*options, collective, {argv, argv + argc});

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/common/tool_main.h"
 
+#include <errno.h>
+
 #include <exception>
 #include <new>
 
@@ -9,6 +11,8 @@
 #include "perf/common/tool_error.h"
 
 namespace onebit::perf {
+
+std::string_view ToolName() { return program_invocation_short_name; }
 
 int RunTool(std::string_view tool, bool is_speaker, const std::function<int()>& body) {
   SayIfOutputCloses(tool);

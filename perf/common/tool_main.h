@@ -8,6 +8,9 @@
 
 namespace onebit::perf {
 
+// The name that this program was started by: where tools are installed, sweeps have a prefix.
+std::string_view ToolName();
+
 // Runs `body` and returns its exit status. Turns what it throws into a line on standard error and
 // the status that stands for it.
 //

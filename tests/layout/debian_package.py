@@ -3,8 +3,8 @@
 """Compares cmake/debian with the project: debian_package.py ROOT VERSION LIBRARY
 
 The list of symbols is what the library exports, under its version node and SONAME, and none is newer than
-VERSION. The changelog begins with VERSION and a revision. What the package needs to be built is in debian-packages.txt, so
-that the script can install it.
+VERSION. The changelog begins with VERSION and a revision. What the packages need to be built is in
+debian-packages.txt, so that .ci/ecosystem can install it.
 """
 
 import pathlib

@@ -15,6 +15,7 @@ PROGRAMS = pathlib.Path(__file__).parent / "bin"
 def run() -> NoReturn:
     """Becomes the program that has the name of the script, with or without its prefix."""
     name = pathlib.Path(sys.argv[0]).name
-    if not (PROGRAMS / name).exists():
-        name = name.removeprefix("onebit_")
-    os.execv(PROGRAMS / name, [name, *sys.argv[1:]])
+    program = PROGRAMS / name
+    if not program.exists():
+        program = PROGRAMS / name.removeprefix("onebit_")
+    os.execv(program, [name, *sys.argv[1:]])
