@@ -28,12 +28,17 @@ class DefaultFpScope {
 #elif defined(__aarch64__)
   DefaultFpScope() {
     asm volatile("mrs %0, fpcr" : "=r"(fpcr_) : : "memory");
+    asm volatile("mrs %0, fpsr" : "=r"(fpsr_) : : "memory");
     asm volatile("msr fpcr, %0" : : "r"(uint64_t{0}) : "memory");
   }
-  ~DefaultFpScope() { asm volatile("msr fpcr, %0" : : "r"(fpcr_) : "memory"); }
+  ~DefaultFpScope() {
+    asm volatile("msr fpcr, %0" : : "r"(fpcr_) : "memory");
+    asm volatile("msr fpsr, %0" : : "r"(fpsr_) : "memory");
+  }
 
  private:
   uint64_t fpcr_;
+  uint64_t fpsr_;  // exception flags
 #else
   DefaultFpScope() {}
   ~DefaultFpScope() {}

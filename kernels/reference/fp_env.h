@@ -26,12 +26,17 @@ class FpEnvironment {
 #elif defined(__aarch64__)
   FpEnvironment() {
     asm volatile("mrs %0, fpcr" : "=r"(saved_) : : "memory");
+    asm volatile("mrs %0, fpsr" : "=r"(saved_flags_) : : "memory");
     asm volatile("msr fpcr, %0" : : "r"(uint64_t{0}) : "memory");
   }
-  ~FpEnvironment() { asm volatile("msr fpcr, %0" : : "r"(saved_) : "memory"); }
+  ~FpEnvironment() {
+    asm volatile("msr fpcr, %0" : : "r"(saved_) : "memory");
+    asm volatile("msr fpsr, %0" : : "r"(saved_flags_) : "memory");
+  }
 
  private:
   uint64_t saved_;
+  uint64_t saved_flags_;  // in a register of their own, unlike on x86
 #else
   FpEnvironment() {}
   ~FpEnvironment() {}
