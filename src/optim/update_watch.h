@@ -25,9 +25,9 @@ namespace onebit::optim {
 class UpdateWatch {
  public:
   static constexpr uint64_t kSteps = 16;
-  // Times the mean movement of dense steps. Healthy runs of 1-bit Adam stay below 1.2 times, those
-  // of 0/1 Adam, which averages rarely, below 6.
-  static constexpr double kLimit = 4, kLimitWithLocalSteps = 16;
+  // Times the mean movement of dense steps. Healthy runs of 1-bit Adam mostly stay below 1.2 times,
+  // but one has reached 4.0; those of 0/1 Adam, which averages rarely, stay below 6.
+  static constexpr double kLimit = 8, kLimitWithLocalSteps = 16;
   static constexpr int kStepsAboveLimit = 3;
 
   // Chooses the sample from the compressed segments, unless there is one. `table` must outlive this

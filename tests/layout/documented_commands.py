@@ -87,7 +87,7 @@ COMMANDS = {
     "./tests/gpu/run --no-build --build build/pack --deps build/pack --out out --quick":
         RunBy("tests/gpu/gpu_pack_test.py", '"--build", str(packed), "--deps", str(packed)'),
     "./tests/ib/run OTHER_HOST": RunBy("tests/ib/ib_run_test.py", 'root / "tests" / "ib" / "run"'),
-    "ONEBIT_TRACE=trace.%r.json onebit_run -n 4 all_reduce_perf -b 4M -e 4M --mode ef":
+    "ONEBIT_TRACE=trace.%r.json onebit_run -n 4 onebit_all_reduce_perf -b 4M -e 4M --mode ef":
         Run("ONEBIT_TRACE={build}/documented.%r.json {build}/perf/onebit_run -n 4 {build}/perf/all_reduce_perf "
             "-b 64K -e 64K --mode ef -n 2"),
     "build/release/perf/onebit_info": Run("{build}/perf/onebit_info"),

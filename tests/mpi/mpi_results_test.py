@@ -27,8 +27,7 @@ def refuse_to_guess(program: str, names: list[str], **variables: str):
 def over_ucx(program: str, ranks: int) -> list[str]:
     with job.Job([[program]] * ranks) as running:
         for rank in running.ranks:
-            assert rank.process.wait(60) == 0, rank.lines
-            rank.finish()
+            assert rank.exit_status() == 0, rank.lines
         return running.ranks[0].lines
 
 

@@ -52,9 +52,9 @@ class SeveralHostsTest(unittest.TestCase):
 
     def tearDown(self) -> None:
         deadline = time.monotonic() + 20
-        while self.left() and time.monotonic() < deadline:
+        while (left := self.left()) and time.monotonic() < deadline:
             time.sleep(0.05)
-        self.assertEqual(self.left(), [])
+        self.assertEqual(left, [])
 
     def left(self) -> list[str]:
         """Leftovers of jobs: processes on the hosts, folders."""
