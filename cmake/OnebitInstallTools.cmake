@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts beside the library: programs, their manual pages, documents, examples.
+# Lets `cmake --install` put programs, their manual pages, documents and examples beside the library.
 
 # Manual pages consist of what programs say about themselves (`--help`), so programs must run here.
 find_program(ONEBIT_HELP2MAN help2man)
@@ -16,7 +16,7 @@ else()
 endif()
 
 # onebit_install_tool(<target> <name> <title>): the program of a target under this name, and its manual page.
-# A build of a few targets can be installed as well: it has the programs that were built.
+# A build of a few targets can be installed as well: the installation names the programs that it lacks.
 function(onebit_install_tool target name title)
   if(NOT TARGET ${target})
     return()
@@ -25,6 +25,9 @@ function(onebit_install_tool target name title)
   file(RELATIVE_PATH to_libdir /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
   set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/${to_libdir}")
   install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
+  install(CODE "if(NOT EXISTS \"$<TARGET_FILE:${target}>\")
+    message(STATUS \"Not installed, because it is not built: ${name}\")
+  endif()")
   if(NOT name STREQUAL target)
     # CMake renames files, and no targets, whose run-time path it adapts.
     set(folder "\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}")
