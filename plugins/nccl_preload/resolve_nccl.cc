@@ -47,7 +47,7 @@ extern "C" void* onebitResolveNccl(const char* name, std::atomic<void*>* slot) {
   using onebit::preload::FindReal;
   void* found = FindReal(name[0] == 'p' ? name + 1 : name);
   if (found == nullptr) {
-    // What has no version is not taken for NCCL.
+    // A library without this function is not taken for NCCL.
     const char* const why = FindReal("ncclGetVersion") == nullptr
                                 ? "there is no NCCL behind this library"
                                 : "the NCCL behind this library does not have it";

@@ -213,7 +213,7 @@ Result<TraceFile*> TraceFile::OfProcess(const std::string& pattern, const TraceS
   static TraceFile* file = nullptr;  // guarded by mutex
   const std::lock_guard lock(mutex);
   if (file != nullptr && file->is_of_this_process()) return file;
-  // What a fork has copied would hold the lock of the original after its end.
+  // A descriptor that a fork has copied would hold the lock of the original after its end.
   if (file != nullptr) close(std::exchange(file->descriptor_, -1));
   ONEBIT_ASSIGN_OR_RETURN(auto created, Create(pattern, source));
   file = created.release();
