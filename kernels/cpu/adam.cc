@@ -11,11 +11,11 @@
 #include <algorithm>
 
 #include "kernels/cpu/copy-inl.h"
-#include "kernels/cpu/fp_env.h"
 #include "kernels/cpu/last_vector-inl.h"
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 #include "kernels/optimizer.h"
+#include "kernels/reference/fp_env.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
@@ -135,12 +135,12 @@ HWY_EXPORT(AdamDense);
 HWY_EXPORT(AdamFrozen);
 
 void AdamDense(const AdamUpdate& update) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   HWY_DYNAMIC_DISPATCH(AdamDense)(update);
 }
 
 void AdamFrozen(const AdamUpdate& update) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   HWY_DYNAMIC_DISPATCH(AdamFrozen)(update);
 }
 

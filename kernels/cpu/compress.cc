@@ -9,10 +9,10 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/encode-inl.h"
-#include "kernels/cpu/fp_env.h"
 #include "kernels/cpu/input_source-inl.h"
 #include "kernels/cpu/short_blocks-inl.h"
 #include "kernels/kernels.h"
+#include "kernels/reference/fp_env.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
@@ -64,22 +64,22 @@ HWY_EXPORT(CompressResidual);
 HWY_EXPORT(ScaleOf);
 
 bool CompressBlocks(const CompressInput& in, size_t block, float* scales, uint8_t* bits) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(CompressBlocks)(in, block, scales, bits);
 }
 
 void CompressSigns(const CompressInput& in, uint8_t* bits, TensorSum* sum) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   HWY_DYNAMIC_DISPATCH(CompressSigns)(in, bits, sum);
 }
 
 void CompressResidual(const CompressInput& in, float scale) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   HWY_DYNAMIC_DISPATCH(CompressResidual)(in, scale);
 }
 
 float ScaleOf(const TensorSum& sum, ScaleRule rule) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(ScaleOf)(sum, rule);
 }
 

@@ -12,10 +12,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/fp_env.h"
 #include "kernels/cpu/packets-inl.h"
 #include "kernels/cpu/stream-inl.h"
 #include "kernels/kernels.h"
+#include "kernels/reference/fp_env.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
@@ -265,18 +265,18 @@ HWY_EXPORT(AddDelta);
 HWY_EXPORT(Decode);
 
 bool DecodeAverage(const ReduceInput& in, size_t block, void* output) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(DecodeAverage)(in, block, output);
 }
 
 bool AddDelta(const DeltaInput& in, size_t block, void* output) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(AddDelta)(in, block, output);
 }
 
 void Decode(const uint8_t* bits, const float* scales, size_t count, size_t block,
             const uint8_t* mask, DataType output_type, void* output) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   HWY_DYNAMIC_DISPATCH(Decode)(bits, scales, count, block, mask, output_type, output);
 }
 

@@ -13,11 +13,11 @@
 #include <cstring>
 
 #include "kernels/cpu/dense_words-inl.h"
-#include "kernels/cpu/fp_env.h"
 #include "kernels/cpu/stream-inl.h"
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 #include "kernels/kernels.h"
+#include "kernels/reference/fp_env.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
@@ -163,7 +163,7 @@ HWY_EXPORT(DenseReduce);
 
 void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type, DenseOp op,
                  void* output) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   HWY_DYNAMIC_DISPATCH(DenseReduce)(inputs, ranks, count, type, op, output);
 }
 

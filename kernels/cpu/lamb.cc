@@ -12,13 +12,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/fp_env.h"
 #include "kernels/cpu/last_vector-inl.h"
 #include "kernels/cpu/moments-inl.h"
 #include "kernels/cpu/sum-inl.h"
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 #include "kernels/lamb.h"
+#include "kernels/reference/fp_env.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
@@ -240,12 +240,12 @@ HWY_EXPORT(LambDense);
 HWY_EXPORT(LambFrozen);
 
 LambNorms LambDense(const LambUpdate& update) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(LambDense)(update);
 }
 
 LambNorms LambFrozen(const LambUpdate& update) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(LambFrozen)(update);
 }
 

@@ -12,12 +12,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/fp_env.h"
 #include "kernels/cpu/last_vector-inl.h"
 #include "kernels/cpu/low_bit_read-inl.h"
 #include "kernels/cpu/low_bit_sum-inl.h"
 #include "kernels/cpu/stream-inl.h"
 #include "kernels/low_bit.h"
+#include "kernels/reference/fp_env.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
@@ -215,18 +215,18 @@ HWY_EXPORT(LowBitAddDelta);
 HWY_EXPORT(LowBitDecode);
 
 LowBitResult LowBitAverage(const LowBitReduceInput& in, LowBitFormat format, void* output) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(LowBitAverage)(in, format, output);
 }
 
 LowBitResult LowBitAddDelta(const LowBitDeltaInput& in, LowBitFormat format, void* output) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(LowBitAddDelta)(in, format, output);
 }
 
 LowBitResult LowBitDecode(LowBitPacketView packet, LowBitFormat format, size_t count,
                           const uint8_t* mask, DataType output_type, void* output) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(LowBitDecode)(packet, format, count, mask, output_type, output);
 }
 

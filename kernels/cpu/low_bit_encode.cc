@@ -8,11 +8,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/fp_env.h"
 #include "kernels/cpu/low_bit_blocks-inl.h"
 #include "kernels/cpu/low_bit_read-inl.h"
 #include "kernels/cpu/low_bit_sum-inl.h"
 #include "kernels/low_bit.h"
+#include "kernels/reference/fp_env.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
@@ -95,13 +95,13 @@ HWY_EXPORT(LowBitReduce);
 
 LowBitResult LowBitCompress(const CompressInput& in, LowBitFormat format, const Draws& draws,
                             LowBitPacket out) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(LowBitCompress)(in, format, draws, out);
 }
 
 LowBitResult LowBitReduce(const LowBitReduceInput& in, LowBitFormat format, const Draws& draws,
                           LowBitPacket out) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(LowBitReduce)(in, format, draws, out);
 }
 

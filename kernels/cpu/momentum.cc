@@ -10,12 +10,12 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/fp_env.h"
 #include "kernels/cpu/last_vector-inl.h"
 #include "kernels/cpu/moments-inl.h"
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 #include "kernels/optimizer.h"
+#include "kernels/reference/fp_env.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
@@ -111,7 +111,7 @@ HWY_EXPORT(LocalMomentum);
 
 void LocalMomentum(const float* m, const void* g, DataType g_type, float g_scale, float beta1,
                    float one_minus_beta1, const uint8_t* mask, size_t count, float* out) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   HWY_DYNAMIC_DISPATCH(LocalMomentum)
   (m, g, g_type, g_scale, beta1, one_minus_beta1, mask, count, out);
 }

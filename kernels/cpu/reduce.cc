@@ -9,9 +9,9 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/encode-inl.h"
-#include "kernels/cpu/fp_env.h"
 #include "kernels/cpu/packets-inl.h"
 #include "kernels/kernels.h"
+#include "kernels/reference/fp_env.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
@@ -80,22 +80,22 @@ HWY_EXPORT(ReduceSigns);
 HWY_EXPORT(ReduceResidual);
 
 float OutputScale(float a, size_t ranks, bool is_sum, DataType output_type) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(OutputScale)(a, ranks, is_sum, output_type);
 }
 
 bool ReduceBlocks(const ReduceInput& in, size_t block, float* scales, uint8_t* bits) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(ReduceBlocks)(in, block, scales, bits);
 }
 
 void ReduceSigns(const ReduceInput& in, uint8_t* bits, TensorSum* sum) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   HWY_DYNAMIC_DISPATCH(ReduceSigns)(in, bits, sum);
 }
 
 void ReduceResidual(const ReduceInput& in, float t) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   HWY_DYNAMIC_DISPATCH(ReduceResidual)(in, t);
 }
 

@@ -14,7 +14,6 @@
 #include <cstring>
 
 #include "kernels/cpu/encode-inl.h"
-#include "kernels/cpu/fp_env.h"
 #include "kernels/cpu/last_vector-inl.h"
 #include "kernels/cpu/low_bit_read-inl.h"
 #include "kernels/cpu/philox-inl.h"
@@ -22,6 +21,7 @@
 #include "kernels/cpu/sparse_values-inl.h"
 #include "kernels/cpu/stream-inl.h"
 #include "kernels/reference/elements.h"
+#include "kernels/reference/fp_env.h"
 #include "kernels/sparse.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -523,19 +523,19 @@ HWY_EXPORT(SparseAverage);
 
 SparseResult SparseCompress(const CompressInput& in, float ef_decay, SparseFormat format,
                             const Draws& draws, void* packet) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(SparseCompress)(in, ef_decay, format, draws, packet);
 }
 
 SparseResult SparseReduce(const SparseReduceInput& in, SparseFormat format, const Draws& draws,
                           void* packet) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(SparseReduce)(in, format, draws, packet);
 }
 
 SparseResult SparseAverage(const SparseReduceInput& in, SparseFormat format, const Draws& draws,
                            void* output) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(SparseAverage)(in, format, draws, output);
 }
 

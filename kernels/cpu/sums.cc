@@ -11,10 +11,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/fp_env.h"
 #include "kernels/cpu/sum-inl.h"
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/optimizer.h"
+#include "kernels/reference/fp_env.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
@@ -107,17 +107,17 @@ HWY_EXPORT(SumOfMagnitudes);
 HWY_EXPORT(MaskOfNonzero);
 
 double SumOfSquares(const void* values, DataType type, size_t count) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(SumOfSquares)(values, type, count);
 }
 
 double SumOfMagnitudes(const void* values, DataType type, size_t count) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(SumOfMagnitudes)(values, type, count);
 }
 
 size_t MaskOfNonzero(const float* v, size_t count, uint8_t* mask) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   return HWY_DYNAMIC_DISPATCH(MaskOfNonzero)(v, count, mask);
 }
 

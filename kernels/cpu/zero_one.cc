@@ -11,11 +11,11 @@
 #include <algorithm>
 
 #include "kernels/cpu/copy-inl.h"
-#include "kernels/cpu/fp_env.h"
 #include "kernels/cpu/last_vector-inl.h"
 #include "kernels/cpu/moments-inl.h"
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/cpu/vectors-inl.h"
+#include "kernels/reference/fp_env.h"
 #include "kernels/zero_one.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -242,23 +242,23 @@ HWY_EXPORT(ZeroOneSync);
 HWY_EXPORT(RefreshVariance);
 
 void ZeroOneLocal(const ZeroOneUpdate& update) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   HWY_DYNAMIC_DISPATCH(ZeroOneLocal)(update);
 }
 
 void ZeroOneAccumulate(const ZeroOneUpdate& update, float* out) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   HWY_DYNAMIC_DISPATCH(ZeroOneAccumulate)(update, out);
 }
 
 void ZeroOneSync(const ZeroOneUpdate& update) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   HWY_DYNAMIC_DISPATCH(ZeroOneSync)(update);
 }
 
 void RefreshVariance(const float* v, const void* input, DataType type, float input_scale,
                      float beta2, float one_minus_beta2, size_t count, float* out) {
-  const DefaultFpScope fp;
+  const reference::FpEnvironment fp;
   HWY_DYNAMIC_DISPATCH(RefreshVariance)
   (v, input, type, input_scale, beta2, one_minus_beta2, count, out);
 }

@@ -13,9 +13,13 @@
 namespace onebit::kernels::reference {
 
 // Saves the floating-point control register, sets the defaults, restores. Restoring also drops the
-// exception flags that the kernel raised.
+// exception flags that the kernel raised. Arithmetic must not be inlined next to it: see
+// CallKernel; SIMD kernels are called through Highway's table of function pointers.
 class FpEnvironment {
  public:
+  FpEnvironment(const FpEnvironment&) = delete;
+  FpEnvironment& operator=(const FpEnvironment&) = delete;
+
 #if defined(__x86_64__) || defined(__i386__)
   FpEnvironment() : saved_(_mm_getcsr()) { _mm_setcsr(kDefaults); }
   ~FpEnvironment() { _mm_setcsr(saved_); }
@@ -40,11 +44,7 @@ class FpEnvironment {
 #else
   FpEnvironment() {}
   ~FpEnvironment() {}
-
- private:
 #endif
-  FpEnvironment(const FpEnvironment&) = delete;
-  FpEnvironment& operator=(const FpEnvironment&) = delete;
 };
 
 // The compiler does not know that arithmetic depends on the control register and could move it past

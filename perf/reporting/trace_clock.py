@@ -45,8 +45,8 @@ def least_delays(machines: list[Machine]) -> dict[Pair, float]:
 
 
 def shifts_of(machines: list[Machine]) -> tuple[dict[str, float], float | None]:
-    """What to add to the times of each machine, and by how much the result may be wrong; None: nobody knows,
-    because wall clocks had to serve. If messages took as long there as back, the result would be exact."""
+    """Returns the time to add to those of each machine, and by how much the result may be wrong: None, if wall
+    clocks had to serve. The result is exact if messages take as long there as back."""
     delays = least_delays(machines)
     shifts, error = {machines[0].boot: 0.0}, 0.0
     while True:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace has of a rank: rows of spans."""
+"""The rows of spans that a trace has for each rank."""
 
 import dataclasses
 

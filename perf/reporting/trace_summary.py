@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the calls of a trace spent their time on, and which peers they waited for."""
+"""Sums up the steps that the calls of a trace spent their time on, and the peers that they waited for."""
 
 import bisect
 import collections
