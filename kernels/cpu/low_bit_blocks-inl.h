@@ -41,6 +41,8 @@ namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
 template <class Source>
 class LowBitEncoder {
+  static_assert(reference::kMinLowBitScale * kMaxGroupInverse == 1);
+
  public:
   LowBitEncoder(Source& source, LowBitFormat format, const Draws& draws, LowBitPacket out)
       : source_(source),
@@ -86,7 +88,7 @@ class LowBitEncoder {
     size_t begin = 0;
     size_t count = 0;
     const uint8_t* mask = nullptr;
-    bool is_finite = false;  // all scales are
+    bool can_swap = false;  // all scales are finite, and their inverses below kMaxGroupInverse
     BlockScale scales[kMaxBlocks];
   };
 
@@ -124,7 +126,7 @@ class LowBitEncoder {
     const uint8_t* mask = count == 0 ? nullptr : TakeMask(begin, count, mask_count);
     for (size_t k = 0; k * format_.block < count; ++k) lanes[k].Clear(statistic_);
 #if ONEBIT_PACKS_VECTORS
-    if (swap_ != nullptr && slot.is_finite && slot.count == count && count % format_.block == 0) {
+    if (swap_ != nullptr && slot.can_swap && slot.count == count && count % format_.block == 0) {
       for (size_t offset = 0; offset < count; offset += kChunk) {
         const size_t chunk = std::min(kChunk, count - offset);
         const TileInput entering = source_.ChunkAt(begin + offset, chunk);
@@ -153,17 +155,17 @@ class LowBitEncoder {
 
   HWY_INLINE void SetScales(Slot& slot, const float* z, const StatisticLanes* lanes) {
     BlockScale* scale = slot.scales;
-    slot.is_finite = true;
+    slot.can_swap = true;
     for (size_t begin = 0; begin < slot.count; begin += format_.block, ++lanes, ++scale) {
       const size_t count = std::min(format_.block, slot.count - begin);
       const uint8_t* mask = slot.mask == nullptr ? nullptr : slot.mask + begin / 8;
       *scale = ScaleOf(slot.begin + begin, count, mask, z + begin, *lanes);
-      slot.is_finite = slot.is_finite && scale->is_finite;
+      slot.can_swap = slot.can_swap && scale->is_finite && scale->inverse < kMaxGroupInverse;
     }
   }
 
   // Computes the scales of all slots at once, as reference::ScaleOfBlock does one by one. Returns
-  // false if a block is not finite.
+  // false if a block cannot be swapped.
   HWY_INLINE bool SetScalesByMagnitude(Slot* slots, size_t used) {
     constexpr size_t kMost = kSlots * kMaxBlocks;
     constexpr size_t kRoom = (kMost + kLanes - 1) / kLanes * kLanes;
@@ -183,10 +185,13 @@ class LowBitEncoder {
           hn::IfThenElseZero(hn::FirstN(kF32, count - k), hn::Load(kF32, largest + k));
       VU32 bits = Bf16BitsOf(hn::Div(magnitude, divisor));
       VF scale = hn::BitCast(kF32, hn::ShiftLeft<16>(bits));
+      const VF least = hn::Set(kF32, reference::kMinLowBitScale);
       const MF is_finite = hn::And(hn::Lt(magnitude, hn::Set(kF32, reference::kLowBitLimit)),
                                    hn::Le(scale, hn::Set(kF32, reference::kMaxLowBitScale)));
-      if (HWY_UNLIKELY(!hn::AllTrue(kF32, is_finite))) return false;
-      const MF is_zero = hn::Lt(scale, hn::Set(kF32, reference::kMinLowBitScale));
+      // The inverse of the least scale is kMaxGroupInverse.
+      if (HWY_UNLIKELY(!hn::AllTrue(kF32, hn::AndNot(hn::Eq(scale, least), is_finite))))
+        return false;
+      const MF is_zero = hn::Lt(scale, least);
       scale = hn::IfThenZeroElse(is_zero, scale);
       bits = hn::IfThenZeroElse(hn::RebindMask(kU32, is_zero), bits);
       hn::Store(scale, kF32, scales + k);
@@ -197,7 +202,7 @@ class LowBitEncoder {
     size_t index = 0;
     for (size_t k = 0; k < used; ++k) {
       BlockScale* scale = slots[k].scales;
-      slots[k].is_finite = true;
+      slots[k].can_swap = true;
       for (size_t begin = 0; begin < slots[k].count; begin += format_.block, ++scale, ++index) {
         *scale = {scales[index], 0, inverses[index], true};
       }

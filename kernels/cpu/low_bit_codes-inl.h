@@ -61,6 +61,10 @@ struct BlockScale {
 template <LowBitCodec kCodec>
 class BlockCoder;
 
+// Groups of vectors are encoded together only if the inverse of the scale is below this, so that it
+// does not overflow when it is multiplied by four.
+inline constexpr float kMaxGroupInverse = 0x1p126f;
+
 // ---- fp4
 
 #if HWY_TARGET == HWY_AVX3
@@ -147,63 +151,58 @@ class BlockCoder<LowBitCodec::kFp4> {
 
 #elif HWY_TARGET == HWY_AVX2
 
-// From 1 on, the index of a magnitude is its exponent and the next bit, rounded half away from 0; a
-// carry out of the bit gives the next exponent. Smaller magnitudes are taken for 1 there, as index
-// 0; then all go up by one if they are at least 1/4, and once more from 3/4 on.
+// All thresholds of fp4 are whole quarters, so a code follows from the whole quarters in t, of
+// which there are at most 24.
 template <>
 class BlockCoder<LowBitCodec::kFp4> {
  public:
-  HWY_INLINE explicit BlockCoder(const BlockScale& block) : inverse_(hn::Set(kF32, block.inverse)) {
-    alignas(32) static constexpr float kUnits[kLanes] = {0, .5, 1, 1.5, 2, 3, 4, 6};
-    values_ = hn::Mul(hn::Load(kF32, kUnits), hn::Set(kF32, block.scale));
-  }
+  HWY_INLINE explicit BlockCoder(const BlockScale& block)
+      : scale_(hn::Set(kF32, block.scale)),
+        inverse_(hn::Set(kF32, block.inverse)),
+        quarters_(hn::Set(kF32, 4 * block.inverse)) {}
 
   HWY_INLINE Coded Encode(VF z) const {
-    const VF t = hn::Mul(z, inverse_);
-    const __m256i magnitude = _mm256_and_si256(BitsOfLanes(t), _mm256_set1_epi32(0x7FFFFFFF));
-    const __m256i at_least_1 = _mm256_max_epi32(magnitude, _mm256_set1_epi32(kOne << 16));
-    const __m256i above =
-        _mm256_srli_epi32(_mm256_add_epi32(at_least_1, _mm256_set1_epi32(kRoundToIndex << 16)), 22);
-    // -1 each.
-    const __m256i from_3_4 =
-        _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32((k3Quarters << 16) - 1));
-    const __m256i from_1_4 = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32((kQuarter << 16) - 1));
-    const __m256i index = _mm256_sub_epi32(_mm256_sub_epi32(above, from_3_4), from_1_4);
-    // The sign of a code that is not 0.
-    const __m256i sign =
-        _mm256_and_si256(from_1_4, _mm256_and_si256(BitsOfLanes(t), _mm256_set1_epi32(INT32_MIN)));
-    const __m256 value = _mm256_permutevar8x32_ps(values_.raw, index);
+    const VF t = hn::Mul(hn::Mul(z, inverse_), hn::Set(kF32, 4.0f));
+    const __m256i quarters = _mm256_cvttps_epi32(t.raw);
+    const __m256i index = IndexOf(_mm256_abs_epi32(quarters));
+    // A code that is not 0 has the sign of the quarters.
+    const __m256i sign = _mm256_and_si256(quarters, _mm256_set1_epi32(INT32_MIN));
+    alignas(32) static constexpr float kUnits[kLanes] = {0, .5, 1, 1.5, 2, 3, 4, 6};
+    const __m256 unit = _mm256_permutevar8x32_ps(_mm256_load_ps(kUnits), index);
     return {VU32{_mm256_or_si256(index, _mm256_srli_epi32(sign, 28))},
-            VF{_mm256_or_ps(value, _mm256_castsi256_ps(sign))}};
+            hn::Mul(VF{_mm256_or_ps(unit, _mm256_castsi256_ps(sign))}, scale_)};
   }
 
-  // Codes of two vectors as words, in half the instructions: a code depends on the upper half of a
-  // number only. Quarters of 128 bits are of a, b, a, b.
-  HWY_INLINE __m256i EncodeToWords(VF a, VF b) const {
-    const __m256i t = _mm256_packus_epi32(_mm256_srli_epi32(BitsOfLanes(hn::Mul(a, inverse_)), 16),
-                                          _mm256_srli_epi32(BitsOfLanes(hn::Mul(b, inverse_)), 16));
-    const __m256i magnitude = _mm256_and_si256(t, _mm256_set1_epi16(0x7FFF));
-    const __m256i at_least_1 = _mm256_max_epi16(magnitude, _mm256_set1_epi16(kOne));
-    const __m256i above =
-        _mm256_srli_epi16(_mm256_add_epi16(at_least_1, _mm256_set1_epi16(kRoundToIndex)), 6);
-    const __m256i from_3_4 = _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(k3Quarters - 1));
-    const __m256i from_1_4 = _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(kQuarter - 1));
-    const __m256i index = _mm256_sub_epi16(_mm256_sub_epi16(above, from_3_4), from_1_4);
-    const __m256i sign = _mm256_and_si256(
-        from_1_4, _mm256_and_si256(_mm256_srli_epi16(t, 12), _mm256_set1_epi16(8)));
-    return _mm256_or_si256(index, sign);
+  // Codes of four vectors as bytes in the order of NarrowCodes, if the inverse of the scale is
+  // below kMaxGroupInverse.
+  HWY_INLINE __m256i EncodeToBytes(VF a, VF b, VF c, VF d) const {
+    const __m256i ab = _mm256_packs_epi32(QuartersOf(a), QuartersOf(b));
+    const __m256i cd = _mm256_packs_epi32(QuartersOf(c), QuartersOf(d));
+    const __m256i quarters = _mm256_packs_epi16(ab, cd);
+    const __m256i index = IndexOf(_mm256_abs_epi8(quarters));
+    return _mm256_or_si256(index,
+                           _mm256_and_si256(_mm256_srli_epi16(quarters, 4), _mm256_set1_epi8(8)));
   }
+
+  HWY_INLINE VF Scale() const { return scale_; }
 
  private:
-  // The upper halves of these numbers.
-  static constexpr int16_t kQuarter = 0x3E80, k3Quarters = 0x3F40, kOne = 0x3F80;
-  // Rounds half of the last bit of an index, and makes that of 1 to be 0.
-  static constexpr int16_t kRoundToIndex = (1 << 5) - kOne;
+  // The indices of magnitudes in quarters, which are bytes. Bytes of 0 stay 0.
+  static HWY_INLINE __m256i IndexOf(__m256i quarters) {
+    const __m256i indices = _mm256_setr_epi8(0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 5, 5, 5, 5, 6, 6,  //
+                                             0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 5, 5, 5, 5, 6, 6);
+    const __m256i below_20 =
+        _mm256_shuffle_epi8(indices, _mm256_min_epu8(quarters, _mm256_set1_epi8(15)));
+    return _mm256_sub_epi8(below_20, _mm256_cmpgt_epi8(quarters, _mm256_set1_epi8(19)));
+  }
 
-  static HWY_INLINE __m256i BitsOfLanes(VF values) { return _mm256_castps_si256(values.raw); }
+  HWY_INLINE __m256i QuartersOf(VF z) const {
+    return _mm256_cvttps_epi32(hn::Mul(z, quarters_).raw);
+  }
 
+  VF scale_;
   VF inverse_;
-  VF values_;
+  VF quarters_;
 };
 
 #else

@@ -17,6 +17,7 @@
 #include "kernels/cpu/low_bit_codes-inl.h"
 #include "kernels/cpu/low_bit_pack-inl.h"
 #include "kernels/cpu/low_bit_read-inl.h"
+#include "kernels/cpu/low_bit_values-inl.h"
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 #include "kernels/low_bit.h"
@@ -77,7 +78,9 @@ class ChunkEmitter {
   HWY_INLINE void EmitAll() {
     size_t i = 0;
 #if ONEBIT_PACKS_VECTORS
-    for (; i + kVectorGroup <= chunk_.count; i += kVectorGroup) EmitGroup(i);
+    if (chunk_.scales->inverse < kMaxGroupInverse) {
+      for (; i + kVectorGroup <= chunk_.count; i += kVectorGroup) EmitGroup(i);
+    }
 #endif
     if (i != chunk_.count) EmitRest(i);
   }
@@ -86,12 +89,13 @@ class ChunkEmitter {
   // Elements i, i + 1, ..., kVectorGroup of them.
   HWY_INLINE void EmitGroup(size_t i) {
     uint8_t* codes = chunk_.codes + i * CodeBits(kCodec) / 8;
-    if constexpr (kCodec == LowBitCodec::kFp4 && kResidual == Residual::kNone) {
-      const float* z = z_ + i;
-      PackWords(
-          coder_.EncodeToWords(hn::Load(kF32, z), hn::Load(kF32, z + kLanes)),
-          coder_.EncodeToWords(hn::Load(kF32, z + 2 * kLanes), hn::Load(kF32, z + 3 * kLanes)),
-          are_codes_streamed_, codes);
+#if HWY_TARGET == HWY_AVX2
+    constexpr bool kHasGroups = kCodec == LowBitCodec::kFp4;
+#else
+    constexpr bool kHasGroups = kCodec == LowBitCodec::kFp4 && kResidual == Residual::kNone;
+#endif
+    if constexpr (kHasGroups) {
+      EmitFp4Group(i, codes);
     } else {
       const VU32 a = EmitVector<kStream>(i, chunk_.residual, i);
       const VU32 b = EmitVector<kStream>(i + kLanes, chunk_.residual, i + kLanes);
@@ -110,6 +114,31 @@ class ChunkEmitter {
 
  private:
   static constexpr DataType kStored = kResidualType<kResidual>;
+
+#if ONEBIT_PACKS_VECTORS
+  HWY_INLINE void EmitFp4Group(size_t i, uint8_t* codes) {
+    const float* at = z_ + i;
+    const VF z[4] = {hn::Load(kF32, at), hn::Load(kF32, at + kLanes),
+                     hn::Load(kF32, at + 2 * kLanes), hn::Load(kF32, at + 3 * kLanes)};
+#if HWY_TARGET == HWY_AVX2
+    const __m256i bytes = coder_.EncodeToBytes(z[0], z[1], z[2], z[3]);
+    PackNarrow<4>(bytes, are_codes_streamed_, codes);
+    if constexpr (kResidual != Residual::kNone) {
+      VF units[4];
+      UnitsOfFp4(bytes, units);
+      HWY_UNROLL(4)
+      for (size_t k = 0; k < 4; ++k) {
+        const size_t element = i + k * kLanes;
+        EmitResidual<kStream>(z[k], hn::Mul(units[k], coder_.Scale()), element, chunk_.residual,
+                              element);
+      }
+    }
+#else
+    PackWords(coder_.EncodeToWords(z[0], z[1]), coder_.EncodeToWords(z[2], z[3]),
+              are_codes_streamed_, codes);
+#endif
+  }
+#endif
 
   HWY_INLINE void EmitRest(size_t begin) {
     alignas(64) uint8_t bytes[kChunk + kPackGroup];
@@ -141,20 +170,25 @@ class ChunkEmitter {
         coded.code = hn::IfThenElseZero(MaskOfBits(kU32, chunk_.mask, i), coded.code);
       }
       if constexpr (kResidual != Residual::kNone) {
-        if (HWY_UNLIKELY(chunk_.value_type != DataType::kF32)) {
-          coded.value = RoundVectorTo(chunk_.value_type, coded.value);
-        }
-        VF lost = hn::Sub(z, coded.value);
-        if (chunk_.mask != nullptr) lost = hn::IfThenElseZero(MaskOfBits(chunk_.mask, i), lost);
-        StoreF32As<kStored, kStreamResidual>(lost, residual, residual_i);
-        if (chunk_.value_type == DataType::kF16) {
-          if (i + kLanes > chunk_.count) {
-            lost = hn::IfThenElseZero(hn::FirstN(kF32, chunk_.count - i), lost);
-          }
-          largest_.Add(lost);
-        }
+        EmitResidual<kStreamResidual>(z, coded.value, i, residual, residual_i);
       }
       return coded.code;
+    }
+  }
+
+  template <bool kStreamResidual>
+  HWY_INLINE void EmitResidual(VF z, VF value, size_t i, void* residual, size_t residual_i) {
+    if (HWY_UNLIKELY(chunk_.value_type != DataType::kF32)) {
+      value = RoundVectorTo(chunk_.value_type, value);
+    }
+    VF lost = hn::Sub(z, value);
+    if (chunk_.mask != nullptr) lost = hn::IfThenElseZero(MaskOfBits(chunk_.mask, i), lost);
+    StoreF32As<kStored, kStreamResidual>(lost, residual, residual_i);
+    if (chunk_.value_type == DataType::kF16) {
+      if (i + kLanes > chunk_.count) {
+        lost = hn::IfThenElseZero(hn::FirstN(kF32, chunk_.count - i), lost);
+      }
+      largest_.Add(lost);
     }
   }
 

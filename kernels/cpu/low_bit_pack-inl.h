@@ -121,11 +121,6 @@ template <LowBitCodec kCodec>
 HWY_INLINE void PackVectors(VU32 a, VU32 b, VU32 c, VU32 d, bool is_streamed, uint8_t* packed) {
   PackNarrow<CodeBits(kCodec)>(NarrowCodes<kCodec>(a, b, c, d), is_streamed, packed);
 }
-
-// Packs codes of 4 bits, which are words of vectors that were narrowed in pairs.
-HWY_INLINE void PackWords(__m256i ab, __m256i cd, bool is_streamed, uint8_t* packed) {
-  PackNarrow<4>(_mm256_packus_epi16(ab, cd), is_streamed, packed);
-}
 #endif
 
 #if HWY_TARGET == HWY_AVX3

@@ -276,17 +276,26 @@ class BlockDecoder {
 template <>
 class BlockDecoder<LowBitCodec::kFp4> {
  public:
-  static constexpr size_t kStep = Fp4Bytes::kStep;
+  static constexpr size_t kStep = 4 * kLanes;
 
-  HWY_INLINE BlockDecoder(float scale, float minimum) : bytes_(scale), decoder_(scale, minimum) {}
+  HWY_INLINE BlockDecoder(float scale, float minimum)
+      : scale_(hn::Set(kF32, scale)), decoder_(scale, minimum) {}
 
   HWY_INLINE void At(const uint8_t* codes, size_t i, VF (&values)[4]) const {
-    bytes_.At(codes, i, values);
+    const __m256i pairs =
+        _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + i / 2)));
+    const __m256i bytes = _mm256_and_si256(_mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4)),
+                                           _mm256_set1_epi8(0x0F));
+    // Fours with even numbers move to the lower half.
+    UnitsOfFp4(_mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7)),
+               values);
+    HWY_UNROLL(4)
+    for (VF& value : values) value = hn::Mul(value, scale_);
   }
   HWY_INLINE VF VectorAt(const uint8_t* codes, size_t i) const { return decoder_.At(codes, i); }
 
  private:
-  const Fp4Bytes bytes_;
+  const VF scale_;
   const Decoder<LowBitCodec::kFp4> decoder_;
 };
 #endif

@@ -128,61 +128,29 @@ class Decoder<LowBitCodec::kFp4> : public NaturalOrder {
 #endif
 
 #if HWY_TARGET == HWY_AVX2
-// Looks the three upper bytes of a value up one by one, for 32 codes at once: the lowest one is 0,
-// because a product of a scale and a magnitude has at most ten significant bits.
-class Fp4Bytes {
- public:
-  static constexpr size_t kStep = 32;
-
-  HWY_INLINE explicit Fp4Bytes(float scale) {
-    alignas(32) static constexpr float kUnits[kLanes] = {0, .5, 1, 1.5, 2, 3, 4, 6};
-    const VF positive = hn::Mul(hn::Load(kF32, kUnits), hn::Set(kF32, scale));
-    const __m256i low = _mm256_castps_si256(positive.raw);
-    const __m256i high = _mm256_or_si256(low, _mm256_set1_epi32(INT32_MIN));
-    first_ = TableOf(_mm256_srli_epi32(low, 8), _mm256_srli_epi32(high, 8));
-    second_ = TableOf(_mm256_srli_epi32(low, 16), _mm256_srli_epi32(high, 16));
-    third_ = TableOf(_mm256_srli_epi32(low, 24), _mm256_srli_epi32(high, 24));
+// The units of 32 codes, which are bytes. The codes of vector k are fours k of both halves of 128
+// bits. Only the upper two bytes of a unit can differ from 0.
+HWY_INLINE void UnitsOfFp4(__m256i codes, VF (&units)[4]) {
+  alignas(16) static constexpr uint8_t kThird[16] = {0x00, 0x00, 0x80, 0xC0, 0x00, 0x40,
+                                                     0x80, 0xC0, 0x00, 0x00, 0x80, 0xC0,
+                                                     0x00, 0x40, 0x80, 0xC0};
+  alignas(16) static constexpr uint8_t kFourth[16] = {0x00, 0x3F, 0x3F, 0x3F, 0x40, 0x40,
+                                                      0x40, 0x40, 0x80, 0xBF, 0xBF, 0xBF,
+                                                      0xC0, 0xC0, 0xC0, 0xC0};
+  const auto look_up = [&](const uint8_t* bytes) HWY_ATTR {
+    const __m128i table = _mm_load_si128(reinterpret_cast<const __m128i*>(bytes));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), codes);
+  };
+  const __m256i third = look_up(kThird), fourth = look_up(kFourth);
+  const __m256i zero = _mm256_setzero_si256();
+  HWY_UNROLL(2)
+  for (size_t half = 0; half < 2; ++half) {
+    const __m256i upper =
+        half == 0 ? _mm256_unpacklo_epi8(third, fourth) : _mm256_unpackhi_epi8(third, fourth);
+    units[2 * half] = VF{_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, upper))};
+    units[2 * half + 1] = VF{_mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, upper))};
   }
-
-  // Values of elements i ... i + 31.
-  HWY_INLINE void At(const uint8_t* codes, size_t i, VF (&values)[4]) const {
-    const __m256i pairs =
-        _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + i / 2)));
-    const __m256i code = _mm256_and_si256(_mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4)),
-                                          _mm256_set1_epi8(0x0F));
-    // Fours with even numbers move to the lower half, so that the halves below come in order.
-    const __m256i index =
-        _mm256_permutevar8x32_epi32(code, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
-    const __m256i first = _mm256_shuffle_epi8(first_, index);
-    const __m256i second = _mm256_shuffle_epi8(second_, index);
-    const __m256i third = _mm256_shuffle_epi8(third_, index);
-    const __m256i zero = _mm256_setzero_si256();
-    HWY_UNROLL(2)
-    for (size_t half = 0; half < 2; ++half) {
-      const bool is_low = half == 0;
-      const __m256i lower =
-          is_low ? _mm256_unpacklo_epi8(zero, first) : _mm256_unpackhi_epi8(zero, first);
-      const __m256i upper =
-          is_low ? _mm256_unpacklo_epi8(second, third) : _mm256_unpackhi_epi8(second, third);
-      values[2 * half] = VF{_mm256_castsi256_ps(_mm256_unpacklo_epi16(lower, upper))};
-      values[2 * half + 1] = VF{_mm256_castsi256_ps(_mm256_unpackhi_epi16(lower, upper))};
-    }
-  }
-
- private:
-  // The lowest bytes of 16 lanes, in each half.
-  static HWY_INLINE __m256i TableOf(__m256i low, __m256i high) {
-    const __m256i lowest = _mm256_set1_epi32(0xFF);
-    const __m256i words =
-        _mm256_packus_epi32(_mm256_and_si256(low, lowest), _mm256_and_si256(high, lowest));
-    const __m256i bytes = _mm256_packus_epi16(words, words);  // 0-3 8-11 0-3 8-11, and 4-7 12-15
-    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5));
-  }
-
-  __m256i first_;
-  __m256i second_;
-  __m256i third_;
-};
+}
 #endif
 
 // ---- 2 bits

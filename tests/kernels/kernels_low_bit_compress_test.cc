@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "kernels/low_bit.h"
+#include "kernels/reference/low_bit_scale.h"
 #include "tests/kernels/each_target.h"
 #include "tests/kernels/low_bit_case.h"
 #include "tests/kernels/test_data.h"
@@ -195,6 +196,27 @@ TEST_P(LowBitCompressTest, EqualsReferenceAtThresholds) {
       CompressNumbers n = {input, {}, {}};
       if (residual_type) n.residual = Bytes(input.size(), 0);
       ExpectSame({codec, DataType::kF32, residual_type, false}, {codec, x.size()}, x.size(), n,
+                 Edge::kHigh);
+    }
+  }
+}
+
+// Blocks with the least scale, whose inverse overflows when it is multiplied by four.
+TEST_P(LowBitCompressTest, EqualsReferenceAtTheLeastScale) {
+  constexpr size_t kCount = 8192, kBlock = 128;
+  for (const LowBitCodec codec : kAllLowBitCodecs) {
+    const float largest = codec == LowBitCodec::kFp4 ? 6 : 127;
+    Bytes input(kCount * sizeof(float));
+    auto* x = reinterpret_cast<float*>(input.data());
+    for (size_t i = 0; i < kCount; ++i) {
+      const float units = static_cast<float>(i % kBlock) * largest / kBlock;
+      x[i] = (i % kBlock == 0 ? largest : i % 2 == 0 ? units : -units) * reference::kMinLowBitScale;
+    }
+    for (const auto residual_type : {std::optional<DataType>(), std::optional(DataType::kF32)}) {
+      if (residual_type && !HasResidual(codec)) continue;
+      CompressNumbers n = {input, {}, {}};
+      if (residual_type) n.residual = Bytes(input.size(), 0);
+      ExpectSame({codec, DataType::kF32, residual_type, false}, {codec, kBlock}, kCount, n,
                  Edge::kHigh);
     }
   }
