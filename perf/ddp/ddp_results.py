@@ -59,11 +59,13 @@ class Results:
         """Tells if there is such a run."""
         return any(run["average"] == average and run["seed"] == seed for run in self._runs())
 
-    def add(self, run: dict) -> None:
-        """Takes a run over, and writes the file: a line for each run."""
+    def add(self, runs: list) -> None:
+        """Takes runs over, in the place of former ones, and writes the file: a line for each run."""
         if self._part == "learn":  # ranks shared the cores with whatever else ran
-            run = {name: value for name, value in run.items() if not name.endswith("seconds")}
-        self._runs().append(run)
+            runs = [{name: value for name, value in run.items() if not name.endswith("seconds")} for run in runs]
+        added = [(run["average"], run["seed"]) for run in runs]
+        kept = [run for run in self._runs() if (run["average"], run["seed"]) not in added]
+        self._contents[self._part]["runs"] = kept + runs
         parts = []
         for name, part in self._contents.items():
             runs = ",\n".join(json.dumps(each) for each in part["runs"])
@@ -146,20 +148,25 @@ def _waiting(part: dict) -> str:
     def median(average: str, name: str) -> float:
         return statistics.median(sum((run[name][first:] for run in by_average[average].values()), []))
 
-    nothing, gloo = median(NOTHING, "seconds"), median(DENSE, "seconds")
+    def exposed(average: str) -> float:
+        """The median difference to the turn that sent nothing."""
+        return statistics.median(
+            mine - nothing
+            for seed, run in by_average[average].items()
+            for mine, nothing in zip(run["seconds"][first:], by_average[NOTHING][seed]["seconds"][first:]))
+
     rows = [["", "a step, s", "after the backward pass, s", "exposed communication, s", "less than Gloo"]]
     for average in by_average:
-        step = median(average, "seconds")
-        exposed = "" if average == NOTHING else f"{step - nothing:.3f}"
         less = ""
         if average not in (NOTHING, DENSE):
-            less = f"{(gloo - nothing) / (step - nothing):.1f}x" if step > nothing else "none is left"
-        rows.append([NAMES[average], f"{step:.3f}", f"{median(average, 'update_seconds'):.3f}", exposed, less])
+            less = f"{exposed(DENSE) / exposed(average):.1f}x" if exposed(average) > 0 else "none is left"
+        rows.append([NAMES[average], f"{median(average, 'seconds'):.3f}", f"{median(average, 'update_seconds'):.3f}",
+                     "" if average == NOTHING else f"{exposed(average):.3f}", less])
     dense_bits = 8 * wire_bytes(part["runs"][0], DENSE, part["setting"]["ranks"])
     return _lines(rows) + _filled(
             f"Hosts of `perf/lab` on one machine, links of {part['setting']['rate']}, medians of the "
-            f"steps from {first} on, each timed on its slowest rank. Exposed communication is how much longer a step "
-            "takes than with a hook that sends nothing. 1-bit Adam sends and computes all of its step after the "
+            f"steps from {first} on, which took turns, each timed on its slowest rank. Exposed communication is how "
+            "much longer a step takes than with a hook that sends nothing. 1-bit Adam sends and computes all of its step after the "
             "backward pass; where that takes less than AdamW's clipping and step, and DDP's copies, nothing is exposed. "
             f"For the dense average alone a link of 1 Gbit/s needs {dense_bits / 1e9:.3f} s.")
 

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""A run of perf/ddp/study, started by torchrun: trains the GPT of the examples and writes what it learned,
-sent and took.
+"""Runs of perf/ddp/study, started by torchrun: trains the GPT of the examples and writes what it learned,
+sent and took. Several ways to average train a model each, and take turns step by step, so that whatever else the
+machine does falls on all of them.
 
 The learning rate rises for --warmup steps, and falls to a tenth along half a cosine. Before each step ranks
 wait for each other; the step then takes as long as on the slowest of them. The time of the comparison of
@@ -41,7 +42,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--text", type=pathlib.Path, required=True)
     parser.add_argument("--json", type=pathlib.Path, required=True, help="written by rank 0")
-    parser.add_argument("--average", required=True, help="dense, nothing, onebit-adam, or a codec")
+    parser.add_argument("--averages", required=True, metavar="NAME,...",
+                        help="dense, nothing, onebit-adam, or a codec")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--lr", type=float, required=True)
@@ -55,13 +57,15 @@ def parse() -> argparse.Namespace:
 
 
 class Training:
-    def __init__(self, options: argparse.Namespace):
+    def __init__(self, options: argparse.Namespace, average: str):
         self.options = options
+        self.average = average
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         torch.manual_seed(options.seed)
         self.model = GPT(options.width, options.layers, options.context)
         self.hook = None
-        self.is_onebit_adam = options.average == ONEBIT_ADAM
+        self.is_onebit_adam = average == ONEBIT_ADAM
+        self.seconds, self.update_seconds, self.steps_alike, self.bytes_of_last_step = [], [], 0, 0
         rates = {"lr": options.lr, "weight_decay": 0.01, "betas": (0.9, 0.95)}
         if self.is_onebit_adam:
             self.replica = self.model
@@ -74,10 +78,10 @@ class Training:
         else:
             self.replica = DistributedDataParallel(self.model)
             self.optimizer = torch.optim.AdamW(self.model.parameters(), **rates)
-            if options.average == NOTHING:
+            if average == NOTHING:
                 self.replica.register_comm_hook(None, noop_hook)
-            elif options.average != DENSE:
-                self.hook = onebit.torch.State(self.replica, codec=options.average)
+            elif average != DENSE:
+                self.hook = onebit.torch.State(self.replica, codec=average)
                 self.replica.register_comm_hook(self.hook, onebit.torch.ddp_hook)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._share_of_rate)
         text = torch.frombuffer(bytearray(options.text.read_bytes()), dtype=torch.uint8).long()
@@ -101,7 +105,19 @@ class Training:
             module(sequences[:, :-1]).flatten(0, 1), sequences[:, 1:].flatten()
         )
 
-    def step(self, number: int) -> list:
+    def step(self, number: int) -> None:
+        """Makes a step, and records what all ranks know of it."""
+        sent_before = self.bytes_sent()
+        mine = (*self._timed_step(number), self.digest())
+        self.bytes_of_last_step = self.bytes_sent() - sent_before
+        found = [None] * self.ranks
+        dist.all_gather_object(found, mine)
+        whole, update, digests = zip(*found)
+        self.seconds.append(round(max(whole), 5))
+        self.update_seconds.append(round(max(update), 5))
+        self.steps_alike += len(set(digests)) == 1
+
+    def _timed_step(self, number: int) -> list:
         """Makes a step and returns its seconds on this rank, and those of them after the backward pass."""
         seed = (self.options.seed * self.options.steps + number) * self.ranks + self.rank
         sequences = self._sequences(self.text, self.options.batch, seed)
@@ -141,6 +157,21 @@ class Training:
             return self.optimizer.stats().bytes_sent if self.optimizer.last_step else 0
         return self.hook.report().bytes_sent if self.hook is not None else 0
 
+    def result(self) -> dict:
+        return {
+            "average": self.average,
+            "seed": self.options.seed,
+            "steps": self.options.steps,
+            "held_out_loss": self.held_out_loss(),
+            "steps_alike": self.steps_alike,
+            "seconds": self.seconds,
+            "update_seconds": self.update_seconds,
+            "bytes_of_last_step": self.bytes_of_last_step,
+            "matrices": [p.numel() for p in self.model.parameters() if p.dim() > 1],
+            "vectors": [p.numel() for p in self.model.parameters() if p.dim() < 2],
+            "torch": torch.__version__,
+        }
+
     def close(self) -> None:
         if self.hook is not None:
             self.hook.close()
@@ -152,36 +183,15 @@ def main() -> None:
     options = parse()
     torch.set_num_threads(1)  # a rank has a core, at most
     dist.init_process_group("gloo")
-    training = Training(options)
-    seconds, update_seconds, alike, sent_before = [], [], 0, 0
+    trainings = [Training(options, average) for average in options.averages.split(",")]
     for number in range(options.steps):
-        if number == options.steps - 1:
-            sent_before = training.bytes_sent()
-        mine = (*training.step(number), training.digest())
-        found = [None] * training.ranks
-        dist.all_gather_object(found, mine)
-        whole, update, digests = zip(*found)
-        seconds.append(round(max(whole), 5))
-        update_seconds.append(round(max(update), 5))
-        alike += len(set(digests)) == 1
-    sent = training.bytes_sent() - sent_before
-    loss = training.held_out_loss()
-    if training.rank == 0:
-        result = {
-            "average": options.average,
-            "seed": options.seed,
-            "steps": options.steps,
-            "held_out_loss": loss,
-            "steps_alike": alike,
-            "seconds": seconds,
-            "update_seconds": update_seconds,
-            "bytes_of_last_step": sent,
-            "matrices": [p.numel() for p in training.model.parameters() if p.dim() > 1],
-            "vectors": [p.numel() for p in training.model.parameters() if p.dim() < 2],
-            "torch": torch.__version__,
-        }
-        options.json.write_text(json.dumps(result) + "\n", encoding="utf-8")
-    training.close()
+        for training in trainings:
+            training.step(number)
+    results = [training.result() for training in trainings]
+    if dist.get_rank() == 0:
+        options.json.write_text(json.dumps(results) + "\n", encoding="utf-8")
+    for training in trainings:
+        training.close()
     dist.barrier()
     dist.destroy_process_group()
     # Gloo of PyTorch 2.15 now and then aborts a process whose interpreter winds down. This leaves out what is
