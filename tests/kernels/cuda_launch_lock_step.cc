@@ -12,4 +12,7 @@ void RunKernel(Kernel kernel, const void* params) {
   RunKernelInLockStep(kernel, params, ctas, NextChoice());
 }
 
+// In lock step, a repetition takes a second or more.
+int Repetitions(int most) { return most / 4; }
+
 }  // namespace onebit::kernels::cuda

@@ -109,7 +109,7 @@ class CudaLowBitPiecesTest : public testing::Test {
 constexpr size_t kBlocks[] = {32, 96, 128, 4096};
 
 TEST_F(CudaLowBitPiecesTest, CompressEqualsOneCallForEach) {
-  for (int repetition = 0; repetition < 40; ++repetition) {
+  for (int repetition = 0; repetition < Repetitions(40); ++repetition) {
     const LowBitCodec codec = kAllLowBitCodecs[random_() % 5];
     const Layout layout({codec, kBlocks[random_() % 4]}, random_);
     const size_t bytes = layout.element_count * sizeof(float);
@@ -144,7 +144,7 @@ TEST_F(CudaLowBitPiecesTest, CompressEqualsOneCallForEach) {
 }
 
 TEST_F(CudaLowBitPiecesTest, ReduceAndAverageEqualOneCallForEach) {
-  for (int repetition = 0; repetition < 40; ++repetition) {
+  for (int repetition = 0; repetition < Repetitions(40); ++repetition) {
     const LowBitCodec codec = kAllLowBitCodecs[random_() % 5];
     const Layout layout({codec, kBlocks[random_() % 4]}, random_);
     const size_t ranks = 1 + random_() % 8;

@@ -304,7 +304,7 @@ TEST_F(CudaCheckTest, KeepsTheFirstFailure) {
 
 TEST(CudaMessagesTest, ChecksumsOfManySpansEqualTheOracle) {
   Random random{5};
-  for (int repetition = 0; repetition < 30; ++repetition) {
+  for (int repetition = 0; repetition < Repetitions(30); ++repetition) {
     Bytes bytes(200000);
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
     std::vector<Checksum> checksums(kMaxSpans), expected(kMaxSpans);

@@ -147,7 +147,7 @@ class CudaPiecesTest : public testing::Test {
 };
 
 TEST_F(CudaPiecesTest, CompressBlocksEqualsOneCallForEach) {
-  for (int repetition = 0; repetition < 60; ++repetition) {
+  for (int repetition = 0; repetition < Repetitions(60); ++repetition) {
     const PieceLayout layout = RandomLayout(random_);
     const size_t blocks[] = {64, 128, 192, 4096, 8192};
     const size_t block = blocks[random_() % 5];
@@ -190,7 +190,7 @@ TEST_F(CudaPiecesTest, HaltedCallsWriteNoResidual) {
 
 // Some neighbours have one scale together.
 TEST_F(CudaPiecesTest, TensorScaleEqualsTheOracle) {
-  for (int repetition = 0; repetition < 40; ++repetition) {
+  for (int repetition = 0; repetition < Repetitions(40); ++repetition) {
     const PieceLayout layout = RandomLayout(random_);
     PieceMemory memory(layout, 0, random_), expected = memory;
     CompressParams p = RandomParams(layout, &memory, kTensorSumBlock);
@@ -238,7 +238,7 @@ TEST_F(CudaPiecesTest, TensorScaleEqualsTheOracle) {
 
 // Packets of all ranks that contain all pieces, one after the other.
 TEST_F(CudaPiecesTest, ReduceBlocksEqualsOneCallForEach) {
-  for (int repetition = 0; repetition < 40; ++repetition) {
+  for (int repetition = 0; repetition < Repetitions(40); ++repetition) {
     const PieceLayout layout = RandomLayout(random_);
     const size_t block = random_() % 2 == 0 ? 4096 : 64;
     const size_t ranks = 1 + random_() % (repetition % 8 == 0 ? 70 : 8);
@@ -308,7 +308,7 @@ TEST_F(CudaPiecesTest, ReduceBlocksEqualsOneCallForEach) {
 }
 
 TEST_F(CudaPiecesTest, DecodeEqualsOneCallForEach) {
-  for (int repetition = 0; repetition < 40; ++repetition) {
+  for (int repetition = 0; repetition < Repetitions(40); ++repetition) {
     const PieceLayout layout = RandomLayout(random_);
     const size_t blocks[] = {0, 64, 192, 4096, 8192};
     const size_t block = blocks[random_() % 5];
@@ -341,7 +341,7 @@ TEST_F(CudaPiecesTest, DecodeEqualsOneCallForEach) {
 // verdict is not written.
 TEST_F(CudaPiecesTest, VerdictIsOnlySetWhereAValueIsNotFinite) {
   for (const size_t block : {size_t{64}, size_t{4096}, size_t{8192}}) {
-    for (int repetition = 0; repetition < 20; ++repetition) {
+    for (int repetition = 0; repetition < Repetitions(20); ++repetition) {
       const size_t count = 1 + random_() % 30000;
       std::vector<float> input(count, 0.5f), scales(BlockCount(count, block));
       Bytes bits(BitBytes(count));
