@@ -299,7 +299,8 @@ class State:
             for part in parts:
                 part.unscale(scale)
         with group():
-            for part in parts:
+            # Calls in full precision are short. Neighbours share messages.
+            for part in sorted(parts, key=lambda part: part.name is None):
                 compressor = self._compressor(part) if part.name is not None else None
                 self._communicator.all_reduce(
                     part.values, op="avg", compressor=compressor, stream=stream
