@@ -185,6 +185,20 @@ def modes_of_ddp(_argument: str) -> dict:
     return losses
 
 
+def sparse(_argument: str) -> dict:
+    """Bytes of an iteration that sends few elements of each block, or more of them, and the losses."""
+    found = {}
+    for k in (64, 512):
+        trainer = Trainer(codec="topk", k=k)
+        trainer.steps(10)
+        before = trainer.state.report().bytes_sent
+        trainer.steps(10)
+        found[str(k)] = [(trainer.state.report().bytes_sent - before) / 10, trainer.loss().item()]
+        trainer.close()
+    matrices = [parameter.numel() for parameter in network().parameters() if parameter.dim() > 1]
+    return {"runs": found, "elements": sum(matrices)}
+
+
 def skipped(_argument: str) -> dict:
     """A step whose gradient is infinite somewhere leaves all residuals as they were."""
     trainer = Trainer()

@@ -55,6 +55,15 @@ class DdpTest(unittest.TestCase):
             for name, loss in each.items():
                 self.assertLess(loss, 1.95, name)  # it began at log(8), 2.08
 
+    def test_sparse_codecs_send_k_elements_of_a_block(self):
+        for each in run_job(2, "sparse").values():
+            (few, few_loss), (more, more_loss) = each["runs"]["64"], each["runs"]["512"]
+            # Two hops of half the elements each; 12 bits of an index and at least a bit of a value for each.
+            self.assertGreater(more - few, (512 - 64) / 4096 * each["elements"] * 13 / 8)
+            self.assertLess(more - few, (512 - 64) / 4096 * each["elements"] * 6)
+            self.assertLess(few_loss, 1.95)
+            self.assertLess(more_loss, 1.95)
+
     def test_a_skipped_step_leaves_residuals(self):
         for each in run_job(2, "skipped").values():
             self.assertFalse(each["is_finite"])

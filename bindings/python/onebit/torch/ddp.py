@@ -86,9 +86,11 @@ class State:
         process_group: the group that DDP averages over; None: the default group. With data and
             tensor parallelism it is the data-parallel group, as for DDP.
         codec: "fp4" (default), "int8", "int2" or "sign". 1-bit signs suit optimizers whose variance
-            is frozen, not a plain Adam. Other codecs of onebit.Compressor have their defaults here.
+            is frozen, not a plain Adam. Other codecs of onebit.Compressor have their defaults here,
+            but for `k`.
         mode: "ef" (default): error feedback; "plain": what a call loses is lost.
         block: elements that share a scale; None: the codec's default.
+        k: elements that "topk" and "randk" send of each block of 4096; None: their default.
         compress: tells which parameters are compressed; the others are averaged in full precision.
             The same answers on all ranks. Default: parameters of two and more dimensions, because
             biases and norms are few bytes, and their elements differ too much in size.
@@ -108,6 +110,7 @@ class State:
         codec: Union[str, Codec] = "fp4",
         mode: Union[str, Mode] = "ef",
         block: Optional[int] = None,
+        k: Optional[int] = None,
         compress: Callable[[torch.Tensor], bool] = is_matrix,
         dense_iterations: int = 2,
         grad_scaler: Optional[Any] = None,
@@ -123,6 +126,7 @@ class State:
                 'codec="int8_stochastic" needs mode="plain": error feedback would bias its averages'
             )
         self._block = block
+        self._k = k
         self._compress = compress
         self._dense_iterations = dense_iterations
         self._grad_scaler = grad_scaler
@@ -321,6 +325,7 @@ class State:
                 codec=self._codec,
                 mode=self._mode,
                 block=self._block,
+                k=self._k,
                 tensor_id=self._tensor_ids[name],
                 memory="device" if values.is_cuda else "host",
                 device=values.get_device() if values.is_cuda else None,
