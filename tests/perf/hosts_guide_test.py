@@ -16,6 +16,7 @@ import sys
 import tempfile
 import unittest
 
+import slurm_cluster
 import ssh_hosts
 
 sys.path.insert(0, str(ssh_hosts.ROOT / "tests" / "layout"))
@@ -24,7 +25,8 @@ from markdown_files import code_blocks  # pylint: disable=wrong-import-position
 
 BLOCKS = code_blocks((ssh_hosts.ROOT / "docs" / "several-hosts.md").read_text("utf-8"))
 COMMANDS = [line for language, content in BLOCKS if language == "sh" for line in content.splitlines()]
-NOT_RUN = ("kubectl", "ONEBIT_SECRET_FILE=$HOME/.onebit-secret srun",
+NOT_RUN = ("kubectl",)
+BY_SRUN = ("ONEBIT_SECRET_FILE=$HOME/.onebit-secret srun",
            "ONEBIT_SOCKET_IFNAME=eth0 ONEBIT_SECRET_FILE=$HOME/.onebit-secret srun")
 BY_ONEBIT_RUN = ("onebit_run", "ONEBIT_SOCKET_IFNAME=eth0 onebit_run")
 BY_MPI = ("mpirun", "mpiexec.mpich")
@@ -81,7 +83,7 @@ class HostsGuideTest(unittest.TestCase):
         return "".join(outputs)
 
     def test_every_command_is_run_or_said_not_to_be(self):
-        run = (*BY_ONEBIT_RUN, *BY_MPI, *BY_TORCHRUN, *BY_TORCHRUN_WITHOUT_A_GROUP, "(umask")
+        run = (*BY_ONEBIT_RUN, *BY_MPI, *BY_SRUN, *BY_TORCHRUN, *BY_TORCHRUN_WITHOUT_A_GROUP, "(umask")
         self.assertEqual([line for line in COMMANDS if not line.startswith((*NOT_RUN, *run))], [])
 
     def test_onebit_run(self):
@@ -103,13 +105,15 @@ class HostsGuideTest(unittest.TestCase):
                 self.assertEqual(output.count(LAST_LINE), 1, output)
                 self.assertNotIn("without a secret", output)
 
-    def test_variables_of_srun(self):
-        jobs = [self.start("ab"[rank // 2], "ONEBIT_SECRET_FILE=$HOME/.onebit-secret ./demo", SLURM_PROCID=str(rank),
-                           SLURM_NTASKS="4", SLURM_STEP_NUM_TASKS="4", SLURM_JOB_ID="77", SLURM_STEP_ID="0",
-                           SLURM_STEP_NODELIST="a,b") for rank in range(4)]
-        output = self.finish(*jobs)
-        self.assertEqual(output.count(LAST_LINE), 1, output)
-        self.assertNotIn("without a secret", output)
+    def test_srun(self):
+        if missing := slurm_cluster.missing():
+            self.skipTest(f"there is no {missing} here: install slurmctld, slurmd, slurm-client and munge")
+        with slurm_cluster.SlurmCluster(HOSTS) as cluster:
+            for command in starting_with(*BY_SRUN):
+                with self.subTest(command=command):
+                    output = self.finish(self.start("", command, **cluster.variables))
+                    self.assertEqual(output.count(LAST_LINE), 1, output + cluster.logs())
+                    self.assertNotIn("without a secret", output)
 
     def test_variables_of_kubernetes(self):
         yaml = next(content for language, content in BLOCKS if language == "yaml")
