@@ -59,6 +59,10 @@ class Results:
         """Tells if there is such a run."""
         return any(run["average"] == average and run["seed"] == seed for run in self._runs())
 
+    def averages_of(self, seed: int) -> list:
+        """The ways to average of which there is a run."""
+        return [run["average"] for run in self._runs() if run["seed"] == seed]
+
     def add(self, runs: list) -> None:
         """Takes runs over, in the place of former ones, and writes the file: a line for each run."""
         if self._part == "learn":  # ranks shared the cores with whatever else ran
@@ -166,8 +170,9 @@ def _waiting(part: dict) -> str:
     return _lines(rows) + _filled(
             f"Hosts of `perf/lab` on one machine, links of {part['setting']['rate']}, medians of the "
             f"steps from {first} on, which took turns, each timed on its slowest rank. Exposed communication is how "
-            "much longer a step takes than with a hook that sends nothing. 1-bit Adam sends and computes all of its step after the "
-            "backward pass; where that takes less than AdamW's clipping and step, and DDP's copies, nothing is exposed. "
+            "much longer a step takes than with a hook that sends nothing, the median of the differences within a "
+            "turn. 1-bit Adam sends and computes all of its step after the backward pass; where that takes less than "
+            "AdamW's clipping and step, and DDP's copies, nothing is exposed. "
             f"For the dense average alone a link of 1 Gbit/s needs {dense_bits / 1e9:.3f} s.")
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of perf/ddp/study, started by torchrun: trains the GPT of the examples and writes what it learned,
+"""A run of perf/ddp/study, started by torchrun: trains the GPT of the examples and writes what it learned,
 sent and took. Several ways to average train a model each, and take turns step by step, so that whatever else the
 machine does falls on all of them.
 
@@ -107,9 +107,12 @@ class Training:
 
     def step(self, number: int) -> None:
         """Makes a step, and records what all ranks know of it."""
-        sent_before = self.bytes_sent()
+        is_last = number == self.options.steps - 1
+        # A report of the hook takes long, and would disturb the steps that are timed.
+        sent_before = self.bytes_sent() if is_last else 0
         mine = (*self._timed_step(number), self.digest())
-        self.bytes_of_last_step = self.bytes_sent() - sent_before
+        if is_last:
+            self.bytes_of_last_step = self.bytes_sent() - sent_before
         found = [None] * self.ranks
         dist.all_gather_object(found, mine)
         whole, update, digests = zip(*found)
