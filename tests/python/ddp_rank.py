@@ -195,6 +195,12 @@ def sparse(_argument: str) -> dict:
         trainer.steps(10)
         found[str(k)] = [(trainer.state.report().bytes_sent - before) / 10, trainer.loss().item()]
         trainer.close()
+    try:
+        Trainer(codec="fp4", k=64)
+    except onebit.InvalidArgument as error:
+        assert "k=64" in str(error), error
+    else:
+        raise AssertionError("fp4 has no k")
     matrices = [parameter.numel() for parameter in network().parameters() if parameter.dim() > 1]
     return {"runs": found, "elements": sum(matrices)}
 

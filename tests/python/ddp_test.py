@@ -58,7 +58,7 @@ class DdpTest(unittest.TestCase):
     def test_sparse_codecs_send_k_elements_of_a_block(self):
         for each in run_job(2, "sparse").values():
             (few, few_loss), (more, more_loss) = each["runs"]["64"], each["runs"]["512"]
-            # Two hops of half the elements each; 12 bits of an index and at least a bit of a value for each.
+            # Two hops send half the elements each, with 12 bits of an index and at least a bit of a value for each.
             self.assertGreater(more - few, (512 - 64) / 4096 * each["elements"] * 13 / 8)
             self.assertLess(more - few, (512 - 64) / 4096 * each["elements"] * 6)
             self.assertLess(few_loss, 1.95)

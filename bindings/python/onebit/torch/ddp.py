@@ -90,7 +90,7 @@ class State:
             but for `k`.
         mode: "ef" (default): error feedback; "plain": what a call loses is lost.
         block: elements that share a scale; None: the codec's default.
-        k: elements that "topk" and "randk" send of each block of 4096; None: their default.
+        k: elements that "topk" and "randk" send of each block; None: their default.
         compress: tells which parameters are compressed; the others are averaged in full precision.
             The same answers on all ranks. Default: parameters of two and more dimensions, because
             biases and norms are few bytes, and their elements differ too much in size.
@@ -125,6 +125,8 @@ class State:
             raise InvalidArgument(
                 'codec="int8_stochastic" needs mode="plain": error feedback would bias its averages'
             )
+        if k is not None and self._codec not in (Codec.TOPK, Codec.RANDK):
+            raise InvalidArgument(f'k={k} belongs to codec="topk" and codec="randk"')
         self._block = block
         self._k = k
         self._compress = compress
