@@ -26,7 +26,7 @@ inline uint32_t NextChoice() {
 // cuda_launch_device.cc: on a device, on copies of the memory that the kernel may read and write.
 void RunKernel(Kernel kernel, const void* params);
 
-// How often a test repeats itself with other random pieces, at most.
+// Returns how often a test repeats itself with other random pieces.
 int Repetitions(int most);
 
 // Runs the kernel for the same list in memory, if there is one.

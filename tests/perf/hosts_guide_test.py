@@ -110,10 +110,13 @@ class HostsGuideTest(unittest.TestCase):
             self.skipTest(f"there is no {missing} here: install slurmctld, slurmd, slurm-client and munge")
         with slurm_cluster.SlurmCluster(HOSTS) as cluster:
             for command in starting_with(*BY_SRUN):
-                with self.subTest(command=command):
-                    output = self.finish(self.start("", command, **cluster.variables))
-                    self.assertEqual(output.count(LAST_LINE), 1, output + cluster.logs())
-                    self.assertNotIn("without a secret", output)
+                job = self.start("", command, **cluster.variables)
+                try:
+                    output = self.finish(job)
+                except (AssertionError, subprocess.TimeoutExpired) as error:
+                    self.fail(f"{command}\n{error}\n{cluster.logs()}")
+                self.assertEqual(output.count(LAST_LINE), 1, output)
+                self.assertNotIn("without a secret", output)
 
     def test_variables_of_kubernetes(self):
         yaml = next(content for language, content in BLOCKS if language == "yaml")

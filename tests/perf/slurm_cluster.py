@@ -63,7 +63,7 @@ class SlurmCluster:
         key.chmod(0o400)
         hosts = self._hosts.hosts
         first, first_host = next(iter(hosts.items()))
-        # Four tasks, whatever the machine has.
+        # Four tasks fit, whatever the machine has.
         nodes = "\n".join(f"NodeName={name} NodeAddr={host.address} CPUs=4 State=UNKNOWN"
                           for name, host in hosts.items())
         (self._folder / "slurm.conf").write_text(CONFIG.format(
@@ -86,6 +86,10 @@ class SlurmCluster:
         return self
 
     def __exit__(self, *_) -> None:
+        # Jobs that hang would run beside whatever comes next.
+        subprocess.run(self._hosts.on(self._hosts.launcher, "timeout", "20", "scancel", "--user=root"),
+                       env=self._hosts.environment() | self.variables, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, check=False)
         for daemon in reversed(self._daemons):
             daemon.send_signal(signal.SIGTERM)
             try:
@@ -95,7 +99,7 @@ class SlurmCluster:
                 daemon.wait()
 
     def logs(self) -> str:
-        """What the daemons wrote."""
+        """Returns what the daemons wrote."""
         return "".join(f"-- {path.name}\n{path.read_text('utf-8', 'replace')}"
                        for path in sorted(self._folder.glob("*.log")))
 

@@ -56,7 +56,7 @@ def main() -> int:
     with concurrent.futures.ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
         found = list(pool.map(lambda case: check(*case), cases))
     left = job.leftovers() | abstract_names()
-    for _ in range(200):  # of other tests on this machine
+    for _ in range(200):  # other tests on this machine hold theirs for 50 s at most
         left = (left - before) & (job.leftovers() | abstract_names())
         if not left:
             break

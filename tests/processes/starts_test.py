@@ -25,7 +25,7 @@ def main() -> int:
                 assert status == 0, f"start {start}: exit {status}: {rank.lines}"
             assert not running.rendezvous.exists(), f"start {start}: the rendezvous file is left"
         slowest = max(slowest, time.monotonic() - begin)
-    # Other tests use this machine as well. Their leftovers come and go; ours would stay.
+    # Other tests use this machine as well. Their leftovers come and go, after 50 s at most; ours would stay.
     left = job.leftovers() - before
     for _ in range(200):
         if not left:
