@@ -55,10 +55,6 @@ class Results:
             sys.exit(f"{folder / FILE} has runs with {former}, not {setting}: remove it, or give --out")
         return cls(folder, part, contents)
 
-    def has(self, average: str, seed: int) -> bool:
-        """Tells if there is such a run."""
-        return any(run["average"] == average and run["seed"] == seed for run in self._runs())
-
     def averages_of(self, seed: int) -> list:
         """The ways to average of which there is a run."""
         return [run["average"] for run in self._runs() if run["seed"] == seed]
