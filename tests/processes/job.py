@@ -113,6 +113,17 @@ class Job:
         return now
 
 
+def left_behind(before: set[str], look) -> set[str]:
+    """What `look` finds that was not there before. Other tests use this machine as well: what is theirs goes when
+    their jobs end, and ours would stay."""
+    left = look() - before
+    deadline = time.monotonic() + 100
+    while left and time.monotonic() < deadline:
+        time.sleep(0.5)
+        left &= look()
+    return left
+
+
 def leftovers() -> set[str]:
     """What a job could leave on the machine: listening TCP ports, shared memory, rendezvous files."""
     found = set()

@@ -28,6 +28,10 @@ def abstract_names() -> set[str]:
             if len(fields) > 7 and fields[7].startswith("@") and fields[3] == "00010000"}
 
 
+def leftovers() -> set[str]:
+    return job.leftovers() | abstract_names()
+
+
 def check(loop: str, way: str, seed: int) -> str:
     """What the victim was doing: starting, or at work."""
     source = random.Random(seed)
@@ -51,16 +55,11 @@ def check(loop: str, way: str, seed: int) -> str:
 
 def main() -> int:
     loop, kills = sys.argv[1], int(sys.argv[2])
-    before = job.leftovers() | abstract_names()
+    before = leftovers()
     cases = [(loop, way, seed) for seed in range(kills // 2) for way in job.SOCKET_WAYS]
     with concurrent.futures.ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
         found = list(pool.map(lambda case: check(*case), cases))
-    left = job.leftovers() | abstract_names()
-    for _ in range(200):  # other tests on this machine hold theirs for 50 s at most
-        left = (left - before) & (job.leftovers() | abstract_names())
-        if not left:
-            break
-        time.sleep(0.5)
+    left = job.left_behind(before, leftovers)
     assert not left, f"left behind: {left}"
     print(f"{len(cases)} kills, {found.count('starting')} of them before the ranks were connected: "
           "all survivors have ended with an error that names the rank, and nothing is left")

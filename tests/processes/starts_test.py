@@ -25,13 +25,7 @@ def main() -> int:
                 assert status == 0, f"start {start}: exit {status}: {rank.lines}"
             assert not running.rendezvous.exists(), f"start {start}: the rendezvous file is left"
         slowest = max(slowest, time.monotonic() - begin)
-    # Other tests use this machine as well. Their leftovers come and go, after 50 s at most; ours would stay.
-    left = job.leftovers() - before
-    for _ in range(200):
-        if not left:
-            break
-        time.sleep(0.5)
-        left &= job.leftovers()
+    left = job.left_behind(before, job.leftovers)
     assert not left, f"left behind: {left}"
     print(f"{starts} starts of 4 processes, the slowest took {slowest:.2f} s; nothing is left")
     return 0
