@@ -5,9 +5,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "kernels/cuda/host.h"
+#include "src/base/backoff.h"
 #include "tests/support/cuda/capture.h"
 #include "tests/support/cuda/protection.h"
 
@@ -51,7 +51,7 @@ bool IsReached(const WaitValueOperation& wait) {
 }
 
 void Run(const WaitValueOperation& wait) {
-  while (!IsReached(wait)) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  PollUntil(kNoDeadline, [&] { return IsReached(wait); });
 }
 
 void Run(const WriteValueOperation& write) {
