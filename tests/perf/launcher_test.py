@@ -16,7 +16,7 @@ import unittest
 import marked_processes
 
 TOOL = ""
-OTHERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "ONEBIT_RENDEZVOUS")
+OTHERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "ONEBIT_RENDEZVOUS", "OMP_NUM_THREADS")
 
 
 class LauncherTest(unittest.TestCase):
@@ -107,6 +107,12 @@ class LauncherTest(unittest.TestCase):
         # A rank's own place is that of its job.
         result = self.shell(place, RANK="0", MASTER_ADDR="host", MASTER_PORT="5")
         self.assertNotIn("host", result.stdout)
+
+    def test_several_ranks_do_not_each_take_all_cores(self):
+        threads = "echo threads=$OMP_NUM_THREADS"
+        self.assertEqual(self.shell(threads).stdout, "threads=1\n" * 3)
+        self.assertEqual(self.shell(threads, OMP_NUM_THREADS="4").stdout, "threads=4\n" * 3)
+        self.assertEqual(self.shell(threads, ranks=1).stdout, "threads=\n")
 
     def test_other_launchers_ranks_are_not_passed_on(self):
         result = self.shell("echo $PMI_RANK$OMPI_COMM_WORLD_SIZE$RANK", ranks=1, RANK="7",
