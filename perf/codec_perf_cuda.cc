@@ -15,13 +15,17 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/low_bit_params.h"
 #include "kernels/cuda/params.h"
+#include "kernels/low_bit.h"
 #include "perf/codec_perf_cuda_session.h"
 
 namespace onebit::perf {
 namespace {
 
 using kernels::DataType;
+using kernels::LowBitCodec;
+using kernels::LowBitFormat;
 using kernels::cuda::Kernel;
 using kernels::cuda::PieceList;
 
@@ -207,6 +211,99 @@ Launch Adam(const CudaSession& session, Kernel kernel) {
   return LaunchOf(session, kernel, update, session.float_bytes(), buffers * session.float_bytes());
 }
 
+// ---- Low-bit packets, of the default blocks
+
+constexpr LowBitFormat kFp4 = {LowBitCodec::kFp4, 128};
+constexpr LowBitFormat kInt8 = {LowBitCodec::kInt8, 256};
+constexpr LowBitFormat kInt2 = {LowBitCodec::kInt2, 4096};
+
+size_t LowBitBytes(const CudaSession& session, LowBitFormat format) {
+  return kernels::ScaleBytes(format.codec, kernels::BlockCount(session.elements(), format.block)) +
+         kernels::CodeBytes(format.codec, session.elements());
+}
+
+// The packet of rank `rank`, or with kRanks the one that a kernel writes. They take up to 9.1 of
+// the 12 bytes for each element that three buffers have.
+std::byte* LowBitPacketAt(const CudaSession& session, LowBitFormat format, size_t rank) {
+  return reinterpret_cast<std::byte*>(session.Floats(3)) + rank * LowBitBytes(session, format);
+}
+
+// All elements as one piece. Error feedback has a verdict.
+kernels::cuda::LowBitPieceList LowBitBuffer(const CudaSession& session, LowBitFormat format,
+                                            size_t tile_elements, bool has_residual) {
+  kernels::cuda::LowBitPieceList list;
+  list.count = 1;
+  list.tiles = static_cast<uint32_t>(kernels::BlockCount(session.elements(), tile_elements));
+  kernels::cuda::LowBitPiece& piece = list.pieces[0];
+  piece.count = session.elements();
+  piece.scale_count = static_cast<uint32_t>(kernels::BlockCount(session.elements(), format.block));
+  if (has_residual) {
+    piece.residuals[0] = session.Floats(1);
+    piece.residuals[1] = session.Floats(2);
+    piece.verdict = session.verdict();
+  }
+  return list;
+}
+
+kernels::cuda::LowBitCompressParams LowBitCompressOf(const CudaSession& session,
+                                                     LowBitFormat format, bool has_residual,
+                                                     size_t rank) {
+  kernels::cuda::LowBitCompressParams params;
+  params.codec = format.codec;
+  params.block = static_cast<uint32_t>(format.block);
+  params.list = LowBitBuffer(session, format, format.block, has_residual);
+  params.list.pieces[0].values = session.Floats(0);
+  params.list.pieces[0].packet = LowBitPacketAt(session, format, rank);
+  return params;
+}
+
+// Enqueues the packets of `ranks` ranks.
+void MakeLowBitPackets(const CudaSession& session, LowBitFormat format, size_t ranks) {
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const auto params = LowBitCompressOf(session, format, false, rank);
+    session.Launch(Kernel::kLowBitCompress, &params);
+  }
+}
+
+Launch LowBitCompress(const CudaSession& session, LowBitFormat format, bool has_residual) {
+  const auto params = LowBitCompressOf(session, format, has_residual, kRanks);
+  return LaunchOf(session, Kernel::kLowBitCompress, params, session.float_bytes(),
+                  (has_residual ? 3 : 1) * session.float_bytes() + LowBitBytes(session, format));
+}
+
+Launch LowBitDecode(const CudaSession& session, LowBitFormat format) {
+  MakeLowBitPackets(session, format, 1);
+  kernels::cuda::LowBitDecodeParams params;
+  params.codec = format.codec;
+  params.block = static_cast<uint32_t>(format.block);
+  params.list = LowBitBuffer(session, format, kernels::kTensorSumBlock, false);
+  params.list.pieces[0].values = session.Floats(2);
+  params.list.pieces[0].packet = LowBitPacketAt(session, format, 0);
+  return LaunchOf(session, Kernel::kLowBitDecode, params, session.float_bytes(),
+                  LowBitBytes(session, format) + session.float_bytes());
+}
+
+Launch LowBitSum(const CudaSession& session, LowBitFormat format, Kernel kernel,
+                 bool has_residual) {
+  MakeLowBitPackets(session, format, kRanks);
+  const bool is_reduce = kernel == Kernel::kLowBitReduce;
+  kernels::cuda::LowBitReduceParams params;
+  params.codec = format.codec;
+  params.block = static_cast<uint32_t>(format.block);
+  params.stride = LowBitBytes(session, format);
+  params.ranks = kRanks;
+  params.list = LowBitBuffer(session, format, is_reduce ? format.block : kernels::kTensorSumBlock,
+                             has_residual);
+  kernels::cuda::LowBitPiece& piece = params.list.pieces[0];
+  piece.source = piece.own_source = LowBitPacketAt(session, format, 0);
+  piece.values = session.Floats(2);
+  piece.packet = LowBitPacketAt(session, format, kRanks);
+  const size_t written = is_reduce ? params.stride : session.float_bytes();
+  return LaunchOf(
+      session, kernel, params, session.float_bytes(),
+      kRanks * params.stride + written + (has_residual ? 2 : 0) * session.float_bytes());
+}
+
 }  // namespace
 
 void RegisterCudaBenchmarks(const CudaSession& session) {
@@ -235,6 +332,19 @@ void RegisterCudaBenchmarks(const CudaSession& session) {
   add("Checksum", Checksum);
   add("AdamDense/fp32", Adam, Kernel::kAdamDense);
   add("AdamFrozen/fp32", Adam, Kernel::kAdamFrozen);
+  add("Fp4Compress", LowBitCompress, kFp4, false);
+  add("Fp4EfCompress", LowBitCompress, kFp4, true);
+  add("Int8Compress", LowBitCompress, kInt8, false);
+  add("Int2EfCompress", LowBitCompress, kInt2, true);
+  add("Fp4Decode", LowBitDecode, kFp4);
+  add("Int8Decode", LowBitDecode, kInt8);
+  add("Int2Decode", LowBitDecode, kInt2);
+  add("LowBitAverage/ranks8/fp4", LowBitSum, kFp4, Kernel::kLowBitAverage, false);
+  add("LowBitAverage/ranks8/int8", LowBitSum, kInt8, Kernel::kLowBitAverage, false);
+  add("LowBitAverage/ranks8/int2", LowBitSum, kInt2, Kernel::kLowBitAverage, false);
+  add("LowBitReduce/ranks8/fp4", LowBitSum, kFp4, Kernel::kLowBitReduce, false);
+  add("LowBitReduce/ranks8/int8", LowBitSum, kInt8, Kernel::kLowBitReduce, false);
+  add("LowBitReduce/ranks8/int2", LowBitSum, kInt2, Kernel::kLowBitReduce, true);
 }
 
 }  // namespace onebit::perf

@@ -18,7 +18,7 @@ namespace onebit::perf {
 // Not thread-safe.
 class CudaSession {
  public:
-  static constexpr size_t kFloatBuffers = 6;
+  static constexpr size_t kFloatBuffers = 7;
   static constexpr size_t kPackets = 8;
   static constexpr size_t kPacketBlock = 4096;
   static constexpr size_t kMinBlock = 64;

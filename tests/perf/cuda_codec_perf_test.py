@@ -17,6 +17,8 @@ NAMES = {
     "EfCompress/fp32/block65536", "EfCompress/fp16/block4096", "EfCompress/bf16/block4096",
     "Sign/fp32/block4096", "ServerReduce/ranks8", "DecodeAverage/ranks8", "Decode/fp32",
     "Decode/bf16", "DenseReduce/ranks4", "Checksum", "AdamDense/fp32", "AdamFrozen/fp32",
+    "Fp4Compress", "Fp4EfCompress", "Int8Compress", "Int2EfCompress", "Fp4Decode", "Int8Decode", "Int2Decode",
+    *(f"LowBit{kernel}/ranks8/{codec}" for kernel in ("Average", "Reduce") for codec in ("fp4", "int8", "int2")),
 }
 
 
@@ -41,6 +43,9 @@ def main() -> None:
     # Each element costs 8 bytes of reading, and 4 and a bit of writing, besides scales.
     compress = results["EfCompress/fp32/block4096"]
     assert 3.03 < compress["moved_gbps"] / compress["gbps"] < 3.04, compress
+    # Eight packets of 4 bits and of a scale of 2 bytes for 128 elements, and 4 bytes written.
+    average = results["LowBitAverage/ranks8/fp4"]
+    assert abs(average["moved_gbps"] / average["gbps"] - (8 * (0.5 + 2 / 128) + 4) / 4) < 1e-3, average
 
     with tempfile.TemporaryDirectory() as broken:
         (pathlib.Path(broken) / "libcuda.so.1").touch()
