@@ -45,9 +45,9 @@ int Run(int argc, const char* const* argv) {
       "Starts PROGRAM as N processes, the ranks of one job: on this host, or by --hosts on\n"
       "several, through ssh. Each finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and\n"
       "ONEBIT_RENDEZVOUS in its environment, which is all that onebitCommInitEnv needs, and\n"
-      "MASTER_ADDR and MASTER_PORT for PyTorch's init_process_group. Where a host runs several\n"
-      "and OMP_NUM_THREADS is not set, it is 1, as under torchrun. When one rank fails, so does\n"
-      "the job: the others are ended, and its exit status is that of onebit_run.",
+      "MASTER_ADDR and MASTER_PORT for PyTorch's init_process_group. On a host with more than\n"
+      "one rank OMP_NUM_THREADS is 1 unless it is set, as under torchrun. When one rank fails,\n"
+      "so does the job: the others are ended, and its exit status is that of onebit_run.",
       options.tool);
   app.formatter(std::make_shared<Help>());
   app.add_option("-n,--np", processes,

@@ -71,9 +71,9 @@ std::vector<std::string> RankEnvironment(const RankPlace& place) {
     add(kMasterAddressVariable, place.master_address);
     add(kMasterPortVariable, place.master_port);
   }
-  // PyTorch and NumPy would start a thread for every core in every rank. Torchrun does the same.
-  constexpr char kThreads[] = "OMP_NUM_THREADS";
-  if (place.local_ranks > 1 && std::getenv(kThreads) == nullptr) add(kThreads, 1);
+  // Without it PyTorch and NumPy start a thread for every core in every rank; torchrun sets it, too.
+  constexpr char kOpenMpThreads[] = "OMP_NUM_THREADS";
+  if (place.local_ranks > 1 && std::getenv(kOpenMpThreads) == nullptr) add(kOpenMpThreads, 1);
   if (!place.preload.empty()) PutInFront(place.preload, &variables);
   return variables;
 }

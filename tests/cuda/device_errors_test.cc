@@ -177,7 +177,9 @@ TEST(NcclErrorsTest, CompressorsThatDoNotFitAreRefused) {
 
 // Right after an error, while the device still waits for a rank that will not come.
 TEST_P(DeviceErrorsTest, DestroyEndsWhatTheDeviceWaitsFor) {
-  RunDeviceRanks(GetParam(), 2, [](onebitComm_t comm, int rank) {
+  std::barrier joined(2);  // not while the other rank is still joining
+  RunDeviceRanks(GetParam(), 2, [&](onebitComm_t comm, int rank) {
+    joined.arrive_and_wait();
     if (rank == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
       return;

@@ -33,7 +33,7 @@ struct State {
 class Job {
  public:
   Job(const PlacedCase& one, Memories memories)
-      : group_(kRanks, {.timeout_ms = ShortTimeoutMs(), .one_exchange_elements = 0},
+      : group_(kRanks, {.timeout_ms = PacedMs(1000), .one_exchange_elements = 0},
                &transport_.transport()) {
     for (auto& optimizer : optimizers_) optimizer = nullptr;
     group_.Run([&](int rank) {

@@ -33,7 +33,7 @@ exit 255
 TELL = """
 import json, os, socket, stat
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ONEBIT_RENDEZVOUS",
-         "ONEBIT_DEBUG", "ONEBIT_SECRET", "COLOUR", "TASTE", "SMELL")
+         "ONEBIT_DEBUG", "ONEBIT_SECRET", "OMP_NUM_THREADS", "COLOUR", "TASTE", "SMELL")
 facts = {name: os.environ.get(name) for name in names}
 secret = os.environ.get("ONEBIT_SECRET_FILE")
 if secret:
@@ -112,6 +112,7 @@ class SeveralHostsTest(unittest.TestCase):
         self.assertEqual([rank["host"] for rank in ranks], [a.name, b.name, b.name, b.name])
         self.assertEqual([rank["LOCAL_RANK"] for rank in ranks], ["0", "0", "1", "2"])
         self.assertEqual([rank["LOCAL_WORLD_SIZE"] for rank in ranks], ["1", "3", "3", "3"])
+        self.assertEqual([rank["OMP_NUM_THREADS"] for rank in ranks], [None, "1", "1", "1"])
         for rank in ranks:
             self.assertEqual((rank["WORLD_SIZE"], rank["folder"]), ("4", str(self.folder)))
             self.assertEqual((rank["COLOUR"], rank["TASTE"], rank["SMELL"]), ("red", "sweet and sour", None))
@@ -130,8 +131,9 @@ class SeveralHostsTest(unittest.TestCase):
         for rank in self.facts(self.run_job("--hosts", "a,b", "python3", "-c", TELL, **given)):
             self.assertEqual({name: rank[name] for name in given}, given)
             self.assertNotIn("secret", rank)
+        given["OMP_NUM_THREADS"] = "4"
         options = [word for name, value in given.items() for word in ("-x", f"{name}={value}")]
-        for rank in self.facts(self.run_job("--hosts", "a,b", *options, "python3", "-c", TELL)):
+        for rank in self.facts(self.run_job("--hosts", "a:2,b:2", *options, "python3", "-c", TELL)):
             self.assertEqual({name: rank[name] for name in given}, given)
             self.assertNotIn("secret", rank)
 
