@@ -71,7 +71,7 @@ std::vector<std::string> RankEnvironment(const RankPlace& place) {
     add(kMasterAddressVariable, place.master_address);
     add(kMasterPortVariable, place.master_port);
   }
-  // Without it PyTorch and NumPy start a thread for every core in every rank; torchrun sets it, too.
+  // PyTorch and NumPy start a thread for each core in every rank otherwise. Torchrun sets it, too.
   constexpr char kOpenMpThreads[] = "OMP_NUM_THREADS";
   if (place.local_ranks > 1 && std::getenv(kOpenMpThreads) == nullptr) add(kOpenMpThreads, 1);
   if (!place.preload.empty()) PutInFront(place.preload, &variables);
