@@ -148,27 +148,30 @@ def _waiting(part: dict) -> str:
     def median(average: str, name: str) -> float:
         return statistics.median(sum((run[name][first:] for run in by_average[average].values()), []))
 
-    def exposed(average: str) -> float:
-        """The median difference to the turn that sent nothing."""
-        return statistics.median(
-            mine - nothing
-            for seed, run in by_average[average].items()
-            for mine, nothing in zip(run["seconds"][first:], by_average[NOTHING][seed]["seconds"][first:]))
+    def differences(average: str) -> list:
+        """To the turn that sent nothing, within the same turn."""
+        return [mine - nothing
+                for seed, run in by_average[average].items()
+                for mine, nothing in zip(run["seconds"][first:], by_average[NOTHING][seed]["seconds"][first:])]
 
+    exposed = {average: statistics.median(differences(average)) for average in by_average}
+    error = max(statistics.stdev(differences(average)) / math.sqrt(len(differences(average)))
+                for average in by_average)
     rows = [["", "a step, s", "after the backward pass, s", "exposed communication, s", "less than Gloo"]]
     for average in by_average:
         less = ""
         if average not in (NOTHING, DENSE):
-            less = f"{exposed(DENSE) / exposed(average):.1f}x" if exposed(average) > 0 else "none is left"
+            less = f"{exposed[DENSE] / exposed[average]:.1f}x" if exposed[average] > 0 else "none is left"
         rows.append([NAMES[average], f"{median(average, 'seconds'):.3f}", f"{median(average, 'update_seconds'):.3f}",
-                     "" if average == NOTHING else f"{exposed(average):.3f}", less])
+                     "" if average == NOTHING else f"{exposed[average]:.3f}", less])
     dense_bits = 8 * wire_bytes(part["runs"][0], DENSE, part["setting"]["ranks"])
     return _lines(rows) + _filled(
             f"Hosts of `perf/lab` on one machine, links of {part['setting']['rate']}, medians of the "
-            f"steps from {first} on, which took turns, each timed on its slowest rank. Exposed communication is how "
-            "much longer a step takes than with a hook that sends nothing, the median of the differences within a "
-            "turn. 1-bit Adam sends and computes all of its step after the backward pass; where that takes less than "
-            "AdamW's clipping and step, and DDP's copies, nothing is exposed. "
+            f"steps from {first} on with seeds {', '.join(map(str, by_average[DENSE]))}, which took turns, each timed "
+            "on its slowest rank. Exposed communication is how much longer a step takes than with a hook that sends "
+            "nothing, the median of the differences within a turn; the standard error of their mean is "
+            f"{error:.3f} s at most. 1-bit Adam sends and computes all of its step after the backward pass; where that "
+            "takes less than AdamW's clipping and step, and DDP's copies, nothing is exposed. "
             f"For the dense average alone a link of 1 Gbit/s needs {dense_bits / 1e9:.3f} s.")
 
 
