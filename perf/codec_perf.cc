@@ -206,9 +206,10 @@ void RegisterAll() {
 int Run(int argc, char** argv) {
   DeviceChoice device;
   int megabytes = 256;
-  CLI::App app("Time the kernels beyond the caches.", std::string(ToolName()));
+  CLI::App app("Time the kernels of the library on arrays that no cache holds.",
+               std::string(ToolName()));
   AddDevice(app, &device);
-  AddCount(app, "--megabytes", "of each buffer of fp32 on a CUDA device", 1, kMostMegabytes,
+  AddCount(app, "--megabytes", "size of each buffer of fp32 on a CUDA device", 1, kMostMegabytes,
            &megabytes);
   app.allow_extras();
   if (!ParseCommandLine(app, argc, argv)) {
