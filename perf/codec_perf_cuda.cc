@@ -19,12 +19,12 @@
 #include "kernels/cuda/params.h"
 #include "kernels/low_bit.h"
 #include "perf/codec_perf_cuda_session.h"
+#include "perf/codec_perf_low_bit.h"
 
 namespace onebit::perf {
 namespace {
 
 using kernels::DataType;
-using kernels::LowBitCodec;
 using kernels::LowBitFormat;
 using kernels::cuda::Kernel;
 using kernels::cuda::PieceList;
@@ -211,11 +211,7 @@ Launch Adam(const CudaSession& session, Kernel kernel) {
   return LaunchOf(session, kernel, update, session.float_bytes(), buffers * session.float_bytes());
 }
 
-// ---- Low-bit packets, of the default blocks
-
-constexpr LowBitFormat kFp4 = {LowBitCodec::kFp4, 128};
-constexpr LowBitFormat kInt8 = {LowBitCodec::kInt8, 256};
-constexpr LowBitFormat kInt2 = {LowBitCodec::kInt2, 4096};
+// ---- Low-bit packets
 
 size_t LowBitBytes(const CudaSession& session, LowBitFormat format) {
   return kernels::ScaleBytes(format.codec, kernels::BlockCount(session.elements(), format.block)) +

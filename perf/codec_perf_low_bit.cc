@@ -28,10 +28,7 @@ constexpr size_t kRanks = 8;
 // Codes lie in outputs that no row of these writes otherwise.
 constexpr size_t kPacketsPerOutput = sizeof(float);  // of 8 bits
 
-constexpr LowBitFormat kFp4 = {LowBitCodec::kFp4, 128};
-constexpr LowBitFormat kInt8 = {LowBitCodec::kInt8, 256};
 constexpr LowBitFormat kUint8 = {LowBitCodec::kUint8, 256};
-constexpr LowBitFormat kInt2 = {LowBitCodec::kInt2, 4096};
 constexpr LowBitFormat kInt8Stochastic = {LowBitCodec::kInt8Stochastic, 256};
 
 // The packet of rank `rank`, or with kRanks the one that a kernel writes.

@@ -154,9 +154,9 @@ def _waiting(part: dict) -> str:
                 for seed, run in by_average[average].items()
                 for mine, nothing in zip(run["seconds"][first:], by_average[NOTHING][seed]["seconds"][first:])]
 
-    exposed = {average: statistics.median(differences(average)) for average in by_average}
-    error = max(statistics.stdev(differences(average)) / math.sqrt(len(differences(average)))
-                for average in by_average)
+    found = {average: differences(average) for average in by_average}
+    exposed = {average: statistics.median(values) for average, values in found.items()}
+    error = max(statistics.stdev(values) / math.sqrt(len(values)) for values in found.values())
     rows = [["", "a step, s", "after the backward pass, s", "exposed communication, s", "less than Gloo"]]
     for average in by_average:
         less = ""

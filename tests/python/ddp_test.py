@@ -16,13 +16,7 @@ except ImportError:
     sys.exit(77)
 
 ONEBIT_RUN = sys.argv.pop(1)
-JOBS = Jobs(ONEBIT_RUN, pathlib.Path(__file__).with_name("ddp_rank.py"))
-
-
-def run_job(ranks: int, *arguments: str, is_failing: bool = False) -> dict:
-    """Runs a job whose ranks share the cores with each other."""
-    environment = {"OMP_NUM_THREADS": "1"}
-    return JOBS.run(ranks, *arguments, is_failing=is_failing, environment=environment)
+run_job = Jobs(ONEBIT_RUN, pathlib.Path(__file__).with_name("ddp_rank.py")).run
 
 
 class DdpTest(unittest.TestCase):
