@@ -25,7 +25,7 @@ from markdown_files import code_blocks  # pylint: disable=wrong-import-position
 
 BLOCKS = code_blocks((ssh_hosts.ROOT / "docs" / "several-hosts.md").read_text("utf-8"))
 COMMANDS = [line for language, content in BLOCKS if language == "sh" for line in content.splitlines()]
-NOT_RUN = ("kubectl",)
+NOT_RUN = ("kubectl",)  # tests/ecosystem/kubernetes_test.py has a cluster
 BY_SRUN = ("ONEBIT_SECRET_FILE=$HOME/.onebit-secret srun",
            "ONEBIT_SOCKET_IFNAME=eth0 ONEBIT_SECRET_FILE=$HOME/.onebit-secret srun")
 BY_ONEBIT_RUN = ("onebit_run", "ONEBIT_SOCKET_IFNAME=eth0 onebit_run")
@@ -142,7 +142,8 @@ class HostsGuideTest(unittest.TestCase):
             with self.subTest(beginning=beginning):
                 output = self.run_torchrun(starting_with(beginning))
                 for rank in range(8):
-                    self.assertIn(f"rank {rank} of 8 has the weights of all\n", output)
+                    # Ranks of one host may write their lines at once, and the ends of lines after that.
+                    self.assertIn(f"rank {rank} of 8 has the weights of all", output)
 
     def test_torchrun_without_a_process_group(self):
         output = self.run_torchrun(starting_with(*BY_TORCHRUN_WITHOUT_A_GROUP))
