@@ -27,6 +27,7 @@ from ethernet_lab.rates import Rate  # pylint: disable=wrong-import-position
 
 SECONDS_TO_START = 180
 CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
+DOMAIN = "default.svc.cluster.local"
 
 # A node sees the machine's files except those where its servers keep their own. Everything on it ends with its first
 # process, and that one ends with us.
@@ -85,9 +86,9 @@ def _kubeconfig(server: str, token: str) -> dict:
 
 
 def _pod_network(subnet: str) -> dict:
+    addresses = {"type": "host-local", "dataDir": "/run/addresses", "subnet": subnet, "routes": [{"dst": "0.0.0.0/0"}]}
     return {"cniVersion": "0.4.0", "name": "pods", "plugins": [
-        {"type": "bridge", "bridge": "cni0", "isGateway": True,
-         "ipam": {"type": "host-local", "dataDir": "/run/addresses", "subnet": subnet, "routes": [{"dst": "0.0.0.0/0"}]}}]}
+        {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipam": addresses}]}
 
 
 class KubernetesCluster:
@@ -138,8 +139,8 @@ class KubernetesCluster:
 
     def run(self, command: str) -> subprocess.CompletedProcess:
         """Runs a line of the shell where kubectl reaches the cluster."""
-        return subprocess.run(self._servers.enter(["sh", "-c", command]), cwd=self._folder, env=self.variables, text=True,
-                              stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=120)
+        return subprocess.run(self._servers.enter(["sh", "-c", command]), cwd=self._folder, env=self.variables,
+                              text=True, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=120)
 
     def kubectl(self, *arguments: str, document: object = None) -> str:
         """The output of kubectl, which must succeed. A document, or a list of them, becomes its standard input."""
@@ -210,11 +211,11 @@ class KubernetesCluster:
                 namespaces.call("ip", "-n", other.namespace, "route", "add", subnet, "via", host.address)
         enter = [word.format(network=namespaces.FOLDER / host.namespace) for word in ENTER_NODE]
         images = " ".join(map(str, self._images.values()))
-        self._start(f"node{index}", *enter, "sh", "-c", NODE, "sh", str(folder), images, str(self._programs / "kubelet"),
-                    f"--config={folder}/kubelet.json", f"--kubeconfig={self._folder}/kubeconfig",
-                    f"--root-dir={folder}/kubelet", f"--cert-dir={folder}/pki", f"--hostname-override=node{index}",
-                    f"--node-ip={host.address}", "--container-runtime=remote",
-                    "--container-runtime-endpoint=unix:///run/containerd.sock")
+        self._start(f"node{index}", *enter, "sh", "-c", NODE, "sh", str(folder), images,
+                    str(self._programs / "kubelet"), f"--config={folder}/kubelet.json",
+                    f"--kubeconfig={self._folder}/kubeconfig", f"--root-dir={folder}/kubelet",
+                    f"--cert-dir={folder}/pki", f"--hostname-override=node{index}", f"--node-ip={host.address}",
+                    "--container-runtime=remote", "--container-runtime-endpoint=unix:///run/containerd.sock")
 
     def _serve(self, name: str, *command: object) -> None:
         self._start(name, *self._servers.enter([str(word) for word in command]))
@@ -231,12 +232,12 @@ class KubernetesCluster:
                 endpoints = self.items("endpoints")
             except (RuntimeError, subprocess.TimeoutExpired):
                 continue  # the log of the server says why
-            lines = [f"{address['ip']} {address['hostname']}.{endpoint['metadata']['name']}.default.svc.cluster.local\n"
-                     for endpoint in endpoints for subset in endpoint.get("subsets", [])
-                     for address in subset.get("addresses", []) if "hostname" in address]
+            lines = "".join(f"{address['ip']} {address['hostname']}.{endpoint['metadata']['name']}.{DOMAIN}\n"
+                            for endpoint in endpoints for subset in endpoint.get("subsets", [])
+                            for address in subset.get("addresses", []) if "hostname" in address)
             path = self._folder / "endpoints"
-            if path.read_text() != "".join(lines):
-                path.write_text("".join(lines))
+            if path.read_text() != lines:
+                path.write_text(lines)
                 self._daemons["dns"].send_signal(signal.SIGHUP)
 
     def _ready_nodes(self) -> int:

@@ -39,7 +39,8 @@ FOLDER: pathlib.Path
 
 def documents() -> tuple[dict, list[dict]]:
     """The page's Service, and the pods of its Job."""
-    text = CLUSTER.kubectl("create", "--dry-run=client", "--validate=false", "-o", "json", "-f", str(FOLDER / "job.yaml"))
+    text = CLUSTER.kubectl("create", "--dry-run=client", "--validate=false", "-o", "json", "-f",
+                           str(FOLDER / "job.yaml"))
     service, end = json.JSONDecoder().raw_decode(text)
     pods = pods_of(json.loads(text[end:]))
     for pod in pods:
@@ -158,7 +159,8 @@ if __name__ == "__main__":
         (FOLDER / "job.yaml").write_text(JOB)
         (FOLDER / "train.py").write_text(TRAINER)
         (FOLDER / "cluster").mkdir()
-        with KubernetesCluster(FOLDER / "cluster", kubernetes, {f"{IMAGE}:latest": make_image(debian_folder)}) as CLUSTER:
+        images = {f"{IMAGE}:latest": make_image(debian_folder)}
+        with KubernetesCluster(FOLDER / "cluster", kubernetes, images) as CLUSTER:
             for line in COMMANDS:
                 if line.startswith(("(umask", "kubectl create secret")):
                     done = CLUSTER.run(line)
