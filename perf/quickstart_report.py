@@ -11,7 +11,7 @@ from comparison.compare_machine import compiler, cores, processor
 SWEEP_COLUMNS = ["ranks", "per rank", "sent dense", "sent 1-bit", "ratio", "time dense", "time 1-bit",
                  "speed-up", "pays below"]
 TRAINING_COLUMNS = ["ranks", "optimizer", "steps", "held-out loss", "sent per rank", "ratio", "compute",
-                    "codec", "wire", "total"]
+                    "update", "codec", "wire", "total"]
 TEXT_COLUMNS = 2  # of both; the others are figures
 
 
@@ -65,11 +65,12 @@ def training_rows(runs: list[dict]) -> list[list[str]]:
     rows = []
     for run in runs:
         loss, seconds = run["heldout_loss"], run["seconds"]
+        digits = 2 if seconds["total"] >= 1 else 3
         rows.append([ranks_text(run), run["optimizer"], str(len(run["steps"])),
                      f"diverged at step {run['diverged_at']}" if loss is None else f"{loss:.3f}",
                      size_text(run["bytes_sent_per_rank"]),
                      f"{runs[0]['bytes_sent_per_rank'] / run['bytes_sent_per_rank']:.1f}x"]
-                    + [f"{seconds[part]:.3g} s" for part in ("compute", "codec", "wire", "total")])
+                    + [f"{seconds[part]:.{digits}f} s" for part in ("compute", "optimizer", "codec", "wire", "total")])
     return rows
 
 
@@ -102,7 +103,9 @@ def main() -> None:
     print("\nTraining a byte-level language model on text, Adam against 1-bit Adam:\n")
     print_table(training, style)
     print("\n\"pays below\": link speed per rank under which one bit is faster, estimated as the time here"
-          "\nplus bytes over link speed. Within one machine there is no link to relieve.")
+          "\nplus bytes over link speed. Within one machine there is no link to relieve."
+          "\n\"update\": the optimizer, outside collectives. In them, \"codec\": compression, sums and decoding,"
+          "\n\"wire\": sending, receiving, and waiting for other ranks. \"total\" has what lies between them, too.")
 
 
 main()

@@ -1,11 +1,14 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""The demo and the doctor run, and need no other package."""
+"""The demo and the doctor run, and need no other package; a folder of sources says what it lacks."""
 
 import os
+import pathlib
 import subprocess
 import sys
 import unittest
+
+SOURCES = pathlib.Path(__file__).resolve().parents[2] / "bindings" / "python"
 
 
 def output_of(*arguments: str, **environment: str) -> str:
@@ -42,6 +45,12 @@ class ProgramsTest(unittest.TestCase):
     def test_neither_imports_other_packages(self):
         code = "import sys, onebit.demo, onebit.doctor; print('numpy' in sys.modules)"
         self.assertEqual(output_of("-c", code), "False\n")
+
+    def test_sources_say_that_they_are_not_built(self):
+        result = subprocess.run([sys.executable, "-B", "-c", "import onebit"], text=True, stderr=subprocess.PIPE,
+                                env={**os.environ, "PYTHONPATH": str(SOURCES)}, check=False)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(f"ImportError: {SOURCES}/onebit holds the sources of the package", result.stderr)
 
 
 if __name__ == "__main__":

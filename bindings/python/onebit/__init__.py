@@ -19,8 +19,17 @@ Errors are exceptions below onebit.Error. Nothing but the library itself is need
 are used when the caller has them.
 """
 
+import importlib.util
 from typing import Optional
 
+# Without this the import below would speak of a circular import.
+if importlib.util.find_spec("onebit._native") is None:
+    raise ImportError(
+        f"{__path__[0]} holds the sources of the package, without what the build adds: install the "
+        "wheel, or build target onebit_python and add bindings/python of the build folder to the path"
+    )
+
+# pylint: disable=wrong-import-position
 from ._communicator import Communicator, Config, unique_id
 from ._compressor import Compressor
 from ._errors import (
