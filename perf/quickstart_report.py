@@ -8,7 +8,7 @@ import sys
 
 from comparison.compare_machine import compiler, cores, processor
 
-SWEEP_COLUMNS = ["ranks", "per rank", "sent dense", "sent 1-bit", "ratio", "time dense", "time 1-bit",
+SWEEP_COLUMNS = ["ranks", "tensor", "sent dense", "sent 1-bit", "ratio", "time dense", "time 1-bit",
                  "speed-up", "pays below"]
 TRAINING_COLUMNS = ["ranks", "optimizer", "steps", "held-out loss", "sent per rank", "ratio", "compute",
                     "update", "codec", "wire", "total"]
@@ -102,10 +102,11 @@ def main() -> None:
     print_table(sweep, style)
     print("\nTraining a byte-level language model on text, Adam against 1-bit Adam:\n")
     print_table(training, style)
-    print("\n\"pays below\": link speed per rank under which one bit is faster, estimated as the time here"
-          "\nplus bytes over link speed. Within one machine there is no link to relieve."
-          "\n\"update\": the optimizer, outside collectives. In them, \"codec\": compression, sums and decoding,"
-          "\n\"wire\": sending, receiving, and waiting for other ranks. \"total\" has what lies between them, too.")
+    print("\nBytes sent are those of one rank. \"pays below\": link speed per rank under which one bit is faster,"
+          "\nestimated as the time here plus bytes over link speed; \"any link\": it was faster here."
+          "\n\"compute\": forward and backward pass. \"update\": the optimizer, but for its collectives. Time in"
+          "\ncollectives: \"codec\", which compresses, adds and decodes, and \"wire\", which sends, receives and waits."
+          "\n\"total\": all of it, and what lies between. 1-bit Adam is dense until its variance is frozen.")
 
 
 main()

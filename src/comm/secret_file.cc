@@ -55,9 +55,7 @@ Result<std::string> ReadSecretFile(const std::string& path) {
     return Error(Code::kInvalidUsage, "environment variable ONEBIT_SECRET_FILE: {}",
                  content.status().text());
   }
-  std::string secret = std::move(content).value();
-  secret.erase(secret.find_last_not_of(" \t\r\n") + 1);
-  return secret;
+  return content;
 }
 
 }  // namespace onebit

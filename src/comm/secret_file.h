@@ -13,7 +13,7 @@ namespace onebit {
 // or write. Errors name the path and what to do.
 Result<std::string> ReadPrivateFile(const std::string& path);
 
-// ReadPrivateFile, with "ONEBIT_SECRET_FILE" in its errors and without white space at the end.
+// ReadPrivateFile, with "ONEBIT_SECRET_FILE" in its errors.
 Result<std::string> ReadSecretFile(const std::string& path);
 
 }  // namespace onebit

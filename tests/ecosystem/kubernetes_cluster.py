@@ -3,8 +3,9 @@
 """Kubernetes on hosts of the lab: nodes with a containerd and a kubelet each, and a host with the servers.
 
 The servers are those that make-kubernetes compiles, with etcd and containerd of Debian. dnsmasq takes the place of
-CoreDNS, which Debian has not: it knows the same names, those of all endpoints. All files are in the folder of the
-cluster, and nothing of the machine is read or changed, but for the control groups of containers.
+CoreDNS, which Debian does not package: it answers for HOST.SERVICE.default.svc.cluster.local, as this job needs it.
+All files are in the folder of the cluster. Nothing else of the machine changes, except for control groups of
+containers, which are removed.
 """
 
 import json
@@ -26,18 +27,21 @@ from ethernet_lab.network import Host, Network  # pylint: disable=wrong-import-p
 from ethernet_lab.rates import Rate  # pylint: disable=wrong-import-position
 
 SECONDS_TO_START = 180
+SECONDS_TO_END = 20
 CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
 DOMAIN = "default.svc.cluster.local"
 
-# A node sees the machine's files except those where its servers keep their own. Everything on it ends with its first
-# process, and that one ends with us.
+# A node sees the machine's files, and writes to its own. Everything on it ends with its first process, and that one
+# ends with us.
 ENTER_NODE = ["setpriv", "--pdeathsig", "KILL", "nsenter", "--net={network}", "unshare", "--mount", "--uts", "--ipc",
               "--pid", "--fork", "--kill-child", "--mount-proc"]
 NODE = """
 set -e
 folder=$1 images=$2
 shift 2
-for own in /run /var/lib /var/log; do mount -t tmpfs tmpfs "$own"; done
+for own in /run /var/log; do mount -t tmpfs tmpfs "$own"; done
+mkdir /run/upper /run/work
+mount -t overlay overlay -o lowerdir=/var/lib,upperdir=/run/upper,workdir=/run/work /var/lib
 # A kubelet sets these for the machine; here it sets copies.
 settings="vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops"
 for setting in $settings kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
@@ -78,6 +82,12 @@ KUBELET = {
 }
 
 
+def _container_groups() -> set[pathlib.Path]:
+    """The control groups of all containers that any containerd of this machine runs for Kubernetes."""
+    found = (*CONTROL_GROUPS.glob("k8s.io/*"), *CONTROL_GROUPS.glob("*/k8s.io/*"))
+    return {path for path in found if path.is_dir()}
+
+
 def _kubeconfig(server: str, token: str) -> dict:
     return {"apiVersion": "v1", "kind": "Config", "current-context": "lab",
             "clusters": [{"name": "lab", "cluster": {"server": server, "insecure-skip-tls-verify": True}}],
@@ -92,7 +102,7 @@ def _pod_network(subnet: str) -> dict:
 
 
 class KubernetesCluster:
-    """Nodes node0, node1, ...; `variables` are those of somebody who uses kubectl."""
+    """A cluster with nodes node0, node1, ...; `variables` is the environment in which kubectl reaches it."""
 
     def __init__(self, folder: pathlib.Path, programs: pathlib.Path, images: dict[str, pathlib.Path], nodes: int = 2):
         """images: archives by name; containers of the first one hold the network of a pod."""
@@ -104,6 +114,7 @@ class KubernetesCluster:
         self._guard = Guard()
         self._daemons: dict[str, subprocess.Popen] = {}
         self._ends = threading.Event()
+        self._foreign_groups = _container_groups()
         self._names = threading.Thread(target=self._publish_names)
         self.variables = os.environ | {"KUBECONFIG": str(folder / "kubeconfig"), "HOME": str(folder)}
 
@@ -125,14 +136,9 @@ class KubernetesCluster:
         self._ends.set()
         if self._names.is_alive():
             self._names.join()
-        # The nodes first: they would complain about servers that are gone.
-        for daemon in reversed(self._daemons.values()):
-            daemon.send_signal(signal.SIGTERM if daemon.args[0] != ENTER_NODE[0] else signal.SIGKILL)
-            try:
-                daemon.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
+        for daemon in self._daemons.values():
+            daemon.kill()
+            daemon.wait()
         self._network.__exit__()
         self._guard.__exit__()
         self._remove_control_groups()
@@ -158,9 +164,13 @@ class KubernetesCluster:
         return json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
 
     def logs(self) -> str:
-        """How the logs of all servers end."""
-        return "".join(f"-- {path.relative_to(self._folder)}\n{path.read_text('utf-8', 'replace')[-3000:]}\n"
+        """The last 1000 characters of each server's log."""
+        return "".join(f"-- {path.relative_to(self._folder)}\n{path.read_text('utf-8', 'replace')[-1000:]}\n"
                        for path in sorted(self._folder.rglob("*.log")))
+
+    def has_names(self) -> bool:
+        """Tells whether any pod can be found by its name."""
+        return bool((self._folder / "endpoints").read_text())
 
     def _write_files(self) -> None:
         folder, token = self._folder, secrets.token_hex(16)
@@ -226,7 +236,7 @@ class KubernetesCluster:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def _publish_names(self) -> None:
-        """Tells dnsmasq of the addresses of endpoints, and of those alone, as CoreDNS would."""
+        """Tells dnsmasq the addresses of endpoints. Those that are not ready have none, as in CoreDNS."""
         while not self._ends.wait(0.3):
             try:
                 endpoints = self.items("endpoints")
@@ -252,12 +262,13 @@ class KubernetesCluster:
                 raise RuntimeError(f"Kubernetes does not start: no {wanted}, ended: {ended}\n{self.logs()}")
             time.sleep(0.3)
 
-    @staticmethod
-    def _remove_control_groups() -> None:
-        """Removes what killed containers leave behind: empty folders of the kernel."""
-        for folder in (*CONTROL_GROUPS.glob("k8s.io/*"), *CONTROL_GROUPS.glob("*/k8s.io/*"),
-                       *CONTROL_GROUPS.glob("k8s.io"), *CONTROL_GROUPS.glob("*/k8s.io")):
-            try:
-                folder.rmdir()
-            except OSError:
-                pass  # a file, or a group of somebody else
+    def _remove_control_groups(self) -> None:
+        """Removes what killed containers leave behind: groups without processes, once the last has ended."""
+        deadline = time.monotonic() + SECONDS_TO_END
+        while (groups := _container_groups() - self._foreign_groups) and time.monotonic() < deadline:
+            for group in (*groups, *(group.parent for group in groups)):
+                try:
+                    group.rmdir()
+                except OSError:
+                    pass  # it still has processes, or other groups
+            time.sleep(0.1)

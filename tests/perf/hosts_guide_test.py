@@ -123,8 +123,11 @@ class HostsGuideTest(unittest.TestCase):
         command = re.search(r"- -c\n +- (.*)", yaml)[1]
         variables = dict(re.findall(r'- name: ([A-Z_]+)\n +value: "?([^"\n]*)', yaml))
         self.assertEqual(sorted(variables), ["ONEBIT_CONNECT_TIMEOUT_MS", "ONEBIT_RENDEZVOUS", "WORLD_SIZE"])
-        jobs = [self.start("ab"[rank % 2], command, **variables, JOB_COMPLETION_INDEX=str(rank),
-                           ONEBIT_SECRET="0123456789abcdef0123456789abcdef") for rank in range(4)]
+        file = HOSTS.folder / ".onebit-secret"
+        # kubectl takes the file as it is, with its line feed. A rank may also have the file itself.
+        secrets = [{"ONEBIT_SECRET": file.read_text()}] * 3 + [{"ONEBIT_SECRET_FILE": str(file)}]
+        jobs = [self.start("ab"[rank % 2], command, **variables, JOB_COMPLETION_INDEX=str(rank), **secret)
+                for rank, secret in enumerate(secrets)]
         output = self.finish(*jobs)
         self.assertEqual(output.count(LAST_LINE), 1, output)
         self.assertNotIn("without a secret", output)

@@ -20,11 +20,18 @@ def pods_of(job: dict) -> list[dict]:
     return [_pod(job["metadata"]["name"], index, spec["template"]) for index in range(spec["completions"])]
 
 
+def index_of(pod: dict) -> int:
+    return int(pod["metadata"]["annotations"][INDEX])
+
+
 def _pod(job: str, index: int, template: dict) -> dict:
     pod = copy.deepcopy(template) | {"apiVersion": "v1", "kind": "Pod"}
-    pod["metadata"] = {"name": f"{job}-{index}", "labels": {"job-name": job}, "annotations": {INDEX: str(index)}}
+    metadata = pod.setdefault("metadata", {})
+    metadata["generateName"] = f"{job}-{index}-"
+    metadata.setdefault("labels", {})["job-name"] = job
+    metadata.setdefault("annotations", {})[INDEX] = str(index)
     pod["spec"]["hostname"] = f"{job}-{index}"
     for container in pod["spec"]["containers"]:
         field = {"fieldPath": f"metadata.annotations['{INDEX}']"}
-        container["env"].append({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": field}})
+        container.setdefault("env", []).append({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": field}})
     return pod
