@@ -63,7 +63,7 @@ def with_python(pods: list[dict], command: str) -> list[dict]:
 
 class KubernetesTest(unittest.TestCase):
     def setUp(self):
-        self.service, self.pods = documents()
+        _, self.pods = documents()
 
     def tearDown(self):
         CLUSTER.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
@@ -173,5 +173,6 @@ if __name__ == "__main__":
             for beginning in ("(umask", "kubectl create secret", "kubectl delete secret", "kubectl create secret"):
                 done = CLUSTER.run(next(line for line in COMMANDS if line.startswith(beginning)))
                 assert done.returncode == 0, done.stdout + done.stderr
-            CLUSTER.kubectl("create", "-f", "-", document=documents()[0])
+            service, _ = documents()
+            CLUSTER.kubectl("create", "-f", "-", document=service)
             unittest.main(verbosity=2)
