@@ -223,7 +223,7 @@ int Run(int argc, char** argv) {
   int count = static_cast<int>(arguments.size());
   arguments.push_back(nullptr);
   benchmark::Initialize(&count, arguments.data());
-  if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return kExitFailed;
+  if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return kExitUsage;
   std::optional<CudaSession> session;
   if (device.is_cuda) {
     session.emplace(CudaDeviceOf(device, 0), static_cast<size_t>(megabytes));

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the benchmarks that scripts rely on, briefly: codec_perf_test.py CODEC_PERF
 
-Checks their names and counters, not how fast they are: machines are shared.
+Checks their names and counters, not how fast they are: machines are shared. Options that neither the tool nor Google
+Benchmark knows are refused.
 """
 
 import json
@@ -31,6 +32,9 @@ def main() -> None:
         assert not result.get("error_occurred"), result
         for counter in counters:
             assert isinstance(result[counter], float) and result[counter] > 0, (name, counter, result)
+
+    unknown = subprocess.run([sys.argv[1], "--no-such-option"], capture_output=True, text=True, timeout=60, check=False)
+    assert unknown.returncode == 2 and "--no-such-option" in unknown.stderr, unknown
 
 
 if __name__ == "__main__":
