@@ -265,10 +265,13 @@ class KubernetesCluster:
     def _remove_control_groups(self) -> None:
         """Removes what killed containers leave behind: groups without processes, once the last has ended."""
         deadline = time.monotonic() + SECONDS_TO_END
-        while (groups := _container_groups() - self._foreign_groups) and time.monotonic() < deadline:
-            for group in (*groups, *(group.parent for group in groups)):
+        while True:
+            groups = _container_groups() - self._foreign_groups
+            for group in (*groups, *CONTROL_GROUPS.glob("k8s.io"), *CONTROL_GROUPS.glob("*/k8s.io")):
                 try:
                     group.rmdir()
                 except OSError:
                     pass  # it still has processes, or other groups
+            if not groups or time.monotonic() > deadline:
+                break
             time.sleep(0.1)
