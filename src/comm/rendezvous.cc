@@ -35,8 +35,8 @@ Result<std::string> SecretOf(const RendezvousOptions& options) {
     source = "ONEBIT_SECRET_FILE";
     ONEBIT_ASSIGN_OR_RETURN(secret, ReadSecretFile(options.secret_file));
   }
-  // The line feed that ends a file also ends the variable where Kubernetes has made it from that
-  // file.
+  // Files usually end with a line feed, and so does a variable that Kubernetes makes from one. It
+  // is no part of the secret.
   secret.erase(secret.find_last_not_of(" \t\r\n") + 1);
   const bool is_set = !options.secret.empty() || !options.secret_file.empty();
   if (is_set && secret.size() < kShortestSecret) {

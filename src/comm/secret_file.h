@@ -13,7 +13,8 @@ namespace onebit {
 // or write. Errors name the path and what to do.
 Result<std::string> ReadPrivateFile(const std::string& path);
 
-// ReadPrivateFile, with "ONEBIT_SECRET_FILE" in its errors.
+// Like ReadPrivateFile, but errors are kInvalidUsage and name ONEBIT_SECRET_FILE. White space at
+// the end is kept.
 Result<std::string> ReadSecretFile(const std::string& path);
 
 }  // namespace onebit

@@ -5,7 +5,7 @@
 The servers are those that make-kubernetes compiles, with etcd and containerd of Debian. dnsmasq takes the place of
 CoreDNS, which Debian does not package: it answers for HOST.SERVICE.default.svc.cluster.local, as this job needs it.
 All files are in the folder of the cluster. Nothing else of the machine changes, except for control groups of
-containers, which are removed.
+containers, which are removed when their last process has ended.
 """
 
 import json
@@ -31,8 +31,8 @@ SECONDS_TO_END = 20
 CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
 DOMAIN = "default.svc.cluster.local"
 
-# A node sees the machine's files, and writes to its own. Everything on it ends with its first process, and that one
-# ends with us.
+# A node sees the machine's files. What it writes to /run, /var/lib and /var/log is its own. Everything on it ends with
+# its first process, and that one ends with us.
 ENTER_NODE = ["setpriv", "--pdeathsig", "KILL", "nsenter", "--net={network}", "unshare", "--mount", "--uts", "--ipc",
               "--pid", "--fork", "--kill-child", "--mount-proc"]
 NODE = """
@@ -114,6 +114,7 @@ class KubernetesCluster:
         self._guard = Guard()
         self._daemons: dict[str, subprocess.Popen] = {}
         self._ends = threading.Event()
+        self._published = ""
         self._foreign_groups = _container_groups()
         self._names = threading.Thread(target=self._publish_names)
         self.variables = os.environ | {"KUBECONFIG": str(folder / "kubeconfig"), "HOME": str(folder)}
@@ -170,7 +171,7 @@ class KubernetesCluster:
 
     def has_names(self) -> bool:
         """Tells whether any pod can be found by its name."""
-        return bool((self._folder / "endpoints").read_text())
+        return bool(self._published)
 
     def _write_files(self) -> None:
         folder, token = self._folder, secrets.token_hex(16)
@@ -245,10 +246,10 @@ class KubernetesCluster:
             lines = "".join(f"{address['ip']} {address['hostname']}.{endpoint['metadata']['name']}.{DOMAIN}\n"
                             for endpoint in endpoints for subset in endpoint.get("subsets", [])
                             for address in subset.get("addresses", []) if "hostname" in address)
-            path = self._folder / "endpoints"
-            if path.read_text() != lines:
-                path.write_text(lines)
+            if lines != self._published:
+                (self._folder / "endpoints").write_text(lines)
                 self._daemons["dns"].send_signal(signal.SIGHUP)
+                self._published = lines
 
     def _ready_nodes(self) -> int:
         return sum(condition["type"] == "Ready" and condition["status"] == "True"
@@ -272,6 +273,9 @@ class KubernetesCluster:
                     group.rmdir()
                 except OSError:
                     pass  # it still has processes, or other groups
-            if not groups or time.monotonic() > deadline:
-                break
+            if not groups:
+                return
+            if time.monotonic() > deadline:
+                print(f"left behind: {', '.join(map(str, sorted(groups)))}", file=sys.stderr)
+                return
             time.sleep(0.1)

@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 for part in ("layout", "perf", "support"):
     sys.path.insert(0, str(ROOT / "tests" / part))
 
-from hosts_guide_test import LAST_LINE, TRAINER  # pylint: disable=wrong-import-position
+from hosts_guide_test import BY_KUBECTL, LAST_LINE, TRAINER  # pylint: disable=wrong-import-position
 from indexed_job import index_of, pods_of  # pylint: disable=wrong-import-position
 from kubernetes_cluster import KubernetesCluster  # pylint: disable=wrong-import-position
 from markdown_files import code_blocks  # pylint: disable=wrong-import-position
@@ -31,6 +31,9 @@ from markdown_files import code_blocks  # pylint: disable=wrong-import-position
 BLOCKS = code_blocks((ROOT / "docs" / "several-hosts.md").read_text("utf-8"))
 JOB, BY_TORCHRUN = (content for language, content in BLOCKS if language == "yaml")
 COMMANDS = [line for language, content in BLOCKS if language == "sh" for line in content.splitlines()]
+CREATE_SECRET, LOGS, DELETE_SECRET = (next(line for line in COMMANDS if line.startswith(beginning))
+                                      for beginning in BY_KUBECTL)
+MAKE_SECRET_FILE = next(line for line in COMMANDS if line.startswith("(umask"))
 IMAGE = "registry.example.org/demo"
 CLUSTER: KubernetesCluster
 FOLDER: pathlib.Path
@@ -67,7 +70,7 @@ class KubernetesTest(unittest.TestCase):
 
     def tearDown(self):
         CLUSTER.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
-        # The next first pod has another address.
+        # Names must go too: the first pod of the next test has another address.
         self.wait(lambda: not CLUSTER.items("pods") and not CLUSTER.has_names())
 
     def phases(self) -> dict[int, str]:
@@ -96,7 +99,7 @@ class KubernetesTest(unittest.TestCase):
 
     def check_demo(self) -> None:
         outputs = self.finish()
-        logs = CLUSTER.run(next(line for line in COMMANDS if line.startswith("kubectl logs")))
+        logs = CLUSTER.run(LOGS)
         self.assertEqual(logs.stdout.count(LAST_LINE), 1, logs)
         self.assertEqual({index: LAST_LINE in output for index, output in outputs.items()},
                          {0: True, 1: False, 2: False, 3: False}, outputs)
@@ -170,8 +173,8 @@ if __name__ == "__main__":
         images = {f"{IMAGE}:latest": make_image(debian_folder)}
         with KubernetesCluster(FOLDER / "cluster", kubernetes, images) as CLUSTER:
             # The secret is removed and made again, as from one job to the next.
-            for beginning in ("(umask", "kubectl create secret", "kubectl delete secret", "kubectl create secret"):
-                done = CLUSTER.run(next(line for line in COMMANDS if line.startswith(beginning)))
+            for line in (MAKE_SECRET_FILE, CREATE_SECRET, DELETE_SECRET, CREATE_SECRET):
+                done = CLUSTER.run(line)
                 assert done.returncode == 0, done.stdout + done.stderr
             service, _ = documents()
             CLUSTER.kubectl("create", "-f", "-", document=service)

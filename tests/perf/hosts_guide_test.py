@@ -25,7 +25,8 @@ from markdown_files import code_blocks  # pylint: disable=wrong-import-position
 
 BLOCKS = code_blocks((ssh_hosts.ROOT / "docs" / "several-hosts.md").read_text("utf-8"))
 COMMANDS = [line for language, content in BLOCKS if language == "sh" for line in content.splitlines()]
-NOT_RUN = ("kubectl",)  # tests/ecosystem/kubernetes_test.py has a cluster
+BY_KUBECTL = ("kubectl create secret", "kubectl logs", "kubectl delete secret")  # tests/ecosystem/kubernetes_test.py
+NOT_RUN = ("kubectl apply -f job.yaml", "kubectl delete -f job.yaml")  # its release knows no Indexed Jobs
 BY_SRUN = ("ONEBIT_SECRET_FILE=$HOME/.onebit-secret srun",
            "ONEBIT_SOCKET_IFNAME=eth0 ONEBIT_SECRET_FILE=$HOME/.onebit-secret srun")
 BY_ONEBIT_RUN = ("onebit_run", "ONEBIT_SOCKET_IFNAME=eth0 onebit_run")
@@ -83,7 +84,7 @@ class HostsGuideTest(unittest.TestCase):
         return "".join(outputs)
 
     def test_every_command_is_run_or_said_not_to_be(self):
-        run = (*BY_ONEBIT_RUN, *BY_MPI, *BY_SRUN, *BY_TORCHRUN, *BY_TORCHRUN_WITHOUT_A_GROUP, "(umask")
+        run = (*BY_ONEBIT_RUN, *BY_MPI, *BY_KUBECTL, *BY_SRUN, *BY_TORCHRUN, *BY_TORCHRUN_WITHOUT_A_GROUP, "(umask")
         self.assertEqual([line for line in COMMANDS if not line.startswith((*NOT_RUN, *run))], [])
 
     def test_onebit_run(self):

@@ -51,6 +51,7 @@ class ProgramsTest(unittest.TestCase):
                                 env={**os.environ, "PYTHONPATH": str(SOURCES)}, check=False)
         self.assertEqual(result.returncode, 1)
         self.assertIn(f"ImportError: {SOURCES}/onebit holds the sources of the package", result.stderr)
+        self.assertIn("ONEBIT_LIBRARY to src/libonebit.so", result.stderr)
 
 
 if __name__ == "__main__":

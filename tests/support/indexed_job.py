@@ -3,7 +3,8 @@
 """A double of what Kubernetes 1.24 and newer do with an Indexed Job, for releases that do not know such jobs.
 
 The manual of Kubernetes (Workloads, Job, Completion mode) says what a pod of one has: its index in an annotation
-and in JOB_COMPLETION_INDEX, and a host name made of the job's name and the index.
+and in JOB_COMPLETION_INDEX, a host name made of the job's name and the index, a name that adds a random ending to it,
+and label job-name, by which a Service selects it.
 """
 
 import copy

@@ -26,8 +26,8 @@ from typing import Optional
 if importlib.util.find_spec("onebit._native") is None:
     raise ImportError(
         f"{__path__[0]} holds the sources of the package, without what the build adds: install the "
-        "wheel, or build target onebit_python and set PYTHONPATH to bindings/python, and "
-        "ONEBIT_LIBRARY to src/libonebit.so, of the build folder"
+        "wheel, or build target onebit_python and set PYTHONPATH to bindings/python in the build "
+        "folder and ONEBIT_LIBRARY to src/libonebit.so there"
     )
 
 # pylint: disable=wrong-import-position
