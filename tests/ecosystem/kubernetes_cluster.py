@@ -77,7 +77,7 @@ KUBELET = {
     "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
     "authorization": {"mode": "AlwaysAllow"}, "clusterDomain": "cluster.local", "cgroupDriver": "cgroupfs",
     "cgroupsPerQOS": False, "enforceNodeAllocatable": [], "failSwapOn": False, "hairpinMode": "none",
-    # A test says by itself when the disk is full.
+    # Pods are not to end because the machine's disk is nearly full.
     "evictionHard": {"nodefs.available": "1Mi", "imagefs.available": "1Mi", "memory.available": "10Mi"},
 }
 
@@ -175,9 +175,8 @@ class KubernetesCluster:
 
     def _write_files(self) -> None:
         folder, token = self._folder, secrets.token_hex(16)
-        for name in ("signing.key", "signing.pub"):
-            command = (["genrsa", "-out", f"{folder}/{name}"] if name.endswith("key") else
-                       ["rsa", "-in", f"{folder}/signing.key", "-pubout", "-out", f"{folder}/{name}"])
+        key = f"{folder}/signing.key"
+        for command in (["genrsa", "-out", key], ["rsa", "-in", key, "-pubout", "-out", f"{folder}/signing.pub"]):
             subprocess.run(["openssl", *command], check=True, capture_output=True)
         (folder / "tokens.csv").write_text(f"{token},admin,admin,system:masters\n")
         server = f"https://{self._servers.address}:6443"
