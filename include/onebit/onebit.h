@@ -379,7 +379,7 @@ typedef struct {
   uint64_t seed;  /* for onebitCodecInt8Stochastic and onebitCodecRandk, whose draws follow from it,
                      the tensorId, the number of calls and the element; default 0. Equal on all
                      ranks */
-  /* The other members are for onebitCodecTopk and onebitCodecRandk only. */
+  /* The members up to efDecay are for onebitCodecTopk and onebitCodecRandk only. */
   int32_t k; /* elements sent of each block (of a shorter last one its share, rounded up), from 1
                 to block / 2; default block / 64. Instead of onebitCodecTopk with more than
                 block / 12, use another codec: it sends as few bits and loses less */
@@ -390,6 +390,13 @@ typedef struct {
   float efDecay; /* onebitModeEf: weight of the worker residual in the next call, from 0 to 1. Below
                     1 a part of what is not sent is forgotten, and results do not add up to the
                     inputs. Default (negative): 1 */
+  /* onebitCodecSign in an AllReduce with blocks only: elements of the tensor at which blocks
+     restart, so that no scale spans two of the parameters that the tensor holds. Each cut adds at
+     most 5 bytes to a packet. cutCount offsets that ascend, from above 0 to below `count`; NULL and
+     0: none. Copied. Such a compressor takes no weights (onebitCompressorSetWeight). States that
+     were saved with other cuts fit */
+  const size_t* cuts;
+  size_t cutCount;
 } onebitCompressorConfig_t;
 
 #define ONEBIT_COMPRESSOR_CONFIG_INIT                                                             \
@@ -397,7 +404,7 @@ typedef struct {
     sizeof(onebitCompressorConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT, \
         ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, \
         ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, -1, NULL, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT,         \
-        ONEBIT_UNDEF_INT, 0, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, -1             \
+        ONEBIT_UNDEF_INT, 0, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, -1, NULL, 0    \
   }
 
 /**

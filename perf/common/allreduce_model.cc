@@ -72,16 +72,40 @@ ChunkRange ChunkOf(size_t count, size_t ranks, size_t alignment, size_t rank) {
 }
 
 AllReduceModel::AllReduceModel(AllReduceConfig config) : config_(std::move(config)) {
-  const size_t ranks = config_.ranks;
-  worker_packets_.assign(ranks, std::vector<Packet>(ranks));
-  server_packets_.resize(ranks);
-  for (size_t chunk = 0; chunk < ranks; ++chunk) {
-    const Packet empty{std::vector<float>(ScaleCount(chunk)),
-                       std::vector<uint8_t>(BitBytes(Chunk(chunk).size()))};
-    for (size_t rank = 0; rank < ranks; ++rank) worker_packets_[rank][chunk] = empty;
-    server_packets_[chunk] = empty;
+  for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
+    ChunkRange rest = Chunk(chunk);
+    for (const size_t cut : config_.cuts) {
+      if (cut <= rest.begin || cut >= rest.end) continue;
+      pieces_.push_back({rest.begin, cut});
+      rest.begin = cut;
+    }
+    pieces_.push_back(rest);
   }
+  worker_packets_.assign(config_.ranks, std::vector<Packet>(pieces_.size()));
+  server_packets_.resize(pieces_.size());
+  for (size_t piece = 0; piece < pieces_.size(); ++piece) {
+    const Packet empty{std::vector<float>(ScaleCount(piece)),
+                       std::vector<uint8_t>(BitBytes(pieces_[piece].size()))};
+    for (std::vector<Packet>& packets : worker_packets_) packets[piece] = empty;
+    server_packets_[piece] = empty;
+  }
+  SetMask(std::move(config_.mask));
   Reset();
+}
+
+// A piece may begin within a byte of the tensor's mask.
+void AllReduceModel::SetMask(std::vector<uint8_t> mask) {
+  config_.mask = std::move(mask);
+  masks_.clear();
+  if (config_.mask.empty()) return;
+  for (const ChunkRange& range : pieces_) {
+    std::vector<uint8_t> bits(BitBytes(range.size()));
+    for (size_t i = range.begin; i < range.end; ++i) {
+      const size_t at = i - range.begin;
+      if (BitAt(config_.mask.data(), i)) bits[at / 8] |= static_cast<uint8_t>(1u << (at % 8));
+    }
+    masks_.push_back(std::move(bits));
+  }
 }
 
 void AllReduceModel::Reset() {
@@ -95,12 +119,12 @@ void AllReduceModel::Reset() {
 
 bool AllReduceModel::Run(std::span<const void* const> inputs, void* output) {
   const size_t ranks = config_.ranks;
-  const bool is_finite =
-      ranks == 1
-          ? CopyMasked(inputs[0], output)
-          : ForEach(ranks, config_.threads,
-                    [&](size_t r) { return CompressWorker(r, inputs[r]); }) &&
-                ForEach(ranks, config_.threads, [&](size_t chunk) { return ReduceChunk(chunk); });
+  const bool is_finite = ranks == 1
+                             ? CopyMasked(inputs[0], output)
+                             : ForEach(ranks, config_.threads,
+                                       [&](size_t r) { return CompressWorker(r, inputs[r]); }) &&
+                                   ForEach(pieces_.size(), config_.threads,
+                                           [&](size_t piece) { return ReducePiece(piece); });
   if (!is_finite) {
     FillNan(output, config_.count, config_.type);
     if (!config_.is_transactional) Reset();
@@ -110,8 +134,8 @@ bool AllReduceModel::Run(std::span<const void* const> inputs, void* output) {
   if (ranks == 1) return true;
   std::swap(worker_, worker_next_);
   std::swap(server_, server_next_);
-  return ForEach(ranks, config_.threads, [&](size_t chunk) {
-    DecodeChunk(chunk, output);
+  return ForEach(pieces_.size(), config_.threads, [&](size_t piece) {
+    DecodePiece(piece, output);
     return true;
   });
 }
@@ -128,62 +152,62 @@ bool AllReduceModel::CopyMasked(const void* input, void* output) const {
   return true;
 }
 
-// Phase 1 of one rank: signs and scales of every chunk. Returns true if everything was finite.
+// Phase 1 of one rank: signs and scales of every piece. Returns true if everything was finite.
 bool AllReduceModel::CompressWorker(size_t rank, const void* input) {
-  std::vector<CompressInput> pieces(config_.ranks);
-  for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
-    const ChunkRange range = Chunk(chunk);
-    CompressInput& piece = pieces[chunk];
-    piece.input = ElementAt(input, config_.type, range.begin);
-    piece.input_type = config_.type;
-    piece.residual_type = config_.residual_type;
-    piece.mask = MaskFrom(range.begin);
-    piece.count = range.size();
-    piece.rule = config_.rule;
+  std::vector<CompressInput> inputs(pieces_.size());
+  for (size_t piece = 0; piece < pieces_.size(); ++piece) {
+    const size_t begin = pieces_[piece].begin;
+    CompressInput& in = inputs[piece];
+    in.input = ElementAt(input, config_.type, begin);
+    in.input_type = config_.type;
+    in.residual_type = config_.residual_type;
+    in.mask = MaskOf(piece);
+    in.count = pieces_[piece].size();
+    in.rule = config_.rule;
     if (config_.has_feedback) {
-      piece.residual_in = ElementAt(worker_[rank].data(), config_.residual_type, range.begin);
-      piece.residual_out = ElementAt(worker_next_[rank].data(), config_.residual_type, range.begin);
+      in.residual_in = ElementAt(worker_[rank].data(), config_.residual_type, begin);
+      in.residual_out = ElementAt(worker_next_[rank].data(), config_.residual_type, begin);
     }
   }
 
   bool is_finite = true;
   if (config_.block > 0) {
-    for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
-      Packet& packet = worker_packets_[rank][chunk];
+    for (size_t piece = 0; piece < pieces_.size(); ++piece) {
+      Packet& packet = worker_packets_[rank][piece];
       is_finite &=
-          CompressBlocks(pieces[chunk], config_.block, packet.scales.data(), packet.bits.data());
+          CompressBlocks(inputs[piece], config_.block, packet.scales.data(), packet.bits.data());
     }
     return is_finite;
   }
 
   // A single scale covers all chunks, so it is known only after the last one was summed.
   TensorSum sum;
-  for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
-    CompressSigns(pieces[chunk], worker_packets_[rank][chunk].bits.data(), &sum);
+  for (size_t piece = 0; piece < pieces_.size(); ++piece) {
+    CompressSigns(inputs[piece], worker_packets_[rank][piece].bits.data(), &sum);
   }
   const float scale = ScaleOf(sum, config_.rule);
-  for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
-    worker_packets_[rank][chunk].scales[0] = scale;
-    if (config_.has_feedback) CompressResidual(pieces[chunk], scale);
+  for (size_t piece = 0; piece < pieces_.size(); ++piece) {
+    worker_packets_[rank][piece].scales[0] = scale;
+    if (config_.has_feedback) CompressResidual(inputs[piece], scale);
   }
   return sum.is_finite && std::isfinite(scale);
 }
 
-// Phase 2 of the server of `chunk`: mean of all ranks' packets, compressed again.
-bool AllReduceModel::ReduceChunk(size_t chunk) {
-  const ChunkRange range = Chunk(chunk);
+// Phase 2 of the server of a piece: mean of all ranks' packets, compressed again.
+bool AllReduceModel::ReducePiece(size_t piece) {
+  const ChunkRange range = pieces_[piece];
   std::vector<const uint8_t*> bits;
   std::vector<const float*> scales;
   for (const std::vector<Packet>& packets : worker_packets_) {
-    bits.push_back(packets[chunk].bits.data());
-    scales.push_back(packets[chunk].scales.data());
+    bits.push_back(packets[piece].bits.data());
+    scales.push_back(packets[piece].scales.data());
   }
   ReduceInput in;
   in.bits = bits.data();
   in.scales = scales.data();
   in.ranks = config_.ranks;
   in.residual_type = config_.residual_type;
-  in.mask = MaskFrom(range.begin);
+  in.mask = MaskOf(piece);
   in.count = range.size();
   in.rule = config_.rule;
   in.output_type = config_.type;
@@ -194,7 +218,7 @@ bool AllReduceModel::ReduceChunk(size_t chunk) {
     in.residual_out = ElementAt(server_next_.data(), config_.residual_type, range.begin);
   }
 
-  Packet& packet = server_packets_[chunk];
+  Packet& packet = server_packets_[piece];
   if (config_.block > 0) {
     return ReduceBlocks(in, config_.block, packet.scales.data(), packet.bits.data());
   }
@@ -207,24 +231,23 @@ bool AllReduceModel::ReduceChunk(size_t chunk) {
   return sum.is_finite && std::isfinite(t);
 }
 
-void AllReduceModel::DecodeChunk(size_t chunk, void* output) const {
-  const ChunkRange range = Chunk(chunk);
-  const Packet& packet = server_packets_[chunk];
-  Decode(packet.bits.data(), packet.scales.data(), range.size(), config_.block,
-         MaskFrom(range.begin), config_.type, ElementAt(output, config_.type, range.begin));
+void AllReduceModel::DecodePiece(size_t piece, void* output) const {
+  const ChunkRange range = pieces_[piece];
+  const Packet& packet = server_packets_[piece];
+  Decode(packet.bits.data(), packet.scales.data(), range.size(), config_.block, MaskOf(piece),
+         config_.type, ElementAt(output, config_.type, range.begin));
 }
 
 ChunkRange AllReduceModel::Chunk(size_t chunk) const {
   return ChunkOf(config_.count, config_.ranks, config_.chunk_alignment, chunk);
 }
 
-size_t AllReduceModel::ScaleCount(size_t chunk) const {
-  return config_.block > 0 ? BlockCount(Chunk(chunk).size(), config_.block) : 1;
+size_t AllReduceModel::ScaleCount(size_t piece) const {
+  return config_.block > 0 ? BlockCount(pieces_[piece].size(), config_.block) : 1;
 }
 
-// Chunks begin at multiples of 8 elements (or at the end of the tensor, and then nothing is read).
-const uint8_t* AllReduceModel::MaskFrom(size_t element) const {
-  return config_.mask.empty() ? nullptr : config_.mask.data() + element / 8;
+const uint8_t* AllReduceModel::MaskOf(size_t piece) const {
+  return masks_.empty() ? nullptr : masks_[piece].data();
 }
 
 AllReduceModel AllReduceModel::Rebound(std::span<const size_t> survivors,

@@ -27,6 +27,7 @@ struct AllReduceConfig {
   DataType residual_type = DataType::kF32;
   bool is_transactional = true;  // false: a non-finite call sets all residuals to zero
   std::vector<uint8_t> mask;     // empty: all elements take part; otherwise one bit per element
+  std::vector<size_t> cuts;      // elements at which blocks restart, ascending; block > 0
   size_t threads = 1;            // the simulated ranks share these; the result is the same
 };
 
@@ -54,7 +55,7 @@ class AllReduceModel {
   void Reset();
 
   // Sets the mask of later calls. The next call drops the residuals of elements that leave.
-  void SetMask(std::vector<uint8_t> mask) { config_.mask = std::move(mask); }
+  void SetMask(std::vector<uint8_t> mask);
 
   // The model of the same tensor on other ranks: rank i continues with the worker residual of rank
   // survivors[i]. Server residuals are kept, except for the chunks of ranks that are not survivors:
@@ -81,14 +82,16 @@ class AllReduceModel {
 
   bool CopyMasked(const void* input, void* output) const;
   bool CompressWorker(size_t rank, const void* input);
-  bool ReduceChunk(size_t chunk);
-  void DecodeChunk(size_t chunk, void* output) const;
+  bool ReducePiece(size_t piece);
+  void DecodePiece(size_t piece, void* output) const;
   ChunkRange Chunk(size_t chunk) const;
-  size_t ScaleCount(size_t chunk) const;
-  const uint8_t* MaskFrom(size_t element) const;
+  size_t ScaleCount(size_t piece) const;
+  const uint8_t* MaskOf(size_t piece) const;
 
   AllReduceConfig config_;
-  // [rank][chunk] and [chunk]: packets of the current call, as after phase 1 and phase 2.
+  std::vector<ChunkRange> pieces_;           // the chunks, cut
+  std::vector<std::vector<uint8_t>> masks_;  // [piece]; empty without a mask
+  // [rank][piece] and [piece]: packets of the current call, as after phase 1 and phase 2.
   std::vector<std::vector<Packet>> worker_packets_;
   std::vector<Packet> server_packets_;
   // Committed residuals and those of the current call, in config.residual_type. [rank] and all

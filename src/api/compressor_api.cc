@@ -153,6 +153,11 @@ Status SetWeight(onebitCompressor_t compressor, float weight) {
                  "compressor of tensor {} serves a sync, whose steps have weights of their own",
                  config.tensor_id);
   }
+  if (config.cuts != nullptr) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} has cuts, which calls with weights do not support",
+                 config.tensor_id);
+  }
   if (state.op() == onebit::ReduceOp::kSum) {
     return Error(Code::kInvalidUsage,
                  "compressor of tensor {} was used with onebitSum, and weights need onebitAvg; "

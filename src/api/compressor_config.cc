@@ -4,7 +4,9 @@
 #include "api/compressor_config.h"
 
 #include <array>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "api/handles.h"
 #include "api/memory_location.h"
@@ -223,6 +225,22 @@ Status CheckCollective(const onebitCompressorConfig_t& config, Collective collec
   return OkStatus();
 }
 
+// Checks where blocks may restart at cuts.
+Result<std::shared_ptr<const Cuts>> ParseCuts(const onebitCompressorConfig_t& config,
+                                              const CodecRow& codec, int32_t block,
+                                              Collective collective, size_t count) {
+  if (config.cutCount == 0) return std::shared_ptr<const Cuts>();
+  if (config.cuts == nullptr) {
+    return Error(Code::kInvalidArgument, "compressor config: cutCount is {}, but cuts is NULL",
+                 config.cutCount);
+  }
+  if (collective != Collective::kAllReduce || codec.number != onebitCodecSign || block == 0) {
+    return Refuse("cutCount", static_cast<int64_t>(config.cutCount),
+                  "0 but for an allreduce with onebitCodecSign and scales of blocks");
+  }
+  return Cuts::Create({config.cuts, config.cutCount}, count);
+}
+
 CodecKind KindOf(const CodecRow& codec, bool has_feedback) {
   if (codec.is_sparse) return has_feedback ? CodecKind::kSparseEf : CodecKind::kSparse;
   if (codec.low_bit) return has_feedback ? CodecKind::kLowBitEf : CodecKind::kLowBit;
@@ -319,6 +337,8 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
   ONEBIT_TRY(CheckCollective(*config, *collective, mode, residual, count));
   ONEBIT_ASSIGN_OR_RETURN(const MemoryLocation location,
                           LocationOfResiduals(config->memory, config->device));
+  ONEBIT_ASSIGN_OR_RETURN(std::shared_ptr<const Cuts> cuts,
+                          ParseCuts(*config, *codec, block, *collective, count));
   if (config->tensorId > UINT32_MAX) {
     return Refuse("tensorId", config->tensorId, "negative (default) or below 2^32");
   }
@@ -341,6 +361,7 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
       .tensor_id =
           config->tensorId < 0 ? default_tensor_id : static_cast<uint32_t>(config->tensorId),
       .collective = *collective,
+      .cuts = std::move(cuts),
       .location = location,
       .devices = location.is_device() ? FindDevices() : nullptr,
   };

@@ -48,9 +48,10 @@ enum Parameter : uint8_t {
   kOneExchange = 2,
   kReplicaBf16 = 4,
   kReplicaTransactional = 8,
+  kCuts = 32,
   kWeighted = 64,
   kSync = 128,
-  kKnownParameters = 15 | kWeighted | kSync,
+  kKnownParameters = 15 | kCuts | kWeighted | kSync,
 };
 
 static_assert(std::endian::native == std::endian::little,
@@ -236,7 +237,8 @@ void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes) {
                    (call.is_one_exchange ? kOneExchange : 0) |
                    (call.is_replica_bf16 ? kReplicaBf16 : 0) |
                    (call.is_replica_transactional ? kReplicaTransactional : 0) |
-                   (call.is_weighted ? kWeighted : 0) | (call.is_sync ? kSync : 0));
+                   (call.has_cuts ? kCuts : 0) | (call.is_weighted ? kWeighted : 0) |
+                   (call.is_sync ? kSync : 0));
   Put<uint16_t>(out, kAtSegment, header.segment);
   Put<uint16_t>(out, kAtSegmentCount, header.segment_count);
   Put<uint32_t>(out, kAtSum, header.payload_checksum.sum);
@@ -253,6 +255,11 @@ uint32_t DigestOf(const CallDescriptor& call, uint16_t segment_count) {
   HeaderBytes bytes;
   EncodeHeader(alone, &bytes);
   return Get<uint32_t>(bytes.data(), kAtHeaderCheck) & ~kGroupNonfinite;
+}
+
+uint32_t ContentDigest(std::span<const std::byte> bytes) {
+  const uint32_t digest = Fold(kernels::cpu::ChecksumOf(bytes.data(), bytes.size()));
+  return digest == 0 ? 1 : digest;
 }
 
 uint32_t GroupDigest(std::span<const uint32_t> digests) {
@@ -327,6 +334,7 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
       .mask_digest = Get<uint32_t>(in, kAtMaskDigest),
       .is_sync = (parameters & kSync) != 0,
       .is_weighted = (parameters & kWeighted) != 0,
+      .has_cuts = (parameters & kCuts) != 0,
   };
   header.exchange = exchange;
   header.is_nonfinite = (flags & kNonfinite) != 0;
@@ -396,6 +404,7 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
                  : "age of the server residual (calls since it was zero)",
       here.replica_age, there.replica_age);
   add("weighted (onebitCompressorSetWeight)", here.is_weighted, there.is_weighted);
+  add("cuts", here.has_cuts, there.has_cuts);
   add("sync", here.is_sync, there.is_sync);
   if (here.is_sync != there.is_sync) return text;
   if (has_draws && !here.is_sync) {  // the mask alone is equal as a rule
@@ -405,13 +414,16 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
   }
   const bool has_seed = here.low_bit == kernels::LowBitCodec::kInt8Stochastic;
   if (!here.is_sync) {
-    add(has_seed ? "digest of mask and seed" : "mask digest", here.mask_digest, there.mask_digest);
+    add(has_seed        ? "digest of mask and seed"
+        : here.has_cuts ? "digest of mask and cuts"
+                        : "mask digest",
+        here.mask_digest, there.mask_digest);
   }
   if (here.is_sync && here.mask_digest != there.mask_digest) {  // the two travel as one number
     AppendFormat(&text,
-                 "{}the weight sum, or the mask: give onebitSyncStep equal weights, and "
+                 "{}the weight sum, or the mask{}: give onebitSyncStep equal weights, and "
                  "onebitSyncCreate equal schedules",
-                 text.empty() ? "" : "; ");
+                 text.empty() ? "" : "; ", here.has_cuts ? " or the cuts" : "");
   }
   return text;
 }

@@ -61,6 +61,8 @@ struct CallDescriptor {
   // its bits by xor.
   bool is_sync = false;
   bool is_weighted = false;  // what ranks contribute has weights
+  // Blocks restart at cuts (codec/cuts.h): mask_digest contains their digest by xor.
+  bool has_cuts = false;
 
   friend bool operator==(const CallDescriptor&, const CallDescriptor&) = default;
 };
@@ -84,6 +86,9 @@ void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes);
 // kCorrupt: the bytes are no header, or damaged. kMismatch: they come from another version of the
 // library. The text names no ranks, because only the caller knows them.
 Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes);
+
+// Digest of a mask, or of the offsets of cuts; never 0 (FORMAT.md, "Checksums").
+uint32_t ContentDigest(std::span<const std::byte> bytes);
 
 // "count 1024 here, 1000 there; ..." for the members in which two calls differ; "" if there are
 // none. If collectives or modes differ, the differences that follow from that are left out.

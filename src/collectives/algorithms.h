@@ -89,6 +89,6 @@ inline Partition ChunksOf(const PlanKey& key, uint32_t ranks) {
 }
 
 // A packet with all chunks of a tensor: the scales of chunks 0, 1, ..., then all bits or codes.
-PacketShape WholeShape(const Partition& chunks, uint32_t ranks, const PacketFormat& format);
+PacketShape WholeShape(const PlanKey& key, uint32_t ranks, const PacketFormat& format);
 
 }  // namespace onebit

@@ -6,10 +6,19 @@
 // the same bytes.
 #include "collectives/algorithms.h"
 #include "collectives/plan_builder.h"
+#include "collectives/runs.h"
 
 namespace onebit {
 
-PacketShape WholeShape(const Partition& chunks, uint32_t ranks, const PacketFormat& format) {
+PacketShape WholeShape(const PlanKey& key, uint32_t ranks, const PacketFormat& format) {
+  const Partition chunks = ChunksOf(key, ranks);
+  if (key.cuts != nullptr) {
+    RunWalk walk(key.cuts.get(), key.block);
+    for (uint32_t chunk = 0; chunk < ranks; ++chunk) {
+      walk.Over(chunks.Chunk(chunk), [](const PacketRun&) {});
+    }
+    return walk.Shape(format);
+  }
   PacketShape shape = ShapeOf(0, format);
   for (uint32_t chunk = 0; chunk < ranks; ++chunk) {
     shape.scale_count += ShapeOf(chunks.Chunk(chunk).count, format).scale_count;
@@ -19,11 +28,10 @@ PacketShape WholeShape(const Partition& chunks, uint32_t ranks, const PacketForm
 }
 
 Plan PlanAllReduceOneExchange(const PlanKey& key, uint32_t rank, uint32_t ranks) {
-  const Partition chunks = ChunksOf(key, ranks);
-  PlanBuilder builder(key, rank, ranks, chunks);
+  PlanBuilder builder(key, rank, ranks, ChunksOf(key, ranks));
   const ElementRange all{0, key.count};
-  const PacketShape mean_shape = WholeShape(chunks, ranks, key.mean_format());
-  PacketShape shape = WholeShape(chunks, ranks, key.packet_format());
+  const PacketShape mean_shape = WholeShape(key, ranks, key.mean_format());
+  PacketShape shape = WholeShape(key, ranks, key.packet_format());
   if (key.block == 0) shape.scale_count = key.count == 0 ? 0 : 1;  // one worker scale per rank
 
   const auto [packets, stride] = builder.ReservePerRank(shape.bytes());

@@ -9,10 +9,12 @@
 //   decode                write each chunk to the output            (dense: received in place)
 //
 // Segments share only their order on the wire, so the executor overlaps them.
+#include <algorithm>
 #include <tuple>
 
 #include "collectives/algorithms.h"
 #include "collectives/plan_builder.h"
+#include "collectives/runs.h"
 
 namespace onebit {
 namespace {
@@ -43,7 +45,7 @@ class SraPlanner {
   ElementRange Elements(uint32_t chunk) const { return partition_.Segment(chunk, segment_); }
   // The packet of a rank in exchange 1 has one format, the packet of the mean another.
   PacketShape Shape(uint32_t chunk, const PacketFormat& format) const {
-    return is_dense_ ? PacketShape{} : ShapeOf(Elements(chunk).count, format);
+    return is_dense_ ? PacketShape{} : ShapeOf(key_, Elements(chunk), format);
   }
   // Bytes of a peer's piece of this rank's chunk, or of a chunk's packet.
   size_t PieceBytes(uint32_t chunk) const {
@@ -84,9 +86,12 @@ class SraPlanner {
     }
   }
 
-  // Packets of chunks lie one stride apart; chunk 0 is the longest.
+  // Packets of chunks lie one stride apart. Without cuts, that of chunk 0 is the longest.
   void AddCompress() {
-    std::tie(packets_, stride_) = builder_.ReservePerRank(PieceBytes(0));
+    size_t longest = 0;
+    for (uint32_t chunk = 0; chunk < ranks_; ++chunk)
+      longest = std::max(longest, PieceBytes(chunk));
+    std::tie(packets_, stride_) = builder_.ReservePerRank(longest);
     first_packet_ = builder_.NewPackets(ranks_);
     if (key_.block == 0) {  // one scale for the tensor: its chunks are compressed together
       const Step compress = {.kind = StepKind::kCompress,
@@ -193,7 +198,7 @@ Plan PlanAllReduceSra(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t 
   if (is_dense) segment_elements = DenseSegmentElements(segment_elements);
   const Partition partition(key.count, ranks, key.chunk_alignment,
                             is_dense ? kernels::kBlockMultiple : key.block,
-                            has_segments ? segment_elements : 0);
+                            has_segments ? segment_elements : 0, key.cuts.get());
   SraPlanner planner(key, rank, ranks, partition);
   for (uint32_t segment = 0; segment < partition.segments(); ++segment) planner.AddSegment(segment);
   return std::move(planner).Build();

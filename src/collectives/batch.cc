@@ -38,8 +38,7 @@ std::byte* Call::Write(const Region& region) const {
   return region.space == Space::kInput ? nullptr : const_cast<std::byte*>(Read(region));
 }
 
-const uint8_t* Call::MaskOfDecoded(const Step& step) const {
-  size_t element = step.elements.begin;
+const uint8_t* Call::MaskOfDecoded(const Step& step, size_t element) const {
   if (plan->key.collective == Collective::kAllToAll) {
     element += plan->partition.Chunk(plan->rank).begin - plan->partition.Chunk(step.chunk).begin;
   }

@@ -33,9 +33,9 @@ struct Call {
   std::byte* PieceOf(const Step& step, uint32_t rank) const {
     return packets + (rank == plan->rank ? step.own_source : step.sources + rank * step.stride);
   }
-  // Mask of the elements that a decode step of one chunk writes. In an all-to-all it is that of the
-  // sent elements: the peer's chunk for this rank.
-  const uint8_t* MaskOfDecoded(const Step& step) const;
+  // Mask of elements from `element` on that a decode step writes. In an all-to-all it is that of
+  // the sent elements: the peer's chunk for this rank.
+  const uint8_t* MaskOfDecoded(const Step& step, size_t element) const;
   // An element of the tensor in the caller's buffers.
   const std::byte* InputAt(size_t element) const {
     return input + (element - plan->input_begin) * kernels::BytesOf(plan->key.type);

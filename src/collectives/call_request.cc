@@ -127,6 +127,10 @@ CallDescriptor DescriptorOf(const CallRequest& request, const Comm& comm) {
       state.config().has_server_residual && key.collective == Collective::kAllReduce;
   descriptor.mask_digest = state.mask_digest();
   descriptor.is_weighted = key.is_weighted;
+  if (key.cuts != nullptr) {
+    descriptor.has_cuts = true;
+    descriptor.mask_digest ^= key.cuts->digest();
+  }
   if (key.low_bit == kernels::LowBitCodec::kInt8Stochastic || key.sparse.is_random) {
     AddDraws(key, state, &descriptor);
   }

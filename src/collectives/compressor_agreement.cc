@@ -42,6 +42,7 @@ AgreedValues ConfigurationOf(const Compressor& compressor) {
       {"the serverResidual of the compressor", number(config.has_server_residual)},
       {"weights of the compressor (onebitCompressorSetWeight)", number(config.is_weighted)},
       {"the mask of the compressor", number(compressor.mask_digest())},
+      {"the cuts of the compressor", number(config.cuts == nullptr ? 0 : config.cuts->digest())},
   };
 }
 

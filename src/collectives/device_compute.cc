@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "collectives/reduce_op.h"
+#include "collectives/runs.h"
 
 namespace onebit {
 
@@ -125,28 +126,34 @@ class DeviceCompute::StepKernels {
     return OkStatus();
   }
 
-  // Pairs elements of the tensor with their packet. `mask_element` is where the mask has the first.
-  Piece PieceOf(ElementRange elements, size_t mask_element, PacketView packet) const {
+  const uint8_t* MaskOf(ElementRange elements) const {
+    return call_.compressor->mask(elements.begin);
+  }
+
+  // Pairs elements of the tensor with their mask and their packet.
+  Piece PieceOf(ElementRange elements, const uint8_t* mask, PacketView packet) const {
     return {.count = elements.count,
-            .mask = call_.compressor->mask(mask_element),
+            .mask = mask,
             .scales = packet.scales,
             .bits = packet.bits,
             .verdict = HasVerdict(plan_.key.codec) ? verdict_.bits : nullptr,
             .decision = verdict_.decision};
   }
 
-  // Calls `take` for each chunk of a packet that contains all of them.
+  // Calls take(PacketRun) for the runs of the step's packet, until it fails.
   template <typename Take>
-  Status ForEachChunk(PacketView packet, const Take& take) const {
-    size_t scale = 0;
-    for (uint32_t chunk = 0; chunk < plan_.ranks; ++chunk) {
-      const ElementRange elements = plan_.partition.Chunk(chunk);
-      if (elements.count == 0) continue;
-      ONEBIT_TRY(take(elements, PacketView{packet.scales + scale, packet.bits + elements.begin / 8},
-                      scale));
-      scale += ShapeOf(elements.count, plan_.key.block).scale_count;
-    }
-    return OkStatus();
+  Status TryEachRun(const Take& take) const {
+    Status status = OkStatus();
+    ForEachRun(plan_, step_, [&](const PacketRun& run) {
+      if (status.ok()) status = take(run);
+    });
+    return status;
+  }
+
+  // The packet of the step from a run on.
+  PacketView PacketAt(const PacketRun& run) const {
+    const PacketView packet = ViewOf(call_.Write(step_.region), step_.shape);
+    return {packet.scales + run.scale, packet.bits + run.byte};
   }
 
   Status Compress() {
@@ -167,29 +174,26 @@ class DeviceCompute::StepKernels {
       ONEBIT_TRY(OpenTensor(Kernel::kCompressSigns, kind, finish, &lists_.compress));
       ++lists_.scales;
     }
-    const auto add = [&](ElementRange elements, PacketView packet, size_t) {
-      Piece piece = PieceOf(elements, elements.begin, packet);
+    const auto add = [&](ElementRange elements, PacketView packet) {
+      Piece piece = PieceOf(elements, MaskOf(elements), packet);
       piece.values = const_cast<std::byte*>(call_.InputAt(elements.begin));
       SetResidual(call_.compressor->worker(elements.begin), &piece);
       return AddTo(&lists_.compress.list, piece, TileElements(plan_));
     };
-    if (step_.chunk != kAllChunks) {
-      return add(step_.elements, ViewOf(call_.Write(step_.region), step_.shape), 0);
+    if (step_.chunk == kAllChunks && step_.stride != 0) {  // one scale, but a packet for each chunk
+      for (uint32_t chunk = 0; chunk < plan_.ranks; ++chunk) {
+        const ElementRange elements = plan_.partition.Chunk(chunk);
+        const PacketView packet = ViewOf(call_.packets + step_.sources + chunk * step_.stride,
+                                         ShapeOf(elements.count, plan_.key.block));
+        ONEBIT_TRY(add(elements, packet));
+      }
+      return OkStatus();
     }
-    if (step_.stride == 0) {  // all chunks into one packet
-      const PacketView whole = ViewOf(call_.Write(step_.region), step_.shape);
-      return ForEachChunk(whole, [&](ElementRange elements, PacketView packet, size_t scale) {
-        if (!has_blocks()) packet.scales = whole.scales;  // one scale for the tensor
-        return add(elements, packet, scale);
-      });
-    }
-    for (uint32_t chunk = 0; chunk < plan_.ranks; ++chunk) {  // a packet for each
-      const ElementRange elements = plan_.partition.Chunk(chunk);
-      const PacketView packet = ViewOf(call_.packets + step_.sources + chunk * step_.stride,
-                                       ShapeOf(elements.count, plan_.key.block));
-      ONEBIT_TRY(add(elements, packet, 0));
-    }
-    return OkStatus();
+    return TryEachRun([&](const PacketRun& run) {
+      PacketView packet = PacketAt(run);
+      if (!has_blocks()) packet.scales -= run.scale;  // one scale for the tensor
+      return add(run.elements, packet);
+    });
   }
 
   kernels::cuda::ReduceKind KindOfReduce(kernels::DataType output_type) const {
@@ -224,22 +228,20 @@ class DeviceCompute::StepKernels {
     PacketShape source = step_.shape;
     if (step_.chunk == kAllChunks && !has_blocks()) source.scale_count = 1;
     const size_t served = plan_.key.is_one_exchange ? 0 : plan_.partition.Chunk(plan_.rank).begin;
-    const auto add = [&](ElementRange elements, PacketView packet, size_t scale) {
+    const bool has_one_source_scale = step_.chunk == kAllChunks && !has_blocks();
+    return TryEachRun([&](const PacketRun& run) {
       ++lists_.scales;
-      Piece piece = PieceOf(elements, elements.begin, packet);
-      SetResidual(call_.compressor->server(elements.begin - served), &piece);
-      const bool is_part = step_.chunk == kAllChunks;
-      SetSource(is_part && has_blocks() ? scale * sizeof(float) : 0,
-                source.scale_bytes() + (is_part ? elements.begin / 8 : 0), &piece);
+      Piece piece = PieceOf(run.elements, MaskOf(run.elements), PacketAt(run));
+      SetResidual(call_.compressor->server(run.elements.begin - served), &piece);
+      SetSource(has_one_source_scale ? 0 : run.scale * sizeof(float),
+                source.scale_bytes() + run.byte, &piece);
       return AddTo(&lists_.reduce.list, piece, TileElements(plan_));
-    };
-    const PacketView packet = ViewOf(call_.Write(step_.region), step_.shape);
-    return step_.chunk == kAllChunks ? ForEachChunk(packet, add) : add(step_.elements, packet, 0);
+    });
   }
 
   Status Average() {
     ONEBIT_TRY(Open(Kernel::kDecodeAverage, KindOfReduce(plan_.key.type), &lists_.reduce));
-    Piece piece = PieceOf(step_.elements, step_.elements.begin, {});
+    Piece piece = PieceOf(step_.elements, MaskOf(step_.elements), {});
     piece.values = call_.Write(step_.region);
     SetSource(0, step_.shape.scale_bytes(), &piece);
     return AddTo(&lists_.reduce.list, piece, kernels::kTensorSumBlock);
@@ -266,20 +268,13 @@ class DeviceCompute::StepKernels {
                                             .block = plan_.key.block};
     ONEBIT_TRY(
         Open(plan_.key.is_delta() ? Kernel::kAddDelta : Kernel::kDecode, kind, &lists_.decode));
-    const auto add = [&](ElementRange elements, PacketView packet, size_t) {
-      size_t mask_element = elements.begin;
-      if (plan_.key.collective == Collective::kAllToAll) {
-        // The mask is that of the sent elements: the peer's chunk for this rank.
-        mask_element += plan_.partition.Chunk(plan_.rank).begin;
-        mask_element -= plan_.partition.Chunk(step_.chunk).begin;
-      }
-      Piece piece = PieceOf(elements, mask_element, packet);
-      piece.values = call_.OutputAt(elements.begin);
-      if (plan_.key.is_delta()) SetResidual(call_.compressor->worker(elements.begin), &piece);
+    return TryEachRun([&](const PacketRun& run) {
+      const size_t begin = run.elements.begin;
+      Piece piece = PieceOf(run.elements, call_.MaskOfDecoded(step_, begin), PacketAt(run));
+      piece.values = call_.OutputAt(begin);
+      if (plan_.key.is_delta()) SetResidual(call_.compressor->worker(begin), &piece);
       return AddTo(&lists_.decode.list, piece, kernels::kTensorSumBlock);
-    };
-    const PacketView packet = ViewOf(call_.Write(step_.region), step_.shape);
-    return step_.chunk == kAllChunks ? ForEachChunk(packet, add) : add(step_.elements, packet, 0);
+    });
   }
 
   Status Copy() {
@@ -291,7 +286,7 @@ class DeviceCompute::StepKernels {
           to, from, step_.elements.count * kernels::BytesOf(plan_.key.type), compute_.stream_);
     }
     ONEBIT_TRY(Open(Kernel::kCopy, kernels::cuda::CopyKind{plan_.key.type}, &lists_.copy));
-    Piece piece = PieceOf(step_.elements, step_.elements.begin, {});
+    Piece piece = PieceOf(step_.elements, MaskOf(step_.elements), {});
     piece.source = from;
     piece.values = to;
     return AddTo(&lists_.copy.list, piece, kernels::kTensorSumBlock);

@@ -43,6 +43,7 @@ PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange, uint32_t n
       .root = config.collective == Collective::kSendRecv ? next_rank : 0,
       .count = config.count,
       .is_weighted = config.is_weighted,
+      .cuts = config.cuts,
   };
 }
 

@@ -69,8 +69,7 @@ inline kernels::Draws ServerDraws(const Call& call, const LowBitChunk& part) {
 
 // Mask of the elements that a decode step writes.
 inline const uint8_t* MaskOfDecoded(const Call& call, const Step& step, const LowBitChunk& part) {
-  return step.chunk == kAllChunks ? call.compressor->mask(part.elements.begin)
-                                  : call.MaskOfDecoded(step);
+  return call.MaskOfDecoded(step, part.elements.begin);
 }
 
 }  // namespace onebit

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codec/cuts.h"
+
 namespace onebit {
 
 struct ElementRange {
@@ -19,15 +21,16 @@ struct ElementRange {
 // Cuts `element_count` elements into one chunk per rank, of equal padded length, and each chunk
 // into segments of equal length (the last may be shorter). Rank j serves chunk j. Chunk lengths are
 // multiples of the alignment, segment lengths of the block, so blocks never cross either boundary.
+// With cuts, a segment begins at the last block that begins at or before that multiple.
 class Partition {
  public:
   static constexpr size_t kMaxSegments = 64;
 
   // segment_elements is a target length; 0 makes a chunk one segment. Otherwise
-  // block must not be 0.
+  // block must not be 0. `cuts` must live as long as copies of this object.
   Partition(size_t element_count, size_t ranks, size_t alignment, size_t block,
-            size_t segment_elements)
-      : element_count_(element_count) {
+            size_t segment_elements, const Cuts* cuts = nullptr)
+      : element_count_(element_count), block_(block), cuts_(cuts) {
     const size_t unit = ranks * alignment;
     chunk_ = (element_count + unit - 1) / unit * alignment;
     CutSegments(block, segment_elements);
@@ -53,10 +56,21 @@ class Partition {
 
   ElementRange Segment(size_t chunk, size_t segment) const {
     const size_t offset = segment * segment_;
-    return Clip(chunk * chunk_ + offset, std::min(segment_, chunk_ - offset));
+    const ElementRange even = Clip(chunk * chunk_ + offset, std::min(segment_, chunk_ - offset));
+    if (cuts_ == nullptr) return even;
+    const size_t begin = BlockAt(chunk, even.begin);
+    const size_t end = segment + 1 == segments_ ? even.end() : BlockAt(chunk, even.end());
+    return {begin, end - begin};
   }
 
  private:
+  // The beginning of the block of a chunk that has `element`.
+  size_t BlockAt(size_t chunk, size_t element) const {
+    if (element == element_count_) return element;
+    const size_t first = std::max(chunk * chunk_, cuts_->AtOrBefore(element));
+    return first + (element - first) / block_ * block_;
+  }
+
   void CutSegments(size_t block, size_t segment_elements) {
     segment_ = chunk_;
     if (segment_elements == 0 || chunk_ <= segment_elements) return;
@@ -75,6 +89,8 @@ class Partition {
   size_t chunk_ = 0;
   size_t segment_ = 0;
   size_t segments_ = 1;
+  size_t block_ = 1;  // used with cuts
+  const Cuts* cuts_ = nullptr;
 };
 
 }  // namespace onebit

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "codec/cuts.h"
 #include "codec/message_header.h"
 #include "codec/packet.h"
 #include "collectives/partition.h"
@@ -91,6 +93,7 @@ struct PlanKey {
   // Bytes before every message's region in the packet space, for the header if the transport has no
   // separate one.
   uint32_t header_room = 0;
+  std::shared_ptr<const Cuts> cuts = nullptr;  // of the compressor
 
   // Formats of the packets of exchange 1, and of those that a server makes.
   PacketFormat packet_format() const { return {block, codec, low_bit, sparse, is_weighted}; }

@@ -81,7 +81,7 @@ SparseResult SparseCompute::Decode(const Call& call, const Step& step) const {
   const void* const packet = call.Read(step.region);
   return kernels::cpu::SparseAverage({.packets = &packet,
                                       .ranks = 1,
-                                      .mask = call.MaskOfDecoded(step),
+                                      .mask = call.MaskOfDecoded(step, step.elements.begin),
                                       .count = step.elements.count,
                                       .output_type = call.plan->key.type,
                                       .is_sum = true},

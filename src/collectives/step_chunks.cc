@@ -56,15 +56,6 @@ bool CompressSigns(const CompressInput& in, size_t block, const PacketView& pack
   return true;
 }
 
-// Compresses one packet with scales of its own.
-bool StepCompute::CompressPiece(const Call& call, const Step& step) {
-  const Plan& plan = *call.plan;
-  const PacketView packet = ViewOf(call.Write(step.region), step.shape);
-  CompressInput in = InputOf(call, step.elements);
-  if (plan.key.is_delta()) in.residual_out = nullptr;  // the estimate changes at decoding
-  return CompressSigns(in, plan.key.block, packet);
-}
-
 bool StepCompute::Average(const Call& call, const Step& step) {
   if (step.elements.count == 0) return true;
   FindPieces(call, step, step.shape, 0, 0);

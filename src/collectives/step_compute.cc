@@ -10,6 +10,7 @@
 namespace onebit {
 namespace {
 
+using kernels::CompressInput;
 using kernels::ReduceInput;
 using kernels::TensorSum;
 
@@ -120,7 +121,7 @@ void WriteVerdict(const Call& call, const Step& step, kernels::Checksum held,
 }
 
 bool StepCompute::Compress(const Call& call, const Step& step) {
-  if (step.chunk != kAllChunks) return CompressPiece(call, step);
+  if (step.chunk != kAllChunks || call.plan->key.block != 0) return CompressRuns(call, step);
   return step.stride == 0 ? CompressWhole(call, step) : CompressTensor(call, step);
 }
 
@@ -148,65 +149,57 @@ bool StepCompute::CompressTensor(const Call& call, const Step& step) {
   return true;
 }
 
-// All chunks in one packet: the scales of chunks 0, 1, ..., then the bits of the tensor.
+// One scale for the tensor, and one packet.
 bool StepCompute::CompressWhole(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
   const PacketView packet = ViewOf(call.Write(step.region), step.shape);
   TensorSum sum;
-  size_t scale = 0;
-  bool is_finite = true;
-  for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
-    const ElementRange elements = plan.partition.Chunk(chunk);
-    uint8_t* bits = packet.bits + elements.begin / 8;
-    if (elements.count == 0) continue;
-    if (plan.key.block == 0) {
-      kernels::cpu::CompressSigns(InputOf(call, elements), bits, &sum);
-      is_finite = is_finite && sum.is_finite;
-    } else {
-      is_finite = kernels::cpu::CompressBlocks(InputOf(call, elements), plan.key.block,
-                                               packet.scales + scale, bits) &&
-                  is_finite;
-      scale += kernels::BlockCount(elements.count, plan.key.block);
-    }
-  }
-  if (plan.key.block != 0 || !is_finite || step.elements.count == 0) return is_finite;
+  ForEachRun(plan, step, [&](const PacketRun& run) {
+    kernels::cpu::CompressSigns(InputOf(call, run.elements), packet.bits + run.byte, &sum);
+  });
+  if (!sum.is_finite || step.elements.count == 0) return sum.is_finite;
   packet.scales[0] = kernels::cpu::ScaleOf(sum, call.compressor->config().rule);
   if (call.compressor->config().kind == CodecKind::kEf) {
-    for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
-      kernels::cpu::CompressResidual(InputOf(call, plan.partition.Chunk(chunk)), packet.scales[0]);
-    }
+    ForEachRun(plan, step, [&](const PacketRun& run) {
+      kernels::cpu::CompressResidual(InputOf(call, run.elements), packet.scales[0]);
+    });
   }
   return true;
 }
 
-bool StepCompute::Reduce(const Call& call, const Step& step) {
+// Compresses a packet whose runs have scales of their own.
+bool StepCompute::CompressRuns(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
   const PacketView packet = ViewOf(call.Write(step.region), step.shape);
-  if (step.chunk != kAllChunks) return ReduceChunk(call, step, step.elements, 0, 0, packet);
   bool is_finite = true;
-  size_t scale = 0;
-  for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
-    const ElementRange elements = plan.partition.Chunk(chunk);
-    const PacketView piece{packet.scales + scale, packet.bits + elements.begin / 8};
-    const size_t worker_scale = plan.key.block == 0 ? 0 : scale;
-    is_finite =
-        ReduceChunk(call, step, elements, worker_scale, elements.begin / 8, piece) && is_finite;
-    scale += ShapeOf(elements.count, plan.key.block).scale_count;
-  }
+  ForEachRun(plan, step, [&](const PacketRun& run) {
+    CompressInput in = InputOf(call, run.elements);
+    if (plan.key.is_delta()) in.residual_out = nullptr;  // the estimate changes at decoding
+    const PacketView to = {packet.scales + run.scale, packet.bits + run.byte};
+    is_finite = CompressSigns(in, plan.key.block, to) && is_finite;
+  });
   return is_finite;
 }
 
-// Averages `elements`, which begin at scale_offset scales and bit_offset bytes of bits in every
-// rank's packet.
-bool StepCompute::ReduceChunk(const Call& call, const Step& step, ElementRange elements,
-                              size_t scale_offset, size_t bit_offset, PacketView packet) {
-  if (elements.count == 0) return true;
+bool StepCompute::Reduce(const Call& call, const Step& step) {
+  bool is_finite = true;
+  ForEachRun(*call.plan, step,
+             [&](const PacketRun& run) { is_finite = ReduceRun(call, step, run) && is_finite; });
+  return is_finite;
+}
+
+bool StepCompute::ReduceRun(const Call& call, const Step& step, const PacketRun& run) {
   const Plan& plan = *call.plan;
   const Compressor& compressor = *call.compressor;
   const Compressor::Config& config = compressor.config();
+  const ElementRange elements = run.elements;
+  const PacketView whole = ViewOf(call.Write(step.region), step.shape);
+  const PacketView packet = {whole.scales + run.scale, whole.bits + run.byte};
+  // A worker has one scale for all chunks if the block is the tensor, a server one for each.
+  const bool has_one_scale = step.chunk == kAllChunks && plan.key.block == 0;
   PacketShape source_shape = step.shape;
-  if (step.chunk == kAllChunks && plan.key.block == 0) source_shape.scale_count = 1;
-  FindPieces(call, step, source_shape, scale_offset, bit_offset);
+  if (has_one_scale) source_shape.scale_count = 1;
+  FindPieces(call, step, source_shape, has_one_scale ? 0 : run.scale, run.byte);
   const size_t served = plan.key.is_one_exchange
                             ? elements.begin
                             : elements.begin - plan.partition.Chunk(plan.rank).begin;
@@ -262,23 +255,11 @@ bool StepCompute::Decode(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
   if (plan.key.is_delta()) return AddDelta(call, step);
   const PacketView packet = ViewOf(call.Write(step.region), step.shape);
-  const auto decode = [&](ElementRange elements, const uint8_t* mask, const float* scales,
-                          const uint8_t* bits) {
-    if (elements.count == 0) return;
-    kernels::cpu::Decode(bits, scales, elements.count, plan.key.block, mask, plan.key.type,
-                         call.OutputAt(elements.begin));
-  };
-  if (step.chunk != kAllChunks) {
-    decode(step.elements, call.MaskOfDecoded(step), packet.scales, packet.bits);
-    return true;
-  }
-  size_t scale = 0;
-  for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
-    const ElementRange elements = plan.partition.Chunk(chunk);
-    decode(elements, call.compressor->mask(elements.begin), packet.scales + scale,
-           packet.bits + elements.begin / 8);
-    scale += ShapeOf(elements.count, plan.key.block).scale_count;
-  }
+  ForEachRun(plan, step, [&](const PacketRun& run) {
+    kernels::cpu::Decode(packet.bits + run.byte, packet.scales + run.scale, run.elements.count,
+                         plan.key.block, call.MaskOfDecoded(step, run.elements.begin),
+                         plan.key.type, call.OutputAt(run.elements.begin));
+  });
   return true;
 }
 

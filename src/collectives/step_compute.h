@@ -7,6 +7,7 @@
 
 #include "collectives/batch.h"
 #include "collectives/low_bit_compute.h"
+#include "collectives/runs.h"
 #include "collectives/sparse_compute.h"
 #include "collectives/weighted_compute.h"
 
@@ -49,10 +50,9 @@ class StepCompute {
   bool Compress(const Call& call, const Step& step);
   bool CompressTensor(const Call& call, const Step& step);
   bool CompressWhole(const Call& call, const Step& step);
-  bool CompressPiece(const Call& call, const Step& step);
+  bool CompressRuns(const Call& call, const Step& step);
   bool Reduce(const Call& call, const Step& step);
-  bool ReduceChunk(const Call& call, const Step& step, ElementRange elements, size_t scale_offset,
-                   size_t bit_offset, PacketView packet);
+  bool ReduceRun(const Call& call, const Step& step, const PacketRun& run);
   // Fills bits_ and scales_ with the pieces of all ranks, starting at these offsets in their
   // packets.
   void FindPieces(const Call& call, const Step& step, PacketShape shape, size_t scale_offset,

@@ -3,11 +3,11 @@
 #include "compressor/compressor.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <iterator>
 #include <utility>
 
+#include "base/bits.h"
 #include "base/log.h"
 
 namespace onebit {
@@ -45,10 +45,8 @@ Status Compressor::SetMask(const uint8_t* mask) {
   if (const size_t used = config_.elements() % 8; used != 0) {
     packed.back() &= static_cast<uint8_t>((1u << used) - 1);
   }
-  const auto checksum = kernels::cpu::ChecksumOf(packed.data(), packed.size());
-  const uint32_t sum = checksum.sum ^ std::rotl(checksum.weighted, 16);
-  const uint32_t digest = sum == 0 ? 1 : sum;
-  packed = AlignChunks(std::move(packed));
+  const uint32_t digest = ContentDigest(std::as_bytes(std::span(packed)));
+  packed = Aligned(std::move(packed));
   ONEBIT_ASSIGN_OR_RETURN(const bool has_it, HasMask(packed, digest));
   if (has_it) return OkStatus();
   // Never empty, so that a null pointer always means "no mask".
@@ -158,19 +156,20 @@ Compressor::KernelResidual Compressor::ResidualOf(const Memory (&generations)[2]
           .current = nullptr};
 }
 
-// A chunk may begin within a byte if chunk lengths are not multiples of 8, but kernels need whole
-// bytes.
-std::vector<uint8_t> Compressor::AlignChunks(std::vector<uint8_t> packed) const {
+// A chunk may begin within a byte if chunk lengths are not multiples of 8, and so may the elements
+// behind a cut, but kernels need whole bytes.
+std::vector<uint8_t> Compressor::Aligned(std::vector<uint8_t> packed) const {
+  if (config_.cuts != nullptr) {
+    const std::vector<uint8_t> spread = config_.cuts->Spread(packed);
+    packed.insert(packed.end(), spread.begin(), spread.end());
+    return packed;
+  }
   const size_t length = config_.count;
   if (config_.chunks == 1 || length % 8 == 0) return packed;
   const size_t stride = kernels::BitBytes(length);
   std::vector<uint8_t> aligned(config_.chunks * stride);
   for (size_t chunk = 0; chunk < config_.chunks; ++chunk) {
-    for (size_t i = 0; i < length; ++i) {
-      const size_t from = chunk * length + i;
-      const unsigned bit = packed[from / 8] >> (from % 8) & 1u;
-      aligned[chunk * stride + i / 8] |= static_cast<uint8_t>(bit << (i % 8));
-    }
+    CopyBits(packed, chunk * length, length, aligned.data() + chunk * stride);
   }
   return aligned;
 }

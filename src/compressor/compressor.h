@@ -6,11 +6,13 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "base/status.h"
+#include "codec/cuts.h"
 #include "codec/message_header.h"
 #include "device/memory.h"
 #include "kernels/kernels.h"
@@ -48,8 +50,9 @@ class Compressor {
     // Chunks of `count` elements that make up the tensor: 1 in an allreduce, otherwise one per
     // rank.
     size_t chunks = 1;
-    MemoryLocation location;           // of residuals, mask and the buffers of calls
-    const Devices* devices = nullptr;  // null if the location is host memory
+    std::shared_ptr<const Cuts> cuts = nullptr;  // where blocks of signs restart; null: nowhere
+    MemoryLocation location;                     // of residuals, mask and the buffers of calls
+    const Devices* devices = nullptr;            // null if the location is host memory
     // Calls are enqueued on streams, so counters that they change are on the device as well. True
     // for all compressors on device memory.
     bool is_stream_ordered = false;
@@ -91,14 +94,17 @@ class Compressor {
   KernelResidual worker(size_t element) const { return ResidualOf(worker_, element); }
   KernelResidual server(size_t element) const { return ResidualOf(server_, element); }
 
-  // Packed bits from `element` on, whose distance from the beginning of its chunk is a multiple of
-  // 8; null if all elements take part.
+  // Packed bits from `element` on, whose distance from the beginning of its chunk, or from the cut
+  // before it, is a multiple of 8; null if all elements take part.
   const uint8_t* mask(size_t element) const {
     return mask_.size() == 0 ? nullptr : mask_base() + MaskByte(element);
   }
   const uint8_t* mask_base() const { return reinterpret_cast<const uint8_t*>(mask_.data()); }
   // Byte of the mask whose lowest bit is that of `element`.
   size_t MaskByte(size_t element) const {
+    if (config_.cuts != nullptr && element % 8 != 0) {
+      return kernels::BitBytes(config_.count) + config_.cuts->MaskByte(element);
+    }
     if (config_.chunks == 1) return element / 8;
     const size_t chunk = element / config_.count;
     return chunk * kernels::BitBytes(config_.count) + element % config_.count / 8;
@@ -250,12 +256,12 @@ class Compressor {
   void ClearResiduals();
   Result<bool> HasMask(const std::vector<uint8_t>& aligned, uint32_t digest) const;
   void LeaveMask();
-  std::vector<uint8_t> AlignChunks(std::vector<uint8_t> packed) const;
+  std::vector<uint8_t> Aligned(std::vector<uint8_t> packed) const;
 
   Config config_;
   Memory worker_[2];  // the second is empty when not transactional
   Memory server_[2];
-  Memory mask_;  // every chunk begins at a byte
+  Memory mask_;  // every chunk begins at a byte; with cuts a second copy, where they all do
   // Device memory that is no longer current. It is kept because graphs may still use it, and
   // because freeing it waits for streams, which may in turn wait for the freeing thread.
   std::vector<Memory> former_;

@@ -258,7 +258,7 @@ TEST(MessageHeaderTest, RejectsMembersOutsideTheirRange) {
 
 // With a valid check, as a peer with additional members would send it.
 TEST(MessageHeaderTest, RejectsFlagsAndParametersThatItDoesNotKnow) {
-  for (const auto& [offset, known] : {std::pair<size_t, unsigned>{6, 0x07}, {51, 0xcf}}) {
+  for (const auto& [offset, known] : {std::pair<size_t, unsigned>{6, 0x07}, {51, 0xef}}) {
     for (unsigned bit = 1; bit < 256; bit *= 2) {
       HeaderBytes bytes = Encoded(Sample());
       bytes[offset] |= static_cast<std::byte>(bit);
@@ -367,6 +367,12 @@ TEST(MessageHeaderTest, DifferenceNamesEachMemberAndBothSides) {
   CallDescriptor masked = plain;
   masked.mask_digest = 0;
   EXPECT_EQ(DescribeDifference(plain, masked), "mask digest 99 here, 0 there");
+  CallDescriptor cut = plain;
+  cut.has_cuts = true;
+  EXPECT_EQ(DescribeDifference(plain, cut), "cuts false here, true there");
+  plain.has_cuts = true;
+  cut.mask_digest = 98;
+  EXPECT_EQ(DescribeDifference(plain, cut), "digest of mask and cuts 99 here, 98 there");
   EXPECT_EQ(difference([](auto& c) {
               c.count = 10;
               c.type = kernels::DataType::kF16;

@@ -4,6 +4,7 @@
 #include "tests/collectives/allreduce_case.h"
 
 #include <algorithm>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -72,6 +73,8 @@ onebitCompressorConfig_t AllReduceCase::config() const {
   config.chunkAlignment = static_cast<int32_t>(model.chunk_alignment);
   config.serverResidual = model.has_server_residual ? 1 : 0;
   config.mask = model.mask.empty() ? nullptr : model.mask.data();
+  config.cuts = model.cuts.data();
+  config.cutCount = model.cuts.size();
   return config;
 }
 
@@ -83,8 +86,8 @@ std::ostream& operator<<(std::ostream& out, const AllReduceCase& c) {
              << ", alignment " << model.chunk_alignment << ", residual "
              << NameOf(model.residual_type) << (model.has_server_residual ? "" : ", worker only")
              << (model.is_transactional ? "" : ", not transactional")
-             << (model.mask.empty() ? "" : ", masked") << (c.is_in_place ? ", in place" : "")
-             << ", offset " << c.offset_elements;
+             << (model.mask.empty() ? "" : ", masked") << ", " << model.cuts.size() << " cuts"
+             << (c.is_in_place ? ", in place" : "") << ", offset " << c.offset_elements;
 }
 
 AllReduceCase RandomCase(size_t ranks, size_t count, std::mt19937& random) {
@@ -107,6 +110,12 @@ AllReduceCase RandomCase(size_t ranks, size_t count, std::mt19937& random) {
   if (one_of(false, false, true)) {
     c.model.mask.resize(kernels::BitBytes(count));
     for (uint8_t& byte : c.model.mask) byte = static_cast<uint8_t>(random());
+  }
+  if (c.model.block != 0 && count > 1 && one_of(false, true)) {
+    std::set<size_t> cuts;
+    const size_t wished = one_of(1u, 5u, 30u);
+    for (size_t i = 0; i < wished; ++i) cuts.insert(1 + random() % (count - 1));
+    c.model.cuts.assign(cuts.begin(), cuts.end());
   }
   c.is_in_place = one_of(false, true);
   c.offset_elements = one_of(0u, 1u, 3u);

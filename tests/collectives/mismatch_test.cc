@@ -74,6 +74,7 @@ std::array<uint8_t, kCount / 8> MaskOf(uint8_t byte) {
 
 std::vector<Scenario> Scenarios() {
   static const auto kMask = MaskOf(0x7f);
+  static constexpr std::array<size_t, 2> kCuts = {100, 101};
   const Call dense;
   const Call compressed = Compressed();
   const Call broadcast{.kind = Call::Kind::kBroadcast};
@@ -129,6 +130,20 @@ std::vector<Scenario> Scenarios() {
        "server residual", "true", "false"},
       {"Mask", compressed, Compressed([](auto& c) { c.mask = kMask.data(); }), "mask digest", "0",
        nullptr},
+      {"Cuts", Compressed([](auto& c) {
+         c.cuts = kCuts.data();
+         c.cutCount = 1;
+       }),
+       Compressed([](auto& c) {
+         c.cuts = kCuts.data() + 1;
+         c.cutCount = 1;
+       }),
+       "digest of mask and cuts", "1", nullptr},
+      {"CutsAndNone", compressed, Compressed([](auto& c) {
+         c.cuts = kCuts.data();
+         c.cutCount = 2;
+       }),
+       "cuts", "false", "true"},
       {"OneExchange", compressed,
        With(compressed, [](Call& c) { c.options = kPatientOneExchange; }),
        "one exchange (ONEBIT_ONE_EXCHANGE_ELEMENTS)", "false", "true"},

@@ -3,6 +3,9 @@
 // Chunks and segments: every element belongs to exactly one, and boundaries are where blocks allow.
 #include "collectives/partition.h"
 
+#include <algorithm>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace onebit {
@@ -81,6 +84,32 @@ TEST(PartitionTest, SegmentsBeginAtBlocksOfTheirChunk) {
           }
         }
       });
+}
+
+// Segments are messages: where they begin must not change a block, and so a value.
+TEST(PartitionTest, SegmentsBeginAtBlocksBehindCuts) {
+  constexpr size_t kCount = 10'003;
+  constexpr size_t kBlock = 64;
+  const std::vector<size_t> offsets = {1, 100, 101, 2501, 2600, 7000, 9999};
+  const auto cuts = Cuts::Create(offsets, kCount).value();
+  for (size_t ranks = 1; ranks <= 5; ++ranks) {
+    for (const size_t segment_elements : {0, 64, 100, 1000}) {
+      const Partition partition(kCount, ranks, 8, kBlock, segment_elements, cuts.get());
+      for (size_t chunk = 0; chunk < ranks; ++chunk) {
+        size_t next = partition.Chunk(chunk).begin;
+        for (size_t segment = 0; segment < partition.segments(); ++segment) {
+          const ElementRange range = partition.Segment(chunk, segment);
+          EXPECT_EQ(range.begin, next);
+          next = range.end();
+          if (range.count == 0) continue;
+          const size_t first =
+              std::max(partition.Chunk(chunk).begin, cuts->AtOrBefore(range.begin));
+          EXPECT_EQ((range.begin - first) % kBlock, 0u) << range.begin;
+        }
+        EXPECT_EQ(next, partition.Chunk(chunk).end());
+      }
+    }
+  }
 }
 
 TEST(PartitionTest, SegmentCountHasALimit) {

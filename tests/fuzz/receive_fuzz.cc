@@ -53,7 +53,8 @@ ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
   size_t bytes = elements * sizeof(float);
   if (c.kind != CodecKind::kDense) bytes = ShapeOf(elements, c.format()).bytes();
   if (c.is_one_exchange && c.block != 0) {
-    bytes = WholeShape(chunks, 2, c.format()).bytes();
+    const PlanKey key = {.block = static_cast<uint32_t>(c.block), .count = c.count};
+    bytes = WholeShape(key, 2, c.format()).bytes();
   }
   ScriptedMessage message;
   message.payload.resize((style & 2) != 0 ? input.Next() : bytes);

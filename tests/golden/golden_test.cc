@@ -12,6 +12,7 @@
 #include "codec/message_header.h"
 #include "codec/packet.h"
 #include "collectives/partition.h"
+#include "collectives/runs.h"
 #include "kernels/kernels.h"
 #include "tests/golden/golden_file.h"
 
@@ -72,6 +73,9 @@ class Player {
         worker_(ranks_, std::vector<std::byte>(count_ * kernels::BytesOf(residual_type_))),
         server_(count_ * kernels::BytesOf(residual_type_)) {
     if (golden.contains("mask")) mask_ = FromHex(golden["mask"]);
+    if (golden.contains("cuts")) {
+      cuts_ = Cuts::Create(golden["cuts"].get<std::vector<size_t>>(), count_).value();
+    }
   }
 
   void Play(const json& call) {
@@ -87,11 +91,12 @@ class Player {
     for (size_t j = 0; j < ranks_; ++j) {
       std::vector<std::byte> mean = Reduce(j, packets);
       EXPECT_EQ(HexOf(mean.data(), mean.size()), call["exchange2"][j]) << "chunk " << j;
-      const ElementRange range = chunks_.Chunk(j);
-      const PacketView view = ViewOf(mean.data(), ShapeOf(range.count, block_));
-      if (range.count == 0) continue;
-      kernels_.decode(view.bits, view.scales, range.count, block_, Mask(range.begin), type_,
-                      output.data() + range.begin * kernels::BytesOf(type_));
+      const PacketView view = ViewOf(mean.data(), ShapeOfChunk(j));
+      ForEachRunOf(j, [&](const PacketRun& run) {
+        kernels_.decode(view.bits + run.byte, view.scales + run.scale, run.elements.count, block_,
+                        Mask(run.elements.begin), type_,
+                        output.data() + run.elements.begin * kernels::BytesOf(type_));
+      });
     }
     EXPECT_EQ(HexOf(output.data(), output.size()), call["out"]);
   }
@@ -107,6 +112,15 @@ class Player {
  private:
   const uint8_t* Mask(size_t element) const {
     return mask_.empty() ? nullptr : reinterpret_cast<const uint8_t*>(mask_.data()) + element / 8;
+  }
+  template <typename Take>
+  PacketShape ForEachRunOf(size_t j, const Take& take) const {
+    RunWalk walk(cuts_.get(), block_);
+    walk.Over(chunks_.Chunk(j), take);
+    return walk.Shape({.block = block_});
+  }
+  PacketShape ShapeOfChunk(size_t j) const {
+    return ForEachRunOf(j, [](const PacketRun&) {});
   }
   ScaleRule Rule() const { return golden_["rule"] == "l1" ? ScaleRule::kL1 : ScaleRule::kL2; }
 
@@ -127,16 +141,17 @@ class Player {
       };
     };
     for (size_t j = 0; j < ranks_; ++j) {
-      const ElementRange range = chunks_.Chunk(j);
-      const PacketShape shape = ShapeOf(range.count, block_);
+      const PacketShape shape = ShapeOfChunk(j);
       packets.emplace_back(shape.bytes());
       const PacketView view = ViewOf(packets.back().data(), shape);
-      if (range.count == 0) continue;
-      if (block_ != 0) {
-        EXPECT_TRUE(kernels_.compress_blocks(input_of(range), block_, view.scales, view.bits));
-      } else {
-        kernels_.compress_signs(input_of(range), view.bits, &sum);
-      }
+      ForEachRunOf(j, [&](const PacketRun& run) {
+        if (block_ != 0) {
+          EXPECT_TRUE(kernels_.compress_blocks(input_of(run.elements), block_,
+                                               view.scales + run.scale, view.bits + run.byte));
+        } else {
+          kernels_.compress_signs(input_of(run.elements), view.bits, &sum);
+        }
+      });
     }
     if (block_ != 0) return packets;
     const float scale = kernels::reference::ScaleOf(sum, Rule());
@@ -151,18 +166,27 @@ class Player {
 
   std::vector<std::byte> Reduce(size_t j,
                                 const std::vector<std::vector<std::vector<std::byte>>>& packets) {
-    const ElementRange range = chunks_.Chunk(j);
-    const PacketShape shape = ShapeOf(range.count, block_);
-    std::vector<std::byte> mean(shape.bytes());
-    if (range.count == 0) return mean;
-    const PacketView view = ViewOf(mean.data(), shape);
+    std::vector<std::byte> mean(ShapeOfChunk(j).bytes());
+    ForEachRunOf(j, [&](const PacketRun& run) { ReduceRun(j, run, packets, mean.data()); });
+    return mean;
+  }
+
+  void ReduceRun(size_t j, const PacketRun& run,
+                 const std::vector<std::vector<std::vector<std::byte>>>& packets, std::byte* mean) {
+    const PacketShape shape = ShapeOfChunk(j);
+    const auto view_of = [&](std::byte* packet) {
+      const PacketView whole = ViewOf(packet, shape);
+      return PacketView{whole.scales + run.scale, whole.bits + run.byte};
+    };
+    const PacketView view = view_of(mean);
     std::vector<const uint8_t*> bits;
     std::vector<const float*> scales;
     for (const auto& of_rank : packets) {
-      scales.push_back(reinterpret_cast<const float*>(of_rank[j].data()));
-      bits.push_back(reinterpret_cast<const uint8_t*>(of_rank[j].data() + shape.scale_bytes()));
+      const PacketView source = view_of(const_cast<std::byte*>(of_rank[j].data()));
+      scales.push_back(source.scales);
+      bits.push_back(source.bits);
     }
-    std::byte* residual = server_.data() + range.begin * kernels::BytesOf(residual_type_);
+    std::byte* residual = server_.data() + run.elements.begin * kernels::BytesOf(residual_type_);
     const kernels::ReduceInput in = {
         .bits = bits.data(),
         .scales = scales.data(),
@@ -170,22 +194,21 @@ class Player {
         .residual_in = has_feedback_ ? residual : nullptr,
         .residual_out = has_feedback_ ? residual : nullptr,
         .residual_type = residual_type_,
-        .mask = Mask(range.begin),
-        .count = range.count,
+        .mask = Mask(run.elements.begin),
+        .count = run.elements.count,
         .rule = Rule(),
         .output_type = type_,
         .is_sum = is_sum_,
     };
     if (block_ != 0) {
       EXPECT_TRUE(kernels_.reduce_blocks(in, block_, view.scales, view.bits));
-      return mean;
+      return;
     }
     kernels::TensorSum sum;
     kernels_.reduce_signs(in, view.bits, &sum);
     view.scales[0] = kernels::reference::OutputScale(kernels::reference::ScaleOf(sum, Rule()),
                                                      ranks_, is_sum_, type_);
     if (has_feedback_) kernels_.reduce_residual(in, view.scales[0]);
-    return mean;
   }
 
   const json& golden_;
@@ -198,6 +221,7 @@ class Player {
   const bool has_feedback_;
   const bool is_sum_;
   const Partition chunks_;
+  std::shared_ptr<const Cuts> cuts_;
   std::vector<std::vector<std::byte>> worker_;
   std::vector<std::byte> server_;  // of all chunks
   std::vector<std::byte> mask_;
@@ -229,6 +253,7 @@ TEST_P(GoldenTest, HeadersReproduceTheirBytes) {
       .rule = golden["rule"] == "l1" ? ScaleRule::kL1 : ScaleRule::kL2,
       .chunk_alignment = golden["align"],
       .has_server_residual = true,
+      .has_cuts = golden.contains("cuts"),
   };
   for (uint64_t number = 0; number < golden["calls"].size(); ++number) {
     const json& call = golden["calls"][number];
@@ -239,6 +264,10 @@ TEST_P(GoldenTest, HeadersReproduceTheirBytes) {
       ASSERT_TRUE(decoded.ok()) << decoded.status().text();
       MessageHeader header = decoded.value();
       descriptor.mask_digest = header.call.mask_digest;
+      if (golden.contains("cuts")) {
+        const auto cuts = Cuts::Create(golden["cuts"].get<std::vector<size_t>>(), golden["d"]);
+        EXPECT_EQ(header.call.mask_digest, cuts.value()->digest());
+      }
       EXPECT_EQ(DescribeDifference(descriptor, header.call), "");
       EXPECT_EQ(header.exchange, exchange);
       const auto payload = FromHex(exchange == 1 ? call["exchange1"][0][1] : call["exchange2"][0]);
@@ -254,7 +283,8 @@ TEST_P(GoldenTest, HeadersReproduceTheirBytes) {
 INSTANTIATE_TEST_SUITE_P(Files, GoldenTest,
                          ::testing::Values("ef_fp32_l2_block", "ef_fp32_l1_tensor_sum",
                                            "ef_fp16_l2_tensor", "ef_bf16_l1_block_masked",
-                                           "ef_fp32_l2_block_special", "sign_fp32_l2_block"),
+                                           "ef_fp32_l2_block_special", "ef_fp32_l2_cuts",
+                                           "sign_fp32_l2_block"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

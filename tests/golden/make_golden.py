@@ -99,7 +99,8 @@ def folded(data):
 
 
 class Case:
-    def __init__(self, name, n, d, align, block, rule, kind, residual, op, mode, mask=False, special=False):
+    def __init__(self, name, n, d, align, block, rule, kind, residual, op, mode, mask=False, special=False, cuts=()):
+        self.cuts = list(cuts)
         self.name, self.n, self.d, self.align, self.block = name, n, d, align, block
         self.l1, self.kind, self.residual, self.is_sum = rule == "l1", kind, residual, op == "sum"
         self.rule, self.op, self.mode, self.special = rule, op, mode, special
@@ -133,6 +134,12 @@ class Case:
     def range_of(self, j):
         return min(j * self.chunk, self.d), min((j + 1) * self.chunk, self.d)
 
+    def runs(self, j):
+        """The elements of chunk j, up to each cut and the end."""
+        begin, end = self.range_of(j)
+        edges = [begin] + [c for c in self.cuts if begin < c < end] + [end]
+        return list(zip(edges, edges[1:]))
+
     def sums_to_scales(self, pieces):
         """pieces: lists of (values, first element); returns the scales of each, per block or shared."""
         length = self.block or 4096
@@ -159,9 +166,10 @@ class Case:
         for r in range(n):
             z = [f32(x[r][i] + self.e[r][i]) if feedback else x[r][i] for i in range(self.d)]
             z = [v if self.takes_part(i) else 0.0 for i, v in enumerate(z)]
-            pieces = [(z[slice(*self.range_of(j))], self.range_of(j)[0]) for j in range(n)]
+            pieces = [(z[b:e], b) for j in range(n) for b, e in self.runs(j)]
             scales = self.sums_to_scales(pieces)
-            packets.append([(s, bits_of(v)) for s, (v, _) in zip(scales, pieces)])
+            by_run = iter([(s, bits_of(v)) for s, (v, _) in zip(scales, pieces)])
+            packets.append([[next(by_run) for _ in self.runs(j)] for j in range(n)])
             if feedback:
                 for (values, first), piece_scales in zip(pieces, scales):
                     for i, v in enumerate(values):
@@ -170,48 +178,57 @@ class Case:
                         self.e[r][first + i] = self.lost(v, a, self.residual) if keep else 0.0
         means, out = [], [0.0] * self.d
         for j in range(n):
-            begin, end = self.range_of(j)
-            y = []
-            for i in range(end - begin):
-                total = None
-                for r in range(n):
-                    scales, bits = packets[r][j]
-                    w = f32(scales[i // self.block if self.block else 0] / n)
-                    w = -w if bits[i // 8] >> (i % 8) & 1 else w
-                    total = w if total is None else f32(total + w)
-                if feedback:
-                    total = f32(total + self.s[begin + i])
-                y.append(total if self.takes_part(begin + i) else 0.0)
-            scales = self.sums_to_scales([(y, begin)])[0]
-            rounded = TYPES[self.kind][2]
-            scales = [rounded(f32(n * a)) if self.is_sum else rounded(a) for a in scales]
-            for i, v in enumerate(y):
-                t = scales[i // self.block if self.block else 0]
-                keep = self.takes_part(begin + i)
-                out[begin + i] = t * sign(v) if keep else 0.0
-                if feedback:
-                    back = f32(t / n) if self.is_sum else t
-                    self.s[begin + i] = self.lost(v, back, self.residual) if keep else 0.0
-            means.append((scales, bits_of(y)))
+            mean = []
+            for number, (begin, end) in enumerate(self.runs(j)):
+                mean.append(self.reduce([packets[r][j][number] for r in range(n)], begin, end, out))
+            means.append(mean)
         return packets, means, out
+
+    def reduce(self, packets, begin, end, out):
+        """The server's packet of a run, from those of all ranks."""
+        n, feedback, y = self.n, self.mode == "ef", []
+        for i in range(end - begin):
+            total = None
+            for scales, bits in packets:
+                w = f32(scales[i // self.block if self.block else 0] / n)
+                w = -w if bits[i // 8] >> (i % 8) & 1 else w
+                total = w if total is None else f32(total + w)
+            if feedback:
+                total = f32(total + self.s[begin + i])
+            y.append(total if self.takes_part(begin + i) else 0.0)
+        scales = self.sums_to_scales([(y, begin)])[0]
+        rounded = TYPES[self.kind][2]
+        scales = [rounded(f32(n * a)) if self.is_sum else rounded(a) for a in scales]
+        for i, v in enumerate(y):
+            t = scales[i // self.block if self.block else 0]
+            keep = self.takes_part(begin + i)
+            out[begin + i] = t * sign(v) if keep else 0.0
+            if feedback:
+                back = f32(t / n) if self.is_sum else t
+                self.s[begin + i] = self.lost(v, back, self.residual) if keep else 0.0
+        return scales, bits_of(y)
 
     def header(self, number, payload, exchange):
         mask_digest = 0
         if self.mask is not None:
             mask_digest = folded(bits_of([-1.0 if m else 0.0 for m in self.mask])) or 1
+        if self.cuts:
+            mask_digest ^= folded(struct.pack("<%dQ" % len(self.cuts), *self.cuts)) or 1
         plain, weighted = words_sums(payload)
         fields = struct.pack(
             "<4sBBHIIQQIIIBBBBHBBHHII", b"1BIT", 1, exchange, 2, 0xC0FFEE, 0, number, self.d, 7, mask_digest,
             self.block, 2, TYPES[self.kind][0], 0 if self.is_sum else 4, 2 if self.mode == "ef" else 1,
-            self.align, 1 if self.l1 else 0, 1, 0, 1, plain, weighted)
+            self.align, 1 if self.l1 else 0, 33 if self.cuts else 1, 0, 1, plain, weighted)
         return fields[:12] + struct.pack("<I", folded(fields)) + fields[16:]
 
     def golden(self, calls=3):
-        payload = lambda packet: pack(packet[0], "fp32") + packet[1]
+        payload = lambda runs: b"".join(pack(s, "fp32") for s, _ in runs) + b"".join(b for _, b in runs)
         result = {k: getattr(self, k) for k in
                   ("name", "n", "d", "align", "block", "rule", "kind", "residual", "op", "mode")}
         if self.mask is not None:
             result["mask"] = bits_of([-1.0 if m else 0.0 for m in self.mask]).hex()
+        if self.cuts:
+            result["cuts"] = self.cuts
         result["calls"] = []
         for number in range(calls):
             x = [self.input() for _ in range(self.n)]
@@ -237,6 +254,7 @@ CASES = [
     Case("ef_bf16_l1_block_masked", 3, 390, 64, 128, "l1", "bf16", "bf16", "avg", "ef", mask=True),
     Case("ef_fp32_l2_block_special", 2, 260, 64, 64, "l2", "fp32", "fp32", "avg", "ef", special=True),
     Case("sign_fp32_l2_block", 4, 270, 8, 64, "l2", "fp32", "fp32", "avg", "sign"),
+    Case("ef_fp32_l2_cuts", 3, 290, 8, 64, "l2", "fp32", "fp32", "avg", "ef", cuts=(1, 10, 96, 99, 200, 289)),
 ]
 
 if __name__ == "__main__":

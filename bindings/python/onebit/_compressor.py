@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
 from . import _native
 from ._buffers import ELEMENT_BYTES, Array, buffer_of, data_type
@@ -74,6 +74,7 @@ class Compressor(Handle):
         ef_decay: Optional[float] = None,
         chunk_alignment: Optional[int] = None,
         server_residual: Optional[bool] = None,
+        cuts: Optional[Sequence[int]] = None,
     ) -> None:
         """Options are those of onebitCompressorConfig_t, where each is explained; None takes its
         default. All that change messages must be equal on all ranks.
@@ -100,6 +101,8 @@ class Compressor(Handle):
             seed: of the codecs that draw at random.
             k, values, hops, ef_decay: of the codecs "topk" and "randk".
             chunk_alignment, server_residual: for comparisons.
+            cuts: elements at which blocks restart, so that no scale spans two of the parameters that
+                the tensor holds; ascending. For codec "sign" in an all-reduce.
 
         Raises:
             InvalidArgument: an option is out of range; the text says what is allowed.
@@ -110,6 +113,8 @@ class Compressor(Handle):
         self.collective = Collective.of(collective)
         bits = mask  # must live as long as the pointer to it
         mask = self._mask(bits)
+        cut_count = 0 if cuts is None else len(cuts)  # pylint: disable=unused-variable
+        cuts = (ctypes.c_size_t * len(cuts))(*cuts) if cuts else None
         names = option_names(_native.CompressorConfig)
         options = {name: value for name, value in locals().items() if name in names}
         config = configured(_native.CompressorConfig, options)
