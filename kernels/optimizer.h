@@ -37,6 +37,8 @@ struct AdamUpdate {
   float m_correction = 1;  // 1 / (1 - b1^t), or 1
   float v_correction = 1;  // 1 / (1 - b2^t), or 1; multiplies v before the square root
   float floor = 0;         // variance_floor * RMS of the segment's sqrt(v * v_correction); 0: none
+  // AdamFrozen: instead of `floor`, one for every kTensorSumBlock elements; null: there are none.
+  const float* block_floors = nullptr;
   // May be null. For a clear bit the input is ignored, m = 0, v stays, u = 0 (weight decay only).
   const uint8_t* mask = nullptr;
   void* copy = nullptr;  // low-precision copy of x, or null

@@ -41,7 +41,8 @@ struct ZeroOneUpdate {
   float weight_decay = 0;  // decays x_sync, so that ranks decay alike and m does not include it
   float lr_sum = 0;        // over all steps in u, this one included; positive in ZeroOneSync
   float input_scale = 1;
-  float floor = 0;  // see AdamUpdate
+  float floor = 0;  // see AdamUpdate, also for the next
+  const float* block_floors = nullptr;
   float v_correction = 1;
   float local_decay = 0;  // DeepSpeed's weight decay, of this rank's x and included in u
   // May be null. For a clear bit the input is ignored, m = 0, u = 0, s/den = 0 (weight decay only).

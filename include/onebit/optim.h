@@ -95,6 +95,16 @@ typedef enum {
   onebitClipAverage = 1
 } onebitClipNorm_t;
 
+/** What a scale of the compressed average may span. */
+typedef enum {
+  /* One segment: blocks restart at each. Gradients of layers differ in size, those of a bias in
+     front of a normalization by many orders of magnitude, and an element that gets the scale of
+     much larger neighbours is thrown far away. */
+  onebitScalesSegment = 1,
+  /* Neighbours in the buffer of all segments, as in the papers. For comparisons with them. */
+  onebitScalesFused = 2
+} onebitScales_t;
+
 /** A run of parameters with settings of its own, e.g. a layer. Start from ONEBIT_SEGMENT_INIT. */
 typedef struct {
   size_t size;         /* sizeof(onebitSegment_t), the same in all segments of a table */
@@ -140,11 +150,12 @@ typedef struct {
   double eps;             /* added to the denominator, > 0; default 1e-8 */
   double weightDecay;     /* decoupled, as in AdamW, in both stages; >= 0; default 0 */
   double varianceFloor;   /* lower bound of sqrt(v) after the freeze (0/1 Adam: always), as a share
-                             of the root mean square of sqrt(v) over the segment; >= 0; default
-                             0.01, or 0.1 for 0/1 Adam. Without it, elements whose gradients almost
-                             vanished before the freeze would be thrown far away, because they then
-                             share scales with live elements. 0: no bound, as in the papers; this is
-                             the default of DeepSpeed's variant */
+                             of the root mean square of sqrt(v) over the segment, or with
+                             onebitScalesSegment over 4096 of its elements where that is larger (not
+                             for 1-bit LAMB); >= 0; default 0.01, or 0.1 for 0/1 Adam. Without it,
+                             elements whose gradients almost vanished before the freeze would be
+                             thrown far away, because they then share scales with live elements. 0:
+                             no bound, as in the papers; this is the default of DeepSpeed's variant */
   /* These decide which steps are dense, compressed or local: see onebitPolicyConfig_t. */
   int64_t freezeStep;    /* 1-bit Adam and 1-bit LAMB: T_w, the number of dense steps, >= 1; or
                             ONEBIT_FREEZE_AUTOMATIC (default); or, with biasCorrection,
@@ -186,17 +197,21 @@ typedef struct {
   int32_t denseStepFeedsMomentum; /* 0 (default) or 1 */
 
   int32_t clipNorm; /* onebitClipNorm_t; default onebitClipMeanSquare */
+  int32_t scales;   /* onebitScales_t; default onebitScalesSegment, but onebitScalesFused with a
+                       compressor that knows nothing else: one whose block is ONEBIT_BLOCK_TENSOR, or
+                       whose codec is not onebitCodecSign */
 } onebitOptimizerConfig_t;
 
-#define ONEBIT_OPTIMIZER_CONFIG_INIT                                                               \
-  {                                                                                                \
-    sizeof(onebitOptimizerConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT,   \
-        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL,                  \
-        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_STEP,                \
-        ONEBIT_UNDEF_STEP, NULL, NULL, 0, NULL, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL,               \
-        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL,                \
-        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP,                \
-        ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT \
+#define ONEBIT_OPTIMIZER_CONFIG_INIT                                                             \
+  {                                                                                              \
+    sizeof(onebitOptimizerConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT, \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL,                \
+        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_STEP,              \
+        ONEBIT_UNDEF_STEP, NULL, NULL, 0, NULL, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL,             \
+        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL,              \
+        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP,              \
+        ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT,                \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT                                                       \
   }
 
 /* ------------------------------------------------------------------------------------- results */
@@ -376,11 +391,11 @@ ONEBIT_API onebitResult_t onebitOptimizerAddGradient(onebitOptimizer_t optimizer
  *
  * A local step always clips by the norm of the rank's own gradient.
  *
- * The floor f is varianceFloor times the root mean square of sqrt(v) over the segment, or the root
- * mean square itself with onebitSegmentRareRows. It bounds d in compressed steps; in dense segments
- * it bounds d only with 0/1 Adam, where a segment whose v is all 0 does not move at all. After the
- * freeze, and always in 0/1 Adam, elements whose v is 0 are masked: they never received a gradient,
- * and one bit cannot express 0.
+ * The floor f is varianceFloor times the root mean square of sqrt(v) that the configuration names,
+ * or that root mean square itself with onebitSegmentRareRows. It bounds d in compressed steps; in
+ * dense segments it bounds d only with 0/1 Adam, where a segment whose v is all 0 does not move at
+ * all. After the freeze, and always in 0/1 Adam, elements whose v is 0 are masked: they never
+ * received a gradient, and one bit cannot express 0.
  *
  * Values that are not finite. A step happens either on every rank or on none. If a gradient of any
  * rank is NaN or infinite, or overflows on the way, the step is skipped: it returns onebitSuccess
@@ -398,7 +413,7 @@ ONEBIT_API onebitResult_t onebitOptimizerAddGradient(onebitOptimizer_t optimizer
  * first step of each stage and in every 64th later step that sends something, and a digest of the
  * parameters before the first of these. They do so again after a state was loaded or the optimizer
  * was rebound, without the parameters if an interval of 0/1 Adam is open. A comparison costs an
- * allreduce of 17 numbers per rank, which bytes_sent leaves out. Ranks whose rates diverge
+ * allreduce of 18 numbers per rank, which bytes_sent leaves out. Ranks whose rates diverge
  * learn of it at most 64 such steps later; their results in between differ, so training must
  * continue from a checkpoint.
  *

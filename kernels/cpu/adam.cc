@@ -16,6 +16,7 @@
 #include "kernels/cpu/vectors-inl.h"
 #include "kernels/optimizer.h"
 #include "kernels/reference/fp_env.h"
+#include "kernels/reference/moments.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
@@ -91,6 +92,7 @@ void UpdateAs(const AdamUpdate& u) {
     tile.m += begin;
     tile.v += begin;
     tile.input = static_cast<const ElementOf<kInput>*>(u.input) + begin;
+    tile.floor = reference::FloorAt(u, begin);
     if (u.mask == nullptr) {
       UpdateTile<kDense, kInput, false>(tile);
     } else {

@@ -16,6 +16,7 @@
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 #include "kernels/reference/fp_env.h"
+#include "kernels/reference/moments.h"
 #include "kernels/zero_one.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -134,6 +135,7 @@ void UpdateAs(const ZeroOneUpdate& u, float* out) {
     tile.u += begin;
     tile.x_sync = At(u.x_sync, begin);
     tile.v = At(u.v, begin);
+    tile.floor = reference::FloorAt(u, begin);
     tile.input = At(static_cast<const ElementOf<kInput>*>(u.input), begin);
     if (u.mask != nullptr) {
       CopyBitsPadded(u.mask + begin / 8, tile.count, mask_bits.bytes);

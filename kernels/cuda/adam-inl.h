@@ -57,6 +57,7 @@ ONEBIT_KERNEL void RunAdam(const Warp& warp, const AdamUpdate& p) {
   const Input input = ArrayAt(p.input, p.input_type);
   const Output copy = ArrayAt(p.copy, p.copy_type);
   ForEachElementQuad(warp, p.count, [&](uint64_t i, unsigned count) {
+    const float floor = reference::FloorAt(p, i);
     const uint32_t part = PartOfQuad(p.mask, i, count);
     const Quad<float> given = LoadQuad(input, i, count);
     Quad<float> new_x = x.Load(i, count);
@@ -74,7 +75,7 @@ ONEBIT_KERNEL void RunAdam(const Warp& warp, const AdamUpdate& p) {
           new_m.at[c] = reference::NextMomentum(p.beta1, p.one_minus_beta1, new_m.at[c], g);
           new_v.at[c] = reference::NextVariance(p.beta2, p.one_minus_beta2, new_v.at[c], g);
         }
-        const float den = reference::Denominator(new_v.at[c], p.v_correction, p.floor, p.eps);
+        const float den = reference::Denominator(new_v.at[c], p.v_correction, floor, p.eps);
         u = (new_m.at[c] * p.m_correction) / den;
       } else {
         new_m.at[c] = 0;

@@ -34,6 +34,7 @@ ONEBIT_KERNEL LocalQuad NextLocal(const ZeroOneUpdate& p, const ZeroOneArrays& a
                                   unsigned count) {
   const uint32_t part = PartOfQuad(p.mask, i, count);
   const bool has_decay = p.local_decay != 0;
+  const float floor = reference::FloorAt(p, i);
   const Quad<float> old_m = arrays.m.Load(i, count);
   const Quad<float> old_u = arrays.u.Load(i, count);
   Quad<float> given, x, v;
@@ -51,7 +52,7 @@ ONEBIT_KERNEL LocalQuad NextLocal(const ZeroOneUpdate& p, const ZeroOneArrays& a
     float step = m;
     if (has_decay) {
       const float decay = p.local_decay * x.at[c];
-      step = m + decay * reference::Denominator(v.at[c], p.v_correction, p.floor, p.eps);
+      step = m + decay * reference::Denominator(v.at[c], p.v_correction, floor, p.eps);
     }
     next.m.at[c] = m;
     next.u.at[c] = old_u.at[c] + p.lr * step;
@@ -63,12 +64,13 @@ ONEBIT_KERNEL LocalQuad NextLocal(const ZeroOneUpdate& p, const ZeroOneArrays& a
 ONEBIT_KERNEL Quad<float> MoveParameter(const ZeroOneUpdate& p, const ZeroOneArrays& arrays,
                                         const Quad<float>& sum, uint64_t i, unsigned count) {
   const uint32_t part = PartOfQuad(p.mask, i, count);
+  const float floor = reference::FloorAt(p, i);
   const Quad<float> v = LoadQuad(arrays.v, i, count);
   const Quad<float> x_sync = arrays.x_sync.Load(i, count);
   Quad<float> x;
   ONEBIT_UNROLL
   for (unsigned c = 0; c < kQuad; ++c) {
-    const float den = reference::Denominator(v.at[c], p.v_correction, p.floor, p.eps);
+    const float den = reference::Denominator(v.at[c], p.v_correction, floor, p.eps);
     const float quotient = (part >> c & 1) != 0 ? sum.at[c] / den : 0;
     const float decay = p.weight_decay * p.lr_sum;
     const float move = quotient + decay * x_sync.at[c];

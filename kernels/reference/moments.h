@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 
 #include "kernels/host_device.h"
+#include "kernels/types.h"
 
 namespace onebit::kernels::reference {
 
@@ -17,6 +19,12 @@ ONEBIT_HOST_DEVICE inline float NextMomentum(float beta1, float one_minus_beta1,
 ONEBIT_HOST_DEVICE inline float NextVariance(float beta2, float one_minus_beta2, float v, float g) {
   const float kept = beta2 * v;
   return kept + (one_minus_beta2 * g) * g;
+}
+
+// The floor of element i of an AdamUpdate or a ZeroOneUpdate.
+template <class Update>
+ONEBIT_HOST_DEVICE inline float FloorAt(const Update& update, size_t i) {
+  return update.block_floors == nullptr ? update.floor : update.block_floors[i / kTensorSumBlock];
 }
 
 ONEBIT_HOST_DEVICE inline float Denominator(float v, float correction, float floor, float eps) {

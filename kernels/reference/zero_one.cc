@@ -11,7 +11,7 @@ namespace onebit::kernels::reference {
 namespace {
 
 float DenominatorAt(const ZeroOneUpdate& update, size_t i) {
-  return Denominator(update.v[i], update.v_correction, update.floor, update.eps);
+  return Denominator(update.v[i], update.v_correction, FloorAt(update, i), update.eps);
 }
 
 // The state of element i after one more local step.

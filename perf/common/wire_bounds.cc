@@ -15,26 +15,54 @@ uint64_t ChunkLength(const WireShape& shape) {
   return CeilDivide(share, shape.chunk_alignment) * shape.chunk_alignment;
 }
 
+struct Range {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  uint64_t size() const { return end - begin; }
+};
+
 // Elements of chunk `chunk`, which may be cut off at the end of the tensor.
-uint64_t ChunkElements(const WireShape& shape, size_t chunk) {
+Range ChunkOf(const WireShape& shape, size_t chunk) {
   const uint64_t length = ChunkLength(shape);
-  return std::min<uint64_t>((chunk + 1) * length, shape.count) -
-         std::min<uint64_t>(chunk * length, shape.count);
+  return {std::min<uint64_t>(chunk * length, shape.count),
+          std::min<uint64_t>((chunk + 1) * length, shape.count)};
+}
+uint64_t ChunkElements(const WireShape& shape, size_t chunk) {
+  return ChunkOf(shape, chunk).size();
+}
+
+// The packet of a chunk whose blocks restart at cuts: as many packets one behind another. Segments
+// are whole blocks, and signs have no padding, so their number does not matter.
+uint64_t CutBytes(const WireShape& shape, Range chunk) {
+  uint64_t bytes = 0;
+  for (const size_t cut : shape.cuts) {
+    if (cut <= chunk.begin || cut >= chunk.end) continue;
+    bytes += shape.packet.Bytes(cut - chunk.begin);
+    chunk.begin = cut;
+  }
+  return bytes + shape.packet.Bytes(chunk.size());
+}
+
+uint64_t ChunkBytes(const WireShape& shape, size_t chunk) {
+  if (!shape.cuts.empty()) return CutBytes(shape, ChunkOf(shape, chunk));
+  return shape.packet.SegmentedBytes(ChunkElements(shape, chunk), ChunkLength(shape),
+                                     shape.segments);
 }
 
 // Treats the packets of all chunks as one: a scale per tensor is then sent once, not once per
 // chunk.
 uint64_t WholePacketBytes(const WireShape& shape) {
   if (shape.packet.block == 0) return shape.packet.Bytes(shape.count);
-  uint64_t scales = 0;
+  uint64_t scales = 0, bytes = 0;
   for (size_t chunk = 0; chunk < shape.ranks; ++chunk) {
     scales += shape.packet.ScalesOf(ChunkElements(shape, chunk));
+    bytes += CutBytes(shape, ChunkOf(shape, chunk));
   }
-  return shape.packet.Bytes(scales, shape.count);
+  return shape.cuts.empty() ? shape.packet.Bytes(scales, shape.count) : bytes;
 }
 
 // Counts the bytes of a rank that sends chunk j to rank j, then its own chunk to all others.
-// `payload` gives the bytes of a chunk; each of its segments has a header, even that of an empty
+// `payload` gives the bytes of chunk j; each of its segments has a header, even that of an empty
 // chunk.
 template <class Payload>
 uint64_t TwoExchanges(const WireShape& shape, size_t rank, const Payload& payload) {
@@ -42,8 +70,8 @@ uint64_t TwoExchanges(const WireShape& shape, size_t rank, const Payload& payloa
   for (size_t peer = 0; peer < shape.ranks; ++peer) {
     if (peer == rank) continue;
     const uint64_t headers = shape.segments * kHeaderBytes;
-    bytes += headers + payload(ChunkElements(shape, peer));
-    bytes += headers + payload(ChunkElements(shape, rank));
+    bytes += headers + payload(peer);
+    bytes += headers + payload(rank);
   }
   return bytes;
 }
@@ -66,13 +94,12 @@ uint64_t MaxOverRanks(size_t ranks, const std::function<uint64_t(size_t)>& bytes
 uint64_t CompressedWireBytes(const WireShape& shape, size_t rank) {
   if (shape.exchanges == 1 && shape.packet.is_sparse()) return OneHopBytes(shape);
   if (shape.exchanges == 1) return (shape.ranks - 1) * (kHeaderBytes + WholePacketBytes(shape));
-  return TwoExchanges(shape, rank, [&](uint64_t elements) {
-    return shape.packet.SegmentedBytes(elements, ChunkLength(shape), shape.segments);
-  });
+  return TwoExchanges(shape, rank, [&](size_t chunk) { return ChunkBytes(shape, chunk); });
 }
 
 uint64_t DenseWireBytes(const WireShape& shape, size_t element_bytes, size_t rank) {
-  return TwoExchanges(shape, rank, [&](uint64_t elements) { return elements * element_bytes; });
+  return TwoExchanges(shape, rank,
+                      [&](size_t chunk) { return ChunkElements(shape, chunk) * element_bytes; });
 }
 
 uint64_t MaxCompressedWireBytes(const WireShape& shape) {

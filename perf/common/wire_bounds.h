@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "perf/common/packet_bytes.h"
 
@@ -16,8 +17,9 @@ struct WireShape {
   size_t ranks = 1;
   size_t chunk_alignment = 64;
   PacketRule packet;
-  size_t exchanges = 2;  // 1: every rank sends its whole packet to all
-  size_t segments = 1;   // pieces of a chunk
+  size_t exchanges = 2;           // 1: every rank sends its whole packet to all
+  size_t segments = 1;            // pieces of a chunk
+  std::vector<size_t> cuts = {};  // of signs: elements at which blocks and bits restart
 };
 
 // Returns the bytes that `rank` sends in one compressed allreduce, headers included.

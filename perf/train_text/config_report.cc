@@ -65,6 +65,7 @@ std::string DescribeOptimizer(const TrainOptions& options) {
     text += fmt::format(" ({}) {} {} block {}, variance floor {}", VariantName(options.variant),
                         compression.mode_name(), compression.scale_name(), compression.block_text(),
                         VarianceFloorOf(options));
+    if (!HasScalesOfTensors(options)) text += ", scales fused";
     text += ResidualText(options);
   } else if (options.codec) {
     text +=
@@ -111,6 +112,7 @@ nlohmann::ordered_json ConfigJson(const TrainOptions& options) {
   if (Compresses(options.optimizer)) {
     config["variant"] = VariantName(options.variant);
     config["variance_floor"] = VarianceFloorOf(options);
+    config["scales"] = HasScalesOfTensors(options) ? "segment" : "fused";
   }
   if (options.codec) config["codec"] = compression.codec_name();
   if (compression.is_compressed()) {

@@ -46,6 +46,11 @@ bool Compresses(OptimizerKind optimizer) {
   return optimizer != OptimizerKind::kAdam && optimizer != OptimizerKind::kLamb;
 }
 
+bool HasScalesOfTensors(const TrainOptions& options) {
+  return Compresses(options.optimizer) && options.block != ONEBIT_BLOCK_TENSOR &&
+         options.scales == onebitScalesSegment;
+}
+
 bool IsLamb(OptimizerKind optimizer) { return AlgorithmOf(optimizer) == onebitAlgorithmOneBitLamb; }
 
 perf::CodecChoice CompressionOf(const TrainOptions& options) {
@@ -84,6 +89,11 @@ onebitOptimizerConfig_t ConfigOf(const TrainOptions& options) {
   config.beta2 = options.beta2;
   config.weightDecay = options.weight_decay;
   if (Compresses(options.optimizer)) config.varianceFloor = VarianceFloorOf(options);
+  if (HasScalesOfTensors(options)) {
+    config.scales = onebitScalesSegment;
+  } else if (Compresses(options.optimizer)) {
+    config.scales = onebitScalesFused;
+  }
   const bool is_two_stage = config.algorithm != onebitAlgorithmZeroOneAdam;
   // DeepSpeed's two stages do not depend on the warm-up: it must not be set.
   if (!is_two_stage || options.variant == onebitVariantPaper) {

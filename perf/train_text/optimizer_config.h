@@ -50,6 +50,8 @@ inline constexpr std::array<RuleMember<double>, 4> kCompressedLambMembers = {
 
 /** True if the optimizer compresses its momentum or its steps. */
 bool Compresses(OptimizerKind optimizer);
+/** Returns true if blocks of what an optimizer compresses restart at each tensor. */
+bool HasScalesOfTensors(const TrainOptions& options);
 bool IsLamb(OptimizerKind optimizer);
 
 /** The compression of the run: of what the optimizer sends, or of gradients; else dense. */

@@ -30,6 +30,8 @@ const perf::Names<onebitVariant_t> kVariants = {{"paper", onebitVariantPaper},
 const perf::Names<onebitMode_t> kModes = {
     {"ef", onebitModeEf}, {"sign", onebitModePlain}, {"plain", onebitModePlain}};
 const perf::Names<onebitScaleRule_t> kScaleRules = {{"l2", onebitScaleL2}, {"l1", onebitScaleL1}};
+const perf::Names<onebitScales_t> kScales = {{"segment", onebitScalesSegment},
+                                             {"fused", onebitScalesFused}};
 const perf::Names<onebitDataType_t> kGradientTypes = {
     {"float", onebitFloat32}, {"half", onebitFloat16}, {"bfloat16", onebitBfloat16}};
 const perf::Names<onebitDataType_t> kResidualTypes = {{"float", onebitFloat32},
@@ -90,7 +92,7 @@ void CheckRule(const CLI::App& app, const TrainOptions& options) {
   if (Compresses(kind)) {
     RequireUnused(app, {"--codec"}, choice + ", which sends signs");
   } else {
-    std::vector<const char*> flags = {"--variant", "--freeze", "--variance-floor"};
+    std::vector<const char*> flags = {"--variant", "--freeze", "--variance-floor", "--scales"};
     if (!options.codec) {
       flags.insert(flags.end(),
                    {"--mode", "--scale", "--block", "--residual", "--no-server-residual"});
@@ -210,6 +212,8 @@ void AddCompressionOptions(CLI::App& app, TrainOptions& options) {
                   "Compression with or without error feedback; sign: plain signs; int8s is plain "
                   "only");
   perf::AddChoice(app, "--scale", kScaleRules, &options.scale_rule, "Scale of a block of signs");
+  perf::AddChoice(app, "--scales", kScales, &options.scales,
+                  "Blocks of a compressing optimizer restart at each tensor, or run on");
   perf::AddBlock(app, &options.block)
       ->default_str("4096; --codec fp4 128, int8, int8s and uint8mm 256");
   perf::AddChoice(app, "--residual", kResidualTypes, &options.residual_type, "Type of residuals");

@@ -325,7 +325,7 @@ std::optional<uint64_t> RankWorker::BytesExpected() const {
   if (!are_steps_alike) return std::nullopt;
   const StepCounts counts = CountSteps(steps_);
   const uint64_t final_syncs = final_sync_bytes_ > 0 ? 1 : 0;
-  return ExpectedBytes(options, CompressedShape(options, comm_, parameters_.size()),
+  return ExpectedBytes(options, CompressedShape(options, comm_, model_->layout()),
                        {.dense = counts.dense,
                         .compressed = counts.compressed + final_syncs,
                         .messages = messages_sent_});

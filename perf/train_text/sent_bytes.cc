@@ -9,7 +9,9 @@
 
 namespace onebit::train {
 
-perf::WireShape CompressedShape(const TrainOptions& options, onebitComm_t comm, size_t count) {
+perf::WireShape CompressedShape(const TrainOptions& options, onebitComm_t comm,
+                                const ModelLayout& layout) {
+  const size_t count = layout.parameter_count();
   const onebitCompressorConfig_t config = CompressorConfigOf(options);
   UniqueCompressor compressor;
   const onebitDataType_t type = options.codec ? options.gradient_type : onebitFloat32;
@@ -24,6 +26,11 @@ perf::WireShape CompressedShape(const TrainOptions& options, onebitComm_t comm, 
   shape.packet = CompressionOf(options).packet();
   shape.exchanges = stats.exchanges;
   shape.segments = stats.segments;
+  if (HasScalesOfTensors(options)) {
+    for (const Tensor& tensor : std::span(layout.tensors()).subspan(1)) {
+      shape.cuts.push_back(tensor.offset);
+    }
+  }
   return shape;
 }
 

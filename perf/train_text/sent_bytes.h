@@ -8,6 +8,7 @@
 
 #include "onebit/onebit.h"
 #include "perf/common/wire_bounds.h"
+#include "perf/train_text/model.h"
 #include "perf/train_text/train_options.h"
 
 namespace onebit::train {
@@ -20,10 +21,11 @@ struct SentCalls {
 };
 
 /**
- * Returns how the library cuts a compressed call of `count` elements into packets. Creates a
+ * Returns how the library cuts a compressed call of all parameters into packets. Creates a
  * compressor, so all ranks must call it. Throws perf::ToolError.
  */
-perf::WireShape CompressedShape(const TrainOptions& options, onebitComm_t comm, size_t count);
+perf::WireShape CompressedShape(const TrainOptions& options, onebitComm_t comm,
+                                const ModelLayout& layout);
 
 /**
  * Returns the bytes that rank 0 sends in `calls`. How dense calls were segmented follows from the

@@ -62,7 +62,8 @@ struct TrainOptions {
       loss_scale;  // default: 1024 for fp16 gradients, which begin at 6e-8; else 1
   onebitMode_t mode = onebitModeEf;
   onebitScaleRule_t scale_rule = onebitScaleL2;
-  int block = 4096;  // or ONEBIT_BLOCK_TENSOR
+  onebitScales_t scales = onebitScalesSegment;  // of compressing optimizers, with scales of blocks
+  int block = 4096;                             // or ONEBIT_BLOCK_TENSOR
   // Gradients are averaged with this codec by optimizers that compress nothing themselves; none: in
   // full precision.
   std::optional<onebitCodec_t> codec;

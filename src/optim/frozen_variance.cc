@@ -52,9 +52,27 @@ float FloorOf(const Segment& segment, double sum_of_v, double v_correction, doub
                             RmsOfRoot(sum_of_v, segment.count, v_correction));
 }
 
+// Calls take(begin, count) for each block of a segment.
+template <typename Take>
+void ForEachBlock(const Segment& segment, const Take& take) {
+  for (size_t begin = 0; begin < segment.count; begin += FrozenVariance::kFloorBlock) {
+    take(begin, std::min(FrozenVariance::kFloorBlock, segment.count - begin));
+  }
+}
+
 }  // namespace
 
-Status FrozenVariance::Allocate() {
+Status FrozenVariance::Allocate(bool has_block_floors) {
+  first_block_.assign(1, 0);
+  for (const Segment& segment : table_.segments()) {
+    const bool has_blocks = has_block_floors && !segment.is_dense && segment.count > kFloorBlock;
+    first_block_.push_back(first_block_.back() +
+                           (has_blocks ? kernels::BlockCount(segment.count, kFloorBlock) : 0));
+  }
+  const size_t blocks = first_block_.back();
+  ONEBIT_ASSIGN_OR_RETURN(block_floors_,
+                          arithmetic_.Allocate(blocks * sizeof(float), "floors of blocks"));
+  ONEBIT_ASSIGN_OR_RETURN(block_sums_, arithmetic_.AllocateResults(blocks * sizeof(double)));
   ONEBIT_ASSIGN_OR_RETURN(masks_, arithmetic_.Allocate(table_.mask_bytes(), "masks"));
   ONEBIT_ASSIGN_OR_RETURN(sums_,
                           arithmetic_.AllocateResults(table_.segments().size() * sizeof(Sums)));
@@ -82,6 +100,7 @@ Status FrozenVariance::Freeze(const float* v, double v_correction, double floor_
     set_count += sums()[i].live_count;
     floors_[i] = FloorOf(segment, sums()[i].v, v_correction, floor_share);
   }
+  ONEBIT_TRY(FloorBlocks(v, v_correction, floor_share));
 
   std::vector<uint8_t> packed_mask;
   if (set_count != table_.compressed_count() || !table_.user_masks().empty()) {
@@ -95,6 +114,32 @@ Status FrozenVariance::Freeze(const float* v, double v_correction, double floor_
   has_masked_element_ = has_masked_element;
   is_ready_ = true;
   return OkStatus();
+}
+
+Status FrozenVariance::FloorBlocks(const float* v, double v_correction, double floor_share) {
+  if (first_block_.back() == 0) return OkStatus();
+  const auto for_each = [&](const auto& take) {
+    for (size_t i = 0; i < table_.segments().size(); ++i) {
+      if (first_block_[i] == first_block_[i + 1]) continue;
+      size_t block = first_block_[i];
+      ForEachBlock(table_.segments()[i],
+                   [&](size_t begin, size_t count) { take(i, begin, count, block++); });
+    }
+  };
+  for_each([&](size_t i, size_t begin, size_t count, size_t block) {
+    arithmetic_.Run<Kernel::kSumOfMagnitudes>({.values = v + table_.segments()[i].offset + begin,
+                                               .count = count,
+                                               .sum = block_sums() + block});
+  });
+  ONEBIT_TRY(arithmetic_.Await(nullptr));
+  std::vector<float> floors(first_block_.back());
+  for_each([&](size_t i, size_t /*begin*/, size_t count, size_t block) {
+    const double own = ShareOf(table_.segments()[i], floor_share) *
+                       RmsOfRoot(block_sums()[block], count, v_correction);
+    floors[block] = std::max(floors_[i], static_cast<float>(own));
+  });
+  arithmetic_.Copy(block_floors_.data(), floors.data(), block_floors_.size());
+  return arithmetic_.Await(nullptr);
 }
 
 Status FrozenVariance::FloorDenseSegments(const float* v, double floor_share) {

@@ -62,7 +62,11 @@ onebitCompressorConfig_t Optimizer::CompressorHere(const onebitCompressorConfig_
 
 Status Optimizer::CreateCompressor(size_t element_count, const onebitCompressorConfig_t* config) {
   if (rank_ == 0) ONEBIT_TRY(updates_.Allocate(table_, *arithmetic_));
-  const onebitCompressorConfig_t here = CompressorHere(config);
+  onebitCompressorConfig_t here = CompressorHere(config);
+  std::vector<size_t> cuts;
+  if (!options_.has_fused_scales) cuts = table_.CompressedCuts();
+  here.cuts = cuts.data();
+  here.cutCount = cuts.size();
   return FromApi(onebitCompressorCreate(&compressor_, comm_, element_count, onebitFloat32, &here));
 }
 

@@ -150,6 +150,33 @@ Status ReadCopy(const onebitOptimizerConfig_t& config, Options* options) {
 }
 
 // onebitCompressorCreate checks the other members.
+// Reads if scales may span segments. A compressor that cannot restart its blocks decides by
+// default.
+Result<bool> ReadScales(const onebitOptimizerConfig_t& config) {
+  const onebitCompressorConfig_t* const compressor = config.compressor;
+  const bool has_blocks_of_signs =
+      compressor == nullptr ||
+      (compressor->block != ONEBIT_BLOCK_TENSOR &&
+       (compressor->codec == ONEBIT_UNDEF_INT || compressor->codec == onebitCodecSign));
+  switch (config.scales) {
+    case ONEBIT_UNDEF_INT:
+    case 0:  // left by callers that were compiled before the member existed
+      return !has_blocks_of_signs;
+    case onebitScalesFused:
+      return true;
+    case onebitScalesSegment:
+      if (has_blocks_of_signs) return false;
+      return Error(Code::kInvalidArgument,
+                   "scales is onebitScalesSegment, which needs a compressor with blocks of signs: "
+                   "leave its block and codec undefined, or set onebitScalesFused");
+    default:
+      return Error(Code::kInvalidArgument,
+                   "scales is {}, but must be onebitScalesSegment ({}) or onebitScalesFused ({})",
+                   config.scales, static_cast<int>(onebitScalesSegment),
+                   static_cast<int>(onebitScalesFused));
+  }
+}
+
 Status CheckCompressor(const onebitCompressorConfig_t* compressor) {
   if (compressor == nullptr) return OkStatus();
   if (compressor->size != sizeof(onebitCompressorConfig_t)) {
@@ -160,6 +187,10 @@ Status CheckCompressor(const onebitCompressorConfig_t* compressor) {
   if (compressor->mask != nullptr) {
     return Error(Code::kInvalidArgument,
                  "compressor->mask must be NULL: set the mask of segments instead");
+  }
+  if (compressor->cutCount != 0) {
+    return Error(Code::kInvalidArgument,
+                 "compressor->cutCount must be 0: blocks restart at segments (scales)");
   }
   return OkStatus();
 }
@@ -197,6 +228,7 @@ Result<Options> ReadOptions(const onebitOptimizerConfig_t* given) {
   ONEBIT_ASSIGN_OR_RETURN(options.lamb, ReadLamb(config));
   ONEBIT_TRY(ReadCopy(config, &options));
   ONEBIT_TRY(CheckCompressor(config.compressor));
+  ONEBIT_ASSIGN_OR_RETURN(options.has_fused_scales, ReadScales(config));
   return options;
 }
 

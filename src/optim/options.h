@@ -34,7 +34,12 @@ struct Options {
   double variance_floor = 0.01;  // of two-stage optimizers
   bool has_bias_correction = false;
   bool clips_average = false;
+  bool has_fused_scales = false;  // scales of the compressed average may span segments
   LambOptions lamb;
+  // True if the variance has floors for blocks, too. LAMB moves a layer as a whole.
+  bool has_block_floors() const {
+    return !has_fused_scales && variance_floor > 0 && policy.algorithm != onebitAlgorithmOneBitLamb;
+  }
   void* parameter_copy = nullptr;  // null: only segments may have one
   kernels::DataType parameter_copy_type = kernels::DataType::kF32;  // kF32: there is no copy
 };

@@ -116,6 +116,16 @@ Status SegmentTable::Add(const onebitSegment_t& segment, size_t index, const Sou
   return OkStatus();
 }
 
+std::vector<size_t> SegmentTable::CompressedCuts() const {
+  std::vector<size_t> cuts;
+  for (const Segment& segment : segments_) {
+    if (!segment.is_dense && segment.count != 0 && segment.packed_offset != 0) {
+      cuts.push_back(segment.packed_offset);
+    }
+  }
+  return cuts;
+}
+
 Status SegmentTable::SetRates(size_t index, double lr_scale, double weight_decay) {
   Segment& segment = segments_[index];
   ONEBIT_ASSIGN_OR_RETURN(lr_scale, ReadReal("lr_scale", lr_scale, segment.lr_scale));

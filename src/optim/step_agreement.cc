@@ -53,6 +53,7 @@ std::vector<Compared> Summary(const StepNumbers& numbers, const Options& options
       real("varianceFloor", options.variance_floor),
       flag("biasCorrection", options.has_bias_correction),
       flag("clipNorm", options.clips_average),
+      flag("scales", options.has_fused_scales),
       real("minCoeff", options.lamb.min_coefficient),
       real("maxCoeff", options.lamb.max_coefficient),
       real("coeffBeta", options.lamb.beta),

@@ -65,7 +65,7 @@ Status TwoStage::Allocate(const onebitCompressorConfig_t* compressor_config) {
   const bool has_compressed_stage =
       options_.policy.freeze_step != ONEBIT_FREEZE_NEVER && table_.compressed_count() != 0;
   ONEBIT_TRY(rule_->Allocate(has_compressed_stage));
-  ONEBIT_TRY(frozen_.Allocate());
+  ONEBIT_TRY(frozen_.Allocate(options_.has_block_floors()));
   if (!has_compressed_stage) {
     ObserveComm();
     return OkStatus();
@@ -159,6 +159,7 @@ Status TwoStage::Update(const StepInput& input, float average_scale) {
       update.input_scale = 1 / rule_->MomentumScale(i);
       update.v_correction = static_cast<float>(Correction(frozen_beta2_power_));
       update.floor = frozen_.floor(i);
+      update.block_floors = frozen_.block_floors(i);
       update.mask = frozen_.mask(segment);
       rule_->UpdateFrozen(i, update, fresh_correction);
     } else {
@@ -206,7 +207,10 @@ void TwoStage::BeginWatch(int64_t freeze_step) {
       NameOf(options_.policy.algorithm),
       "lower the learning rate, raise freezeStep or varianceFloor, or make rows that few "
       "gradients reach a dense segment",
-      UpdateWatch::kLimit);
+      "raise freezeStep, leave it automatic, or onebitOptimizerRewarm",
+      options_.policy.algorithm == onebitAlgorithmOneBitLamb
+          ? UpdateWatch::kMost * options_.lamb.max_coefficient
+          : UpdateWatch::kMost);
 }
 
 // Returns |v|_1 of the segments that will be frozen, if the schedule or the watch needs it after

@@ -33,7 +33,7 @@ ZeroOneAdam::ZeroOneAdam(Setup setup)
 
 Status ZeroOneAdam::Allocate(const onebitCompressorConfig_t* compressor_config) {
   ONEBIT_TRY(AllocateMoments());
-  ONEBIT_TRY(variance_.Allocate());
+  ONEBIT_TRY(variance_.Allocate(options_.has_block_floors()));
   ONEBIT_TRY(AllocateFloats(count_, "sum of local steps", &u_));
   ONEBIT_TRY(AllocateFloats(count_, "parameters of the last sync", &x_sync_));
   ONEBIT_TRY(AllocateFloats(table_.dense_count(), "sums of dense segments", &dense_sums_));
@@ -56,7 +56,7 @@ void ZeroOneAdam::BeginWatch() {
       "lower the learning rate or localStepClipper, raise varFreezeStep, varUpdateScaler "
       "or varianceFloor, or flag rows that few gradients reach as "
       "onebitSegmentRareRows",
-      UpdateWatch::kLimitWithLocalSteps);
+      "raise varFreezeStep, or onebitOptimizerRewarm");
 }
 
 Status ZeroOneAdam::AllocateFloats(size_t count, const char* purpose, Memory* memory) const {
@@ -261,6 +261,7 @@ ZeroOneUpdate ZeroOneAdam::StepOf(size_t index, const StepInput& input, float sc
   update.lr_sum = static_cast<float>(schedule_.state().rate_sum + input.learning_rate);
   update.mask = segment.is_dense ? user_mask(segment) : variance_.mask(segment);
   update.floor = variance_.floor(index);
+  update.block_floors = variance_.block_floors(index);
   update.copy = adam.copy;
   update.copy_type = adam.copy_type;
   // DeepSpeed applies weight decay to the result of local steps, and includes it in the momentum.

@@ -25,6 +25,7 @@ struct AdamCase {
   AdamUpdate parameters;
   Bytes x, m, v, input;
   std::optional<Bytes> mask;
+  std::vector<float> floors;
   bool has_copy = false;
 };
 
@@ -55,6 +56,7 @@ class OptimizerTest : public EachTarget {
     c.v = RandomVariance(numbers, count, random_);
     c.input = RandomElements(input_type, numbers, count, random_);
     if (random_() % 2 == 0) c.mask = RandomBits(count, random_);
+    c.floors = RandomFloors(count, random_);
     c.has_copy = random_() % 4 != 0;
     c.parameters.copy_type = kAllTypes[random_() % 3];
     return c;
@@ -67,6 +69,7 @@ class OptimizerTest : public EachTarget {
     update.v = reinterpret_cast<float*>(v_.Place(c.v, edge));
     update.input = input_.Place(c.input, edge);
     if (c.mask) update.mask = mask_.Place(*c.mask, edge);
+    if (!c.floors.empty()) update.block_floors = c.floors.data();
     const size_t copy_bytes = c.has_copy ? update.count * BytesOf(update.copy_type) : 0;
     uint8_t* copy = copy_.Place(Bytes(copy_bytes, 0xEE), edge);
     if (c.has_copy) update.copy = copy;

@@ -38,6 +38,7 @@ struct ZeroOneCase {
   ZeroOneUpdate parameters;
   Bytes x, m, u, x_sync, v;
   std::optional<Bytes> input, mask;
+  std::vector<float> floors;
   bool has_copy = false;
 };
 
@@ -76,6 +77,7 @@ class ZeroOneTest : public EachTarget {
     c.v = RandomVariance(numbers, count, random_);
     if (random_() % 8 != 0) c.input = RandomElements(input_type, numbers, count, random_);
     if (random_() % 2 == 0) c.mask = RandomBits(count, random_);
+    c.floors = RandomFloors(count, random_);
     c.has_copy = random_() % 4 != 0;
     return c;
   }
@@ -89,6 +91,7 @@ class ZeroOneTest : public EachTarget {
     update.v = reinterpret_cast<float*>(v_.Place(c.v, edge));
     if (c.input) update.input = input_.Place(*c.input, edge);
     if (c.mask) update.mask = mask_.Place(*c.mask, edge);
+    if (!c.floors.empty()) update.block_floors = c.floors.data();
     const size_t copy_bytes = c.has_copy ? update.count * BytesOf(update.copy_type) : 0;
     uint8_t* copy = copy_.Place(Bytes(copy_bytes, 0xEE), edge);
     if (c.has_copy) update.copy = copy;

@@ -64,6 +64,16 @@ inline void AddNonfinite(DataType type, Bytes& elements, Random& random) {
   }
 }
 
+// Floors of blocks for `count` elements; in half of the cases none.
+inline std::vector<float> RandomFloors(size_t count, Random& random) {
+  std::vector<float> floors;
+  if (random() % 2 == 0) return floors;
+  for (size_t block = 0; block <= count / kTensorSumBlock; ++block) {
+    floors.push_back(0.1f * static_cast<float>(random() % 8));
+  }
+  return floors;
+}
+
 // Counts with every kind of tail, and around the edges of tiles.
 inline std::vector<size_t> OptimizerCounts() {
   std::vector<size_t> counts = ShortCounts();

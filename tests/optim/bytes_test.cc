@@ -21,33 +21,48 @@ constexpr size_t kBlock = 1024;
 size_t DivideUp(size_t dividend, size_t divisor) { return (dividend + divisor - 1) / divisor; }
 
 // Number of `count` elements that `rank` of `ranks` serves.
+size_t ChunkLength(size_t count, size_t ranks) {
+  return DivideUp(DivideUp(count, ranks), kChunkAlignment) * kChunkAlignment;
+}
 size_t ChunkElements(size_t count, size_t ranks, size_t rank) {
-  const size_t length = DivideUp(DivideUp(count, ranks), kChunkAlignment) * kChunkAlignment;
+  const size_t length = ChunkLength(count, ranks);
   return std::min(count, (rank + 1) * length) - std::min(count, rank * length);
 }
 
-size_t PacketBytes(size_t elements) {
-  return kScaleBytes * DivideUp(elements, kBlock) + DivideUp(elements, 8);
+// A tensor on which ranks work, and the element where its blocks restart; 0: nowhere.
+struct Cut {
+  size_t count = 0;
+  size_t ranks = 0;
+  size_t at = 0;
+};
+
+// The packet of a rank's chunk.
+size_t PacketBytes(const Cut& tensor, size_t rank) {
+  const auto bytes = [](size_t elements) {
+    return kScaleBytes * DivideUp(elements, kBlock) + DivideUp(elements, 8);
+  };
+  const size_t begin = std::min(tensor.count, rank * ChunkLength(tensor.count, tensor.ranks));
+  const size_t elements = ChunkElements(tensor.count, tensor.ranks, rank);
+  if (tensor.at <= begin || tensor.at >= begin + elements) return bytes(elements);
+  return bytes(tensor.at - begin) + bytes(begin + elements - tensor.at);
 }
 
 // Sends each peer the packet of its chunk, then the packet of this rank's own chunk.
-size_t TwoExchangesBytes(size_t count, size_t ranks, size_t rank) {
+size_t TwoExchangesBytes(const Cut& tensor, size_t rank) {
   size_t bytes = 0;
-  for (size_t peer = 0; peer < ranks; ++peer) {
+  for (size_t peer = 0; peer < tensor.ranks; ++peer) {
     if (peer == rank) continue;
-    bytes += kHeaderBytes + PacketBytes(ChunkElements(count, ranks, peer));
-    bytes += kHeaderBytes + PacketBytes(ChunkElements(count, ranks, rank));
+    bytes += kHeaderBytes + PacketBytes(tensor, peer);
+    bytes += kHeaderBytes + PacketBytes(tensor, rank);
   }
   return bytes;
 }
 
 // Sends each peer the packets of all chunks in one message.
-size_t OneExchangeBytes(size_t count, size_t ranks) {
+size_t OneExchangeBytes(const Cut& tensor) {
   size_t payload = 0;
-  for (size_t chunk = 0; chunk < ranks; ++chunk) {
-    payload += PacketBytes(ChunkElements(count, ranks, chunk));
-  }
-  return (ranks - 1) * (kHeaderBytes + payload);
+  for (size_t chunk = 0; chunk < tensor.ranks; ++chunk) payload += PacketBytes(tensor, chunk);
+  return (tensor.ranks - 1) * (kHeaderBytes + payload);
 }
 
 size_t DenseBytes(size_t count, size_t element_bytes, size_t ranks, size_t rank) {
@@ -78,10 +93,12 @@ struct BytesCase {
 };
 std::ostream& operator<<(std::ostream& out, const BytesCase& c) { return out << c.name; }
 
-class OneBitAdamBytesTest : public ::testing::TestWithParam<BytesCase> {};
+class OneBitAdamBytesTest : public ::testing::TestWithParam<BytesCase> {
+ protected:
+  static void ExpectBytes(const BytesCase& c, onebitScales_t scales);
+};
 
-TEST_P(OneBitAdamBytesTest, StepsWithDenseSegmentsSendExactlyWhatTheFormatSays) {
-  const BytesCase& c = GetParam();
+void OneBitAdamBytesTest::ExpectBytes(const BytesCase& c, onebitScales_t scales) {
   constexpr size_t kDense[2] = {137, 41};
   constexpr uint64_t kFreezeStep = 2;
 
@@ -106,14 +123,17 @@ TEST_P(OneBitAdamBytesTest, StepsWithDenseSegmentsSendExactlyWhatTheFormatSays) 
   training.config.segments = segments;
   training.config.segmentCount = 4;
   training.config.compressor = &compressor;
+  training.config.scales = scales;
   const std::vector<Record> records = Train(training);
 
   const size_t ranks = static_cast<size_t>(c.ranks);
   const size_t element_bytes = c.gradient_type == onebitFloat32 ? 4 : 2;
-  const size_t compressed_count = c.compressed[0] + c.compressed[1];
+  const Cut tensor = {.count = c.compressed[0] + c.compressed[1],
+                      .ranks = ranks,
+                      .at = scales == onebitScalesSegment ? c.compressed[0] : 0};
   for (size_t rank = 0; rank < ranks; ++rank) {
-    const size_t packets = c.is_one_exchange ? OneExchangeBytes(compressed_count, ranks)
-                                             : TwoExchangesBytes(compressed_count, ranks, rank);
+    const size_t packets =
+        c.is_one_exchange ? OneExchangeBytes(tensor) : TwoExchangesBytes(tensor, rank);
     const size_t frozen = packets + DenseGroupBytes(kDense, element_bytes, ranks, rank);
     const size_t dense = DenseBytes(count, element_bytes, ranks, rank);
     uint64_t sum = 0;
@@ -123,6 +143,13 @@ TEST_P(OneBitAdamBytesTest, StepsWithDenseSegmentsSendExactlyWhatTheFormatSays) 
       sum += step.bytes_sent;
     }
     EXPECT_EQ(records[rank].stats.bytes_sent, sum);
+  }
+}
+
+TEST_P(OneBitAdamBytesTest, StepsWithDenseSegmentsSendExactlyWhatTheFormatSays) {
+  for (const onebitScales_t scales : {onebitScalesSegment, onebitScalesFused}) {
+    SCOPED_TRACE(scales == onebitScalesFused ? "fused" : "scales of segments");
+    ExpectBytes(GetParam(), scales);
   }
 }
 

@@ -53,10 +53,38 @@ TEST_P(UpdateWatchTest, IsQuietInAHealthyRun) {
 
 TEST_P(UpdateWatchTest, WarnsOnceOfParametersThatAreThrown) {
   Training training = Steady(GetParam());
-  Multiply(&training, 30, kFrozenFrom + 5, training.calls);
+  Multiply(&training, 100, kFrozenFrom + 5, training.calls);
   EXPECT_THAT(WarningsOf(training),
-              ElementsAre(AllOf(HasSubstr("times as far as before the freeze"),
+              ElementsAre(AllOf(HasSubstr("parameters of segments[0] move by"),
+                                HasSubstr("times as far as before the freeze"),
                                 HasSubstr("lower the learning rate"), HasSubstr("varianceFloor"))));
+}
+
+// A mean over all parameters would hide one element in sixteen.
+TEST_P(UpdateWatchTest, NamesTheSegmentThatIsThrown) {
+  Training training = Steady(GetParam());
+  onebitSegment_t segments[3] = {ONEBIT_SEGMENT_INIT, ONEBIT_SEGMENT_INIT, ONEBIT_SEGMENT_INIT};
+  segments[0].count = 10;
+  segments[1].offset = 10;
+  segments[1].count = 1;
+  segments[2].offset = 11;
+  segments[2].count = training.problem.dimension - 11;
+  training.config.segments = segments;
+  training.config.segmentCount = 3;
+  training.spoil = [](size_t call, int, std::vector<float>& gradient) {
+    if (call >= kFrozenFrom + 5) gradient[10] *= 100;
+  };
+  EXPECT_THAT(WarningsOf(training), ElementsAre(HasSubstr("parameters of segments[1] move by")));
+}
+
+TEST_P(UpdateWatchTest, WarnsOnceOfGradientsThatTheFrozenVarianceMakesTooSmall) {
+  Training training = Steady(GetParam());
+  training.calls = 160;
+  Multiply(&training, 0.01f, kFrozenFrom + 5, training.calls);
+  EXPECT_THAT(WarningsOf(training),
+              ElementsAre(AllOf(HasSubstr("parameters move only 0.0"),
+                                HasSubstr("times as far as before the freeze"),
+                                HasSubstr("onebitOptimizerRewarm"))));
 }
 
 // Parameters move further because the caller wants them to.
@@ -98,7 +126,7 @@ constexpr uint64_t kResumedAt = kFrozenFrom + 10, kThrownAt = kResumedAt + 30,
 
 // A checkpoint does not say how far parameters moved before the freeze.
 TEST(UpdateWatchTest, ARunThatGoesOnBehindTheFreezeIsWatched) {
-  for (const float factor : {1.0f, 30.0f}) {
+  for (const float factor : {1.0f, 100.0f}) {
     const auto warnings = WarningsOf([factor] {
       RunRanks(2, [factor](onebitComm_t comm, int rank) {
         SteadyRank first(comm, rank), second(comm, rank);
@@ -132,7 +160,7 @@ TEST(UpdateWatchTest, ANewRankZeroWarnsAlone) {
       int source = -1;
       Check(onebitOptimizerRebind(trainer.optimizer.get(), swapped, &source));
       trainer.StepUntil(kThrownAt);
-      trainer.StepUntil(kEnd, 30);
+      trainer.StepUntil(kEnd, 100);
     });
   });
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("times as far as when this run began")));
@@ -146,7 +174,7 @@ std::vector<std::string> WarningsOfAThrowFor(uint64_t steps) {
   training.config.biasCorrection = 1;
   const uint64_t thrown = kFrozenFrom + 20;
   training.spoil = [=](size_t call, int, std::vector<float>& gradient) {
-    const float factor = call == thrown ? 100 : call == thrown + steps ? -100 : 1;
+    const float factor = call == thrown ? 1000 : call == thrown + steps ? -1000 : 1;
     for (float& g : gradient) g *= factor;
   };
   return WarningsOf(training);

@@ -80,6 +80,7 @@ TEST_P(BytesTest, CompressedStepsSendExactlyWhatTheFormatSays) {
   options.shape.hidden.fill(std::get<1>(GetParam()));
   options.steps = 6;
   options.freeze = 2;
+  options.scales = onebitScalesFused;
   const TrainResult result = Train(options, SmallCorpus());
   const onebitCompressorStats_t stats =
       CompressorStats(result.parameter_count, options.ranks, options.block);

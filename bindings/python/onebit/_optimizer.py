@@ -97,7 +97,7 @@ class Optimizer(Handle):
                 `algorithm` ("one_bit_adam", "one_bit_lamb", "zero_one_adam"), `variant`, `clip_norm`
                 ("mean_square", "average"), `beta1`, `beta2`, `eps`, `weight_decay`, `bias_correction`,
                 `freeze_step` (a number of steps, "automatic", "settled" or "never"), `lr_warmup_steps`,
-                and so on.
+                `scales` ("segment", "fused"), and so on.
         """
         self.communicator = communicator
         config = configured(_native.OptimizerConfig, options)

@@ -43,6 +43,7 @@ _READERS: Dict[str, Any] = {
     "algorithm": _native.Algorithm.of,
     "variant": _native.Variant.of,
     "clipNorm": _native.ClipNorm.of,
+    "scales": _native.Scales.of,
     "parameterCopyType": data_type,
     "transport": str.encode,
     "block": lambda value: _native.ONEBIT_BLOCK_TENSOR if value == "tensor" else value,
