@@ -79,7 +79,8 @@ def digits(seed: int) -> Tuple[Data, Data]:
 
 
 def optimizers(steps: int) -> Dict[str, Callable[..., torch.optim.Optimizer]]:
-    """By name: what makes one from parameters and a communicator."""
+    """By name: what makes one from parameters and a communicator, with the settings of
+    docs/settings.md."""
     betas = (0.9, 0.95)
     return {
         "AdamW": lambda given, comm, **options: torch.optim.AdamW(given, RATE, betas),
@@ -89,11 +90,11 @@ def optimizers(steps: int) -> Dict[str, Callable[..., torch.optim.Optimizer]]:
         "ZeroOneAdam": lambda given, comm, **options: ZeroOneAdam(
             given,
             RATE,
-            betas,
+            (0.9, 0.99),
             communicator=comm,
             rate_tied=True,
             lr_warmup_steps=steps // 10,
-            var_freeze_step=steps // 4,
+            var_freeze_step=steps // 5,
             **options,
         ),
         "OnebitLamb": lambda given, comm, **options: OnebitLamb(
@@ -123,12 +124,14 @@ def train(
     means of BatchNorm are those of rank 0."""
     (images, labels), held_out = data(seed)
     torch.set_num_threads(1)
+    # Made one after the other, because threads share the generator of random numbers.
+    nets = [model(seed) for _ in range(ranks)]
 
     def rate(step: int) -> float:
         return min(1.0, (step + 1) / (steps // 10)) * (0.5 + 0.5 * math.cos(math.pi * step / steps))
 
     def run(comm: onebit.Communicator) -> Outcome:
-        net = INITIAL[comm.rank]
+        net = nets[comm.rank]
         optimizer = optimizers(steps)[name](net.parameters(), comm, **options)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
         generator = torch.Generator().manual_seed(100 * seed + comm.rank)
@@ -150,6 +153,4 @@ def train(
         accuracy = float((output.argmax(1) == held_out[1]).float().mean())
         return Outcome(loss, accuracy, max(float(p.abs().max()) for p in net.parameters()))
 
-    # Made one after the other, because threads share the generator of random numbers.
-    INITIAL = [model(seed) for _ in range(ranks)]
     return run_ranks(ranks, run)[0]
