@@ -281,22 +281,27 @@ typedef enum {
 
 /**
  * How the elements of a block travel: as codes of a few bits each, in units of the block's scale
- * (src/codec/FORMAT.md, section 15). "dB" is the signal-to-noise ratio of one pass over the
- * gradients of a small language model, with the default block.
+ * (src/codec/FORMAT.md, section 15). "dB" is the signal-to-noise ratio of one pass with the default
+ * block. It depends on the numbers: the first figure is that of heavy tails (Student's t with 3
+ * degrees of freedom) or of rows whose magnitudes differ (64 elements each, by log-normal factors
+ * with a sigma of 1), whichever is worse, and the second that of normal numbers. Gradients of small
+ * language models were between the two.
  */
 typedef enum {
-  onebitCodecSign = 0,    /* 1 bit: the sign, fp32 scales; default block 4096; 3 dB. Gradients and
-                             momentum with error feedback, where the variance is frozen (optim.h) */
-  onebitCodecFp4 = 1,     /* 4 bits (e2m1): +-0, .5, 1, 1.5, 2, 3, 4, 6; default block 128; 19 dB.
-                             Gradients with error feedback, outer gradients, weights */
-  onebitCodecInt8 = 2,    /* 8 bits: -127 to 127; default block 256; 42 dB. Anything */
+  onebitCodecSign = 0,    /* 1 bit: the sign, fp32 scales; default block 4096; 0 to 4 dB. For
+                             gradients and momentum with error feedback, where the variance is
+                             frozen (optim.h) */
+  onebitCodecFp4 = 1,     /* 4 bits (e2m1): +-0, .5, 1, 1.5, 2, 3, 4, 6; default block 128; 16 to
+                             19 dB. Gradients with error feedback, outer gradients, weights */
+  onebitCodecInt8 = 2,    /* 8 bits: -127 to 127; default block 256; 35 to 43 dB. Anything */
   onebitCodecUint8mm = 3, /* 8 bits: 0 to 255 from the smallest to the largest element; default
-                             block 256; 43 dB. One-sided activations (ReLU, GELU), where it gains
-                             6 dB over onebitCodecInt8 */
-  onebitCodecInt2 = 4,    /* 2 bits: +-.5, +-1.5; default block 4096; 8 dB. Gradients with error
-                             feedback, not under a live variance; never activations */
-  onebitCodecInt8Stochastic = 5, /* onebitCodecInt8 rounded up or down at random, so that the mean
-                                    is exact: unbiased; onebitModePlain only; 39 dB */
+                             block 256; 38 to 44 dB. One-sided activations (ReLU, GELU), where it
+                             gains 6 dB over onebitCodecInt8 */
+  onebitCodecInt2 = 4,    /* 2 bits: +-.5, +-1.5; default block 4096; 3 to 9 dB. Gradients with
+                             error feedback, not under a live variance; never activations */
+  onebitCodecInt8Stochastic = 5, /* onebitCodecInt8 rounded up or down at random, by scales that are
+                                    rounded up, so that nothing is cut off and the mean is exact:
+                                    unbiased; onebitModePlain only; 32 to 40 dB */
   /* Sparse codecs send `k` elements of each block and nothing of the others (FORMAT.md, section
      18): 14 bits for each element sent. For AllReduce, and with onebitModePlain for ReduceScatter
      and AllGather, on onebitMemoryHost; default block 4096. The library cannot know how many calls

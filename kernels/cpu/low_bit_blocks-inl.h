@@ -180,12 +180,18 @@ class LowBitEncoder {
       }
     }
     const VF divisor = hn::Set(kF32, reference::LargestUnit(format_.codec));
+    const VF least = hn::Set(kF32, reference::kMinLowBitScale);
+    const bool rounds_up = reference::RoundsScaleUp(format_.codec);
     for (size_t k = 0; k < count; k += kLanes) {
       const VF magnitude =
           hn::IfThenElseZero(hn::FirstN(kF32, count - k), hn::Load(kF32, largest + k));
-      VU32 bits = Bf16BitsOf(hn::Div(magnitude, divisor));
+      VF exact = hn::Div(magnitude, divisor);
+      if (rounds_up) {
+        const MF has_scale = hn::Gt(magnitude, hn::Zero(kF32));
+        exact = hn::Max(exact, hn::IfThenElseZero(has_scale, least));
+      }
+      VU32 bits = rounds_up ? Bf16BitsAtLeast(exact) : Bf16BitsOf(exact);
       VF scale = hn::BitCast(kF32, hn::ShiftLeft<16>(bits));
-      const VF least = hn::Set(kF32, reference::kMinLowBitScale);
       const MF is_finite = hn::And(hn::Lt(magnitude, hn::Set(kF32, reference::kLowBitLimit)),
                                    hn::Le(scale, hn::Set(kF32, reference::kMaxLowBitScale)));
       // The inverse of the least scale is kMaxGroupInverse.

@@ -92,6 +92,11 @@ HWY_INLINE VU32 Bf16BitsOf(VF value) {
   return hn::IfThenElse(IsAbove(magnitude, 0x7F800000), quiet_nan, rounded);
 }
 
+// The smallest bf16 that is not below `value`, which is neither negative nor NaN.
+HWY_INLINE VU32 Bf16BitsAtLeast(VF value) {
+  return hn::ShiftRight<16>(hn::Add(hn::BitCast(kU32, value), hn::Set(kU32, 0xFFFF)));
+}
+
 HWY_INLINE VU32 F16BitsOf(VF value) {
   const VU32 bits = hn::BitCast(kU32, value);
   const VU32 magnitude = hn::And(bits, hn::Set(kU32, 0x7FFFFFFF));

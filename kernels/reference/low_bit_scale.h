@@ -3,6 +3,7 @@
 // The scale and the minimum of a block of a low-bit codec, from the block's statistics.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -45,14 +46,25 @@ ONEBIT_HOST_DEVICE constexpr float LargestUnit(LowBitCodec codec) {
   return codec == LowBitCodec::kFp4 ? 6 : 127;
 }
 
-// The exact scale, before it is rounded; `minimum` is as sent.
+// With a scale that is rounded up, no element is beyond the largest code, where it would be cut
+// off: the mean of random roundings is the element, that of the largest one included.
+ONEBIT_HOST_DEVICE constexpr bool RoundsScaleUp(LowBitCodec codec) {
+  return codec == LowBitCodec::kInt8Stochastic;
+}
+
+// The exact scale, before it is rounded; `minimum` is as sent. A scale that is rounded up is at
+// least the smallest one that there is, unless all elements are 0.
 ONEBIT_HOST_DEVICE inline float ExactLowBitScale(LowBitCodec codec, const LowBitStatistics& block,
                                                  float minimum) {
   switch (codec) {
     case LowBitCodec::kFp4:
     case LowBitCodec::kInt8:
-    case LowBitCodec::kInt8Stochastic:
       return block.largest_magnitude / LargestUnit(codec);
+    case LowBitCodec::kInt8Stochastic: {
+      const float scale = block.largest_magnitude / LargestUnit(codec);
+      const bool is_too_small = block.largest_magnitude > 0 && scale < kMinLowBitScale;
+      return is_too_small ? kMinLowBitScale : scale;
+    }
     case LowBitCodec::kUint8:
       return (block.maximum - minimum) / 255;
     case LowBitCodec::kInt2:
@@ -63,6 +75,12 @@ ONEBIT_HOST_DEVICE inline float ExactLowBitScale(LowBitCodec codec, const LowBit
   return 0;
 }
 
+// Rounds an exact scale, which is neither negative nor NaN.
+ONEBIT_HOST_DEVICE inline uint16_t ScaleBitsOf(LowBitCodec codec, float exact) {
+  if (!RoundsScaleUp(codec)) return Bf16OfFloat(exact);
+  return static_cast<uint16_t>((std::bit_cast<uint32_t>(exact) + 0xFFFFu) >> 16);
+}
+
 ONEBIT_HOST_DEVICE inline LowBitScale ScaleOfBlock(LowBitCodec codec,
                                                    const LowBitStatistics& block) {
   LowBitScale sent;
@@ -70,7 +88,7 @@ ONEBIT_HOST_DEVICE inline LowBitScale ScaleOfBlock(LowBitCodec codec,
     if (HasMinimum(codec)) sent.minimum_bits = Bf16OfFloat(block.minimum);
     if (sent.minimum_bits == 0x8000) sent.minimum_bits = 0;  // -0
     sent.minimum = FloatOfBf16(sent.minimum_bits);
-    sent.scale_bits = Bf16OfFloat(ExactLowBitScale(codec, block, sent.minimum));
+    sent.scale_bits = ScaleBitsOf(codec, ExactLowBitScale(codec, block, sent.minimum));
     sent.scale = FloatOfBf16(sent.scale_bits);
     sent.is_finite = sent.scale <= kMaxLowBitScale;
   } else {

@@ -24,7 +24,7 @@ enum SparseOnWire : int {
 }  // namespace
 
 // Bits 0 and 1: width (8, 4 or 2 bits). Bits 2 and 3: grid (integer, e2m1, half-integer, min-max).
-// Bit 6: stochastic.
+// Bits 4 and 5: scale (bf16 to nearest, or 3: bf16 rounded up). Bit 6: stochastic.
 uint8_t WireCodeOf(LowBitCodec codec) {
   switch (codec) {
     case LowBitCodec::kFp4:
@@ -36,7 +36,7 @@ uint8_t WireCodeOf(LowBitCodec codec) {
     case LowBitCodec::kInt2:
       return 0x0a;
     case LowBitCodec::kInt8Stochastic:
-      return 0x40;
+      return 0x70;
   }
   return 0xff;
 }
@@ -45,6 +45,7 @@ std::optional<LowBitCodec> LowBitCodecOf(uint8_t wire_code) {
   for (const LowBitCodec codec : kLowBitCodecs) {
     if (WireCodeOf(codec) == wire_code) return codec;
   }
+  if (wire_code == kFormerInt8Stochastic) return LowBitCodec::kInt8Stochastic;
   return std::nullopt;
 }
 

@@ -47,6 +47,9 @@ constexpr bool HasVerdict(CodecKind kind) {
 
 // The number of a low-bit codec (FORMAT.md, section 15), and back.
 uint8_t WireCodeOf(kernels::LowBitCodec codec);
+// The number that kInt8Stochastic had while its scales were rounded to nearest. Its packets decode
+// in the same way and its states have the same contents, so it is still read, but never written.
+inline constexpr uint8_t kFormerInt8Stochastic = 0x40;
 std::optional<kernels::LowBitCodec> LowBitCodecOf(uint8_t wire_code);
 
 // The same for a sparse codec (FORMAT.md, section 18), whose `k` the number does not contain. With

@@ -113,7 +113,8 @@ std::string BlockText(uint32_t block) { return block == 0 ? "tensor" : Format("{
 // The byte that is the scale rule of signs, and the format of low-bit and sparse packets.
 uint8_t RuleByte(const CallDescriptor& call) {
   if (IsSparse(call.codec)) return WireCodeOf(call.sparse, call.is_one_exchange);
-  return IsLowBit(call.codec) ? WireCodeOf(call.low_bit) : static_cast<uint8_t>(call.rule);
+  if (!IsLowBit(call.codec)) return static_cast<uint8_t>(call.rule);
+  return call.has_former_scales ? kFormerInt8Stochastic : WireCodeOf(call.low_bit);
 }
 
 // Returns false if the byte is not one of the codec's.
@@ -128,6 +129,7 @@ bool ReadRuleByte(uint8_t byte, CallDescriptor* call) {
   if (IsLowBit(call->codec)) {
     const auto low_bit = LowBitCodecOf(byte);
     if (low_bit) call->low_bit = *low_bit;
+    call->has_former_scales = byte == kFormerInt8Stochastic;
     return low_bit.has_value();
   }
   const auto rule = OneOf(byte, {ScaleRule::kL2, ScaleRule::kL1});
@@ -324,6 +326,7 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
       .block = coded.block,
       .rule = coded.rule,
       .low_bit = coded.low_bit,
+      .has_former_scales = coded.has_former_scales,
       .sparse = coded.sparse,
       .chunk_alignment = Get<uint16_t>(in, kAtAlignment),
       .has_server_residual = (parameters & kServerResidual) != 0,
@@ -377,6 +380,13 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
         string_view(NameOfCodec(there.codec, there.low_bit, there.sparse)));
   }
   if (here.codec != there.codec) return text;
+  const auto scales_of = [](const CallDescriptor& call) {
+    return string_view(call.has_former_scales ? "rounded to nearest" : "rounded up");
+  };
+  if (here.low_bit == there.low_bit) {
+    add("scales of int8s (use one version of onebit on all ranks)", scales_of(here),
+        scales_of(there));
+  }
   add(here.collective == Collective::kBroadcast ? "root" : "tensor id", here.tensor_id,
       there.tensor_id);
   add("block", BlockText(here.block), BlockText(there.block));

@@ -46,7 +46,9 @@ struct CallDescriptor {
   uint32_t block = 0;                                         // 0: tensor
   kernels::ScaleRule rule = kernels::ScaleRule::kL2;          // of signs
   kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;  // of low-bit codes
-  kernels::SparseCodec sparse = {};                           // of sparse packets
+  // Only in messages of earlier libraries: scales of kInt8Stochastic are rounded to nearest.
+  bool has_former_scales = false;
+  kernels::SparseCodec sparse = {};  // of sparse packets
   uint16_t chunk_alignment = 0;
   bool has_server_residual = false;
   bool is_one_exchange = false;

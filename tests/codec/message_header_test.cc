@@ -48,7 +48,7 @@ HeaderBytes Encoded(const MessageHeader& header) {
 TEST(MessageHeaderTest, DecodesLowBitCodecs) {
   using kernels::LowBitCodec;
   const std::pair<LowBitCodec, uint8_t> numbers[] = {{LowBitCodec::kInt8, 0x00},
-                                                     {LowBitCodec::kInt8Stochastic, 0x40},
+                                                     {LowBitCodec::kInt8Stochastic, 0x70},
                                                      {LowBitCodec::kFp4, 0x05},
                                                      {LowBitCodec::kInt2, 0x0a},
                                                      {LowBitCodec::kUint8, 0x0c}};

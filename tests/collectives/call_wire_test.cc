@@ -168,6 +168,24 @@ TEST_F(CompressedWireTest, AReplicaOfAnotherAgeIsAMismatch) {
               "age of the server residual (calls since it was zero) 1 here, 0 there");
 }
 
+// With one exchange, ranks that round their scales differently would end with different results.
+TEST_F(CompressedWireTest, StochasticScalesOfAnEarlierLibraryAreAMismatch) {
+  constexpr size_t kElements = 70;
+  ScriptedRank rank({.one_exchange_elements = kElements});
+  PlannedCompressor compressor =
+      rank.NewCompressor({.kind = CodecKind::kLowBit,
+                          .count = kElements,
+                          .low_bit = kernels::LowBitCodec::kInt8Stochastic,
+                          .block = kBlock});
+  std::vector<float> values(kElements, 1.0f);
+  const CallRequest request = RequestOf(values, compressor);
+  CallDescriptor call = DescriptorOf(request, rank.comm());
+  call.has_former_scales = true;
+  ExpectError(rank.Run({&request, 1}, {MessageOf(call, 1, kElements, false)}), Code::kMismatch,
+              "scales of int8s (use one version of onebit on all ranks) rounded up here, rounded "
+              "to nearest there");
+}
+
 // A compressed mean of two ranks with weights, in chunks of two segments. Rank 0 has 1 everywhere
 // and the weight 1; the peer's packets have scales of 2 and positive signs.
 class WeightedWireTest : public CompressedWireTest {

@@ -272,6 +272,22 @@ TEST(RankStateImportTest, IdentitiesThatMakeNoSenseAreRefused) {
   EXPECT_THAT(outcome.text, HasSubstr("scaleRule l1 in the state, l2 here"));
 }
 
+// The state of a rank that rounds at random says which scales it had, which is no difference.
+TEST(RankStateImportTest, FormerStochasticRoundingIsAccepted) {
+  StateJob job(2, {.name = "Int8s", .mode = onebitModePlain, .codec = onebitCodecInt8Stochastic});
+  job.CallsSucceed(2);
+  std::vector<Blob> states = job.Export(onebitStateRank);
+  for (Blob& state : states) {
+    state = Resealed(state, SectionTag::kIdentity, [&](Blob* content) {
+      EXPECT_EQ((*content)[41], std::byte{0x70});
+      (*content)[41] = std::byte{0x40};
+    });
+  }
+  job.CallsSucceed(1);
+  job.Import(states);
+  EXPECT_EQ(StatsOf(job.compressor(0)).epoch, 2u);
+}
+
 TEST(RankStateImportTest, ResidualsThatAreNotFiniteAreRefused) {
   for (const bool is_server : {false, true}) {
     const StateJob job(1, {.name = "Ef"});

@@ -15,8 +15,8 @@ import sys
 from make_golden import TYPES, Case, bf16_bits, block_sum, blocks, f32, folded, from_bf16, pack, words_sums
 
 # name -> (member at offset 50, bits of a code, has a minimum)
-CODECS = {"int8": (0x00, 8, False), "int8s": (0x40, 8, False), "fp4": (0x05, 4, False),
-          "int2": (0x0A, 2, False), "uint8mm": (0x0C, 8, True)}
+CODECS = {"int8": (0x00, 8, False), "int8s": (0x40, 8, False), "int8s_up": (0x70, 8, False),
+          "fp4": (0x05, 4, False), "int2": (0x0A, 2, False), "uint8mm": (0x0C, 8, True)}
 GRID = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
 THRESHOLDS = [0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5]
 SEED = 0x0123456789ABCDEF
@@ -46,6 +46,13 @@ def bf16(x):
     return from_bf16(bf16_bits(x))
 
 
+def bf16_at_least(x):
+    """The smallest bf16 number of at least 2^-126 that is not below x."""
+    x = max(x, 2.0**-126)
+    step = 2.0 ** (math.frexp(x)[1] - 8)
+    return math.ceil(x / step) * step
+
+
 def limited(x, low, high):
     return max(low, min(high, x))
 
@@ -70,6 +77,8 @@ class LowBitCase(Case):
             scale = f32(f32(max(z) - minimum) / 255)
         else:
             scale = f32(max(map(abs, z)) / (6 if self.codec == "fp4" else 127))
+        if self.codec == "int8s_up":
+            return (bf16_at_least(scale) if any(z) else 0.0), minimum
         scale = bf16(scale)
         return (scale if scale >= 2.0**-126 else 0.0), minimum
 
@@ -171,7 +180,7 @@ class LowBitCase(Case):
             for i, m in enumerate(self.mask):
                 packed[i // 8] |= m << (i % 8)
             mask_digest = folded(bytes(packed)) or 1
-        if self.codec == "int8s":
+        if self.codec in ("int8s", "int8s_up"):
             mask_digest ^= ((SEED & 0xFFFFFFFF) + 0x9E3779B1 * (SEED >> 32)) % 2**32
         plain, weighted = words_sums(payload)
         fields = struct.pack(
@@ -211,6 +220,7 @@ CASES = [
     LowBitCase("uint8mm_ef_fp32", "uint8mm", 3, 270, 96, "fp32", "bf16", "avg", "ef"),
     LowBitCase("int2_ef_bf16_masked", "int2", 3, 390, 128, "bf16", "bf16", "avg", "ef", mask=True),
     LowBitCase("int8s_plain_fp32", "int8s", 2, 200, 32, "fp32", "fp32", "avg", "plain"),
+    LowBitCase("int8s_up_plain_fp32", "int8s_up", 3, 333, 32, "fp32", "fp32", "avg", "plain"),
 ]
 
 if __name__ == "__main__":

@@ -201,23 +201,29 @@ TEST_P(LowBitCompressTest, EqualsReferenceAtThresholds) {
   }
 }
 
-// Blocks with the least scale, whose inverse overflows when it is multiplied by four.
+// Blocks with the least scale, whose inverse overflows when it is multiplied by four, and blocks
+// that are too small for it.
 TEST_P(LowBitCompressTest, EqualsReferenceAtTheLeastScale) {
   constexpr size_t kCount = 8192, kBlock = 128;
   for (const LowBitCodec codec : kAllLowBitCodecs) {
     const float largest = codec == LowBitCodec::kFp4 ? 6 : 127;
-    Bytes input(kCount * sizeof(float));
-    auto* x = reinterpret_cast<float*>(input.data());
-    for (size_t i = 0; i < kCount; ++i) {
-      const float units = static_cast<float>(i % kBlock) * largest / kBlock;
-      x[i] = (i % kBlock == 0 ? largest : i % 2 == 0 ? units : -units) * reference::kMinLowBitScale;
-    }
-    for (const auto residual_type : {std::optional<DataType>(), std::optional(DataType::kF32)}) {
-      if (residual_type && !HasResidual(codec)) continue;
-      CompressNumbers n = {input, {}, {}};
-      if (residual_type) n.residual = Bytes(input.size(), 0);
-      ExpectSame({codec, DataType::kF32, residual_type, false}, {codec, kBlock}, kCount, n,
-                 Edge::kHigh);
+    for (const float unit : {1.0f, 0x1p-1f, 0x1p-8f, 0x1p-22f}) {
+      Bytes input(kCount * sizeof(float));
+      auto* x = reinterpret_cast<float*>(input.data());
+      for (size_t i = 0; i < kCount; ++i) {
+        const float units = static_cast<float>(i % kBlock) * largest / kBlock;
+        x[i] = (i % kBlock == 0 ? largest
+                : i % 2 == 0    ? units
+                                : -units) *
+               unit * reference::kMinLowBitScale;
+      }
+      for (const auto residual_type : {std::optional<DataType>(), std::optional(DataType::kF32)}) {
+        if (residual_type && !HasResidual(codec)) continue;
+        CompressNumbers n = {input, {}, {}};
+        if (residual_type) n.residual = Bytes(input.size(), 0);
+        ExpectSame({codec, DataType::kF32, residual_type, false}, {codec, kBlock}, kCount, n,
+                   Edge::kHigh);
+      }
     }
   }
 }

@@ -4,8 +4,10 @@
 // errors.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -153,24 +155,130 @@ TEST_P(LowBitOracleTest, PowersOfTwoChangeNoCode) {
   }
 }
 
+// Sums of differences between decoded and given numbers, and their variances by stochastic
+// rounding.
+struct Bias {
+  double sum = 0;
+  double variance = 0;
+
+  void Add(double difference, double x, double scale) {
+    const double fraction = x / scale - std::floor(x / scale);
+    sum += difference;
+    variance += scale * scale * fraction * (1 - fraction);
+  }
+  // In standard errors. Divisions are in fp32, which is allowed for by `rounding`.
+  double InErrors(double rounding) const {
+    return std::max(0.0, std::abs(sum) - rounding) / std::sqrt(variance + 1e-60);
+  }
+};
+
 // Over many calls the mean of a stochastically rounded number is the number.
 TEST_P(LowBitOracleTest, StochasticRoundingHasNoBias) {
   constexpr uint32_t kTrials = 2000;
   const std::vector<float> x = GoldenNumbers();
   const LowBitFormat format = {LowBitCodec::kInt8Stochastic, kGoldenBlock};
-  std::vector<double> bias(x.size());
-  RoundTrip trip(kCpuLowBit, x, format, {});
+  std::vector<Bias> biases(x.size());
   for (uint32_t epoch = 0; epoch < kTrials; ++epoch) {
-    trip = RoundTrip(kCpuLowBit, x, format, {.seed = 5, .epoch = epoch});
+    const RoundTrip trip(kCpuLowBit, x, format, {.seed = 5, .epoch = epoch});
     for (size_t i = 0; i < x.size(); ++i) {
-      bias[i] += static_cast<double>(trip.values[i] - x[i]) / kTrials;
+      biases[i].Add(trip.values[i] - x[i], x[i], trip.ScaleAt(i, format));
     }
   }
   for (size_t i = 0; i < x.size(); ++i) {
-    // The largest number of a block may be beyond the last step.
-    const float scale = trip.ScaleAt(i, format);
-    if (std::abs(x[i]) > 127 * scale) continue;
-    EXPECT_LT(std::abs(bias[i]), 0.05 * static_cast<double>(scale)) << i;
+    const double rounding = kTrials * 0x1p-22 * std::abs(static_cast<double>(x[i]));
+    EXPECT_LT(biases[i].InErrors(rounding), 4.5) << i;
+  }
+}
+
+// The largest element of a block is not cut off, wherever it lies between two scales.
+TEST_P(LowBitOracleTest, StochasticRoundingCutsNothingOff) {
+  constexpr size_t kBlocks = 400, kBlock = 32;
+  constexpr uint32_t kTrials = 50;
+  const LowBitFormat format = {LowBitCodec::kInt8Stochastic, kBlock};
+  std::vector<float> x = RandomNumbers(kBlocks * kBlock, random_);
+  std::vector<size_t> largest(kBlocks);
+  for (size_t k = 0; k < kBlocks; ++k) {
+    const auto begin = x.begin() + static_cast<ptrdiff_t>(k * kBlock);
+    const auto at = std::max_element(begin, begin + kBlock,
+                                     [](float a, float b) { return std::abs(a) < std::abs(b); });
+    // All fractions of a step between scales, and all exponents that are not too small.
+    *at = std::ldexp(127 * (1 + static_cast<float>(k) / kBlocks), static_cast<int>(k % 16));
+    largest[k] = static_cast<size_t>(at - x.begin());
+  }
+  Bias bias;
+  double rounding = 0;
+  for (uint32_t epoch = 0; epoch < kTrials; ++epoch) {
+    const RoundTrip trip(kCpuLowBit, x, format, {.seed = 5, .epoch = epoch});
+    for (const size_t i : largest) {
+      const float scale = trip.ScaleAt(i, format);
+      EXPECT_LE(x[i], 127 * scale) << i;
+      EXPECT_GT(x[i], 127 * std::bit_cast<float>(std::bit_cast<uint32_t>(scale) - 0x10000)) << i;
+      // In units of the element, so that all blocks weigh the same.
+      bias.Add(trip.values[i] / x[i] - 1, 1, scale / x[i]);
+      rounding += 0x1p-22;
+    }
+  }
+  EXPECT_LT(bias.InErrors(rounding), 4);
+}
+
+// Nothing is too small for a scale: the smallest number is sent as one unit in one call of
+// millions.
+TEST_P(LowBitOracleTest, StochasticRoundingKeepsSubnormals) {
+  const LowBitFormat format = {LowBitCodec::kInt8Stochastic, 32};
+  for (const float largest : {0x1p-149f, 0x1p-133f, 0x1p-126f, 126 * 0x1p-126f}) {
+    for (const LowBitKernels& kernels : {kReferenceLowBit, kCpuLowBit}) {
+      std::vector<float> x(64);
+      x[5] = -largest;
+      const RoundTrip trip(kernels, x, format, {.seed = 1});
+      EXPECT_EQ(trip.scales[0], 0x0080) << largest;
+      EXPECT_EQ(trip.scales[1], 0);
+      const float down = std::floor(x[5] * 0x1p126f);
+      const float units = trip.values[5] * 0x1p126f;
+      EXPECT_TRUE(units == down || units == down + 1) << largest;
+      std::vector<float> others = trip.values;
+      others[5] = 0;
+      EXPECT_EQ(others, std::vector<float>(64)) << largest;
+    }
+  }
+}
+
+// The ranges that onebit.h gives: rows whose magnitudes differ, heavy tails, and normal numbers.
+TEST_P(LowBitOracleTest, SignalToNoiseIsWhatTheHeaderSays) {
+  constexpr size_t kCount = size_t{1} << 18;
+  struct Range {
+    LowBitCodec codec;
+    size_t block;
+    double low, high;
+  };
+  std::mt19937_64 random(1);
+  std::normal_distribution<float> normal;
+  std::student_t_distribution<float> heavy(3);
+  std::vector<std::vector<float>> inputs(3, std::vector<float>(kCount));
+  float row = 1;
+  for (size_t i = 0; i < kCount; ++i) {
+    if (i % 64 == 0) row = std::exp(normal(random));
+    inputs[0][i] = row * normal(random);
+    inputs[1][i] = heavy(random);
+    inputs[2][i] = normal(random);
+  }
+  for (const Range& range : {Range{LowBitCodec::kFp4, 128, 16, 19},
+                             {LowBitCodec::kInt8, 256, 35, 43},
+                             {LowBitCodec::kUint8, 256, 38, 44},
+                             {LowBitCodec::kInt2, 4096, 3, 9},
+                             {LowBitCodec::kInt8Stochastic, 256, 32, 40}}) {
+    double least = 1e9, most = 0;
+    for (const std::vector<float>& x : inputs) {
+      const RoundTrip trip(kCpuLowBit, x, {range.codec, range.block}, {.seed = 1});
+      double signal = 0, noise = 0;
+      for (size_t i = 0; i < kCount; ++i) {
+        signal += std::pow(static_cast<double>(x[i]), 2);
+        noise += std::pow(static_cast<double>(x[i]) - static_cast<double>(trip.values[i]), 2);
+      }
+      least = std::min(least, 10 * std::log10(signal / noise));
+      most = std::max(most, 10 * std::log10(signal / noise));
+    }
+    EXPECT_NEAR(least, range.low, 0.7) << static_cast<int>(range.codec);
+    EXPECT_NEAR(most, range.high, 0.7) << static_cast<int>(range.codec);
   }
 }
 
@@ -244,6 +352,36 @@ TEST(LowBitScaleTest, SubnormalScaleIsZero) {
         {.element_count = 1, .sum_of_squares = std::pow(static_cast<double>(scale), 2)});
     // The last two are rounded up to the smallest scale.
     EXPECT_EQ(block.scale, scale == 0x1.fcp-127f ? 0 : 0x1p-126f) << scale;
+  }
+}
+
+reference::LowBitScale ScaleOfLargest(LowBitCodec codec, float largest) {
+  return reference::ScaleOfBlock(codec, {.element_count = 1, .largest_magnitude = largest});
+}
+
+// A scale that fits is not changed, and the next number has the next scale.
+TEST(LowBitScaleTest, StochasticRoundingRoundsItsScaleUp) {
+  constexpr LowBitCodec kCodec = LowBitCodec::kInt8Stochastic;
+  for (uint32_t bits = 0x0080; bits < 0x7E80; ++bits) {
+    const float scale = reference::FloatOfBf16(static_cast<uint16_t>(bits));
+    const float largest = 127 * scale;  // exact
+    if (largest >= reference::kLowBitLimit) break;
+    EXPECT_EQ(ScaleOfLargest(kCodec, largest).scale_bits, bits);
+    EXPECT_EQ(ScaleOfLargest(kCodec, std::nextafter(largest, 0x1p127f)).scale_bits, bits + 1);
+  }
+  EXPECT_EQ(ScaleOfLargest(LowBitCodec::kInt8, std::nextafter(127.0f, 128.0f)).scale, 1);
+}
+
+TEST(LowBitScaleTest, RoundingUpStaysInRange) {
+  constexpr LowBitCodec kCodec = LowBitCodec::kInt8Stochastic;
+  const reference::LowBitScale most = ScaleOfLargest(kCodec, std::nextafter(0x1p127f, 0.0f));
+  EXPECT_TRUE(most.is_finite);
+  EXPECT_EQ(most.scale, 0x1.04p120f);
+  EXPECT_EQ(ScaleOfLargest(kCodec, 0).scale_bits, 0);
+  EXPECT_EQ(ScaleOfLargest(kCodec, 0).inverse, 0);
+  for (const float largest : {0x1p-149f, 0x1p-126f, 127 * 0x1p-126f}) {
+    EXPECT_EQ(ScaleOfLargest(kCodec, largest).scale, 0x1p-126f) << largest;
+    EXPECT_EQ(ScaleOfLargest(kCodec, largest).inverse, 0x1p126f) << largest;
   }
 }
 

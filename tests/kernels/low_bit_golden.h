@@ -66,9 +66,9 @@ inline constexpr GoldenPacket kGoldenPackets[] = {
      "b3cc36db60830d36dc73c03dc71c73cc32cb2c83",
      0.159344364153},
     {LowBitCodec::kInt8Stochastic,
-     {0x3D89, 0x3DEA, 0x3DF2},
+     {0x3D8A, 0x3DEA, 0x3DF2},
      {0, 0, 0},
-     "f711f59035f813f89744f914fc9f52fa1700a661fb1804ae70fc1a08b57ffc1c"
+     "f711f59034f813f89843f914fca051fa1700a760fb1804af6ffc1a08b67efc1c"
      "06d953fef009dd5c00000be16400f20de56d01f30fea7601f411ee7f01f614f3"
      "8202f715f88902f818fb9203f919009a",
      0},
