@@ -230,8 +230,8 @@ typedef struct {
  * (see onebitCommInitFrom).
  *
  * The secret that admits ranks is ONEBIT_SECRET or the content of ONEBIT_SECRET_FILE; a rendezvous
- * file holds a secret of its own. Starting on several hosts without a secret works, with one
- * warning.
+ * file holds its own. A start on several hosts without one works, with a warning. Ranks of another
+ * job are turned away if its word, ONEBIT_JOB or else what the launcher calls it, is another one.
  *
  * Collective over the job, one communicator at a time: a second call makes another communicator
  * once all ranks have made it.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/common/rank_environment.h"
 
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,8 @@
 #include <string_view>
 
 #include <fmt/format.h>
+
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {
@@ -45,12 +48,25 @@ bool IsReplaced(const RankPlace& place, std::string_view name) {
     return true;
   }
   if (name == kRendezvousVariable) return !place.rendezvous.empty();
+  if (name == kJobVariable) return !place.job.empty();
   if (name == kSecretVariable || name == kSecretFileVariable) return !place.secret_file.empty();
   if (name == kMasterAddressVariable || name == kMasterPortVariable) return place.master_port != 0;
   return false;
 }
 
 }  // namespace
+
+std::string RandomDigits(int bytes) {
+  std::vector<unsigned char> random(static_cast<size_t>(bytes));
+  if (getrandom(random.data(), random.size(), 0) != bytes) {
+    throw ToolError(fmt::format("cannot get random bytes: {}", ErrnoText()));
+  }
+  std::string digits;
+  for (const unsigned char byte : random) digits += fmt::format("{:02x}", byte);
+  return digits;
+}
+
+std::string NewJobWord() { return fmt::format("onebit_run-{}", RandomDigits(8)); }
 
 std::vector<std::string> RankEnvironment(const RankPlace& place) {
   std::vector<std::string> variables;
@@ -66,6 +82,7 @@ std::vector<std::string> RankEnvironment(const RankPlace& place) {
   add("LOCAL_RANK", place.local_rank);
   add("LOCAL_WORLD_SIZE", place.local_ranks);
   if (!place.rendezvous.empty()) add(kRendezvousVariable, place.rendezvous);
+  if (!place.job.empty()) add(kJobVariable, place.job);
   if (!place.secret_file.empty()) add(kSecretFileVariable, place.secret_file);
   if (place.master_port != 0) {
     add(kMasterAddressVariable, place.master_address);

@@ -10,6 +10,7 @@
 namespace onebit::perf {
 
 inline constexpr char kRendezvousVariable[] = "ONEBIT_RENDEZVOUS";
+inline constexpr char kJobVariable[] = "ONEBIT_JOB";
 inline constexpr char kSecretVariable[] = "ONEBIT_SECRET";
 inline constexpr char kSecretFileVariable[] = "ONEBIT_SECRET_FILE";
 // The ranks meet there if they call init_process_group of PyTorch.
@@ -23,12 +24,18 @@ struct RankPlace {
   int local_ranks = 1;
   // Empty texts and port 0 leave what there is.
   std::string rendezvous;
+  std::string job;  // the word of the job
   std::string secret_file;
   std::string master_address = "127.0.0.1";
   int master_port = 0;
   std::string
       preload;  // a library that the loader opens before those that LD_PRELOAD names already
 };
+
+// Random bytes as hexadecimal digits.
+std::string RandomDigits(int bytes);
+// A word for a job, which no other job has.
+std::string NewJobWord();
 
 // Returns the environment of a rank, derived from that of this process.
 std::vector<std::string> RankEnvironment(const RankPlace& place);

@@ -68,6 +68,7 @@ int Launch(const LaunchOptions& options) {
   if (!IsSetByUser(kRendezvousVariable)) {
     place.rendezvous = folder.emplace().path() + "/rendezvous";
   }
+  if (!IsSetByUser(kJobVariable)) place.job = NewJobWord();
   if (!IsSetByUser(kMasterAddressVariable) && !IsSetByUser(kMasterPortVariable)) {
     // Rank 0 opens it a moment later, and PyTorch says so if somebody was faster.
     place.master_port = BoundPort().number();

@@ -3,7 +3,6 @@
 #include "perf/hosts/hosts_launcher.h"
 
 #include <poll.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,25 +45,15 @@ milliseconds TimeOf(std::string_view name) {
   }
 }
 
-std::string RandomSecret() {
-  unsigned char bytes[kSecretBytes];
-  if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) {
-    throw ToolError(fmt::format("cannot make a secret for the ranks: {}", ErrnoText()));
-  }
-  std::string secret;
-  for (const unsigned char byte : bytes) secret += fmt::format("{:02x}", byte);
-  return secret;
-}
-
 // The variables that the ranks of all hosts get from this process.
 std::vector<std::string> ForwardedVariables(const std::vector<std::string>& named) {
   std::vector<std::string> variables;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string text(*entry);
     const std::string name = text.substr(0, text.find('='));
-    const bool is_place = name == kRendezvousVariable || name == kSecretVariable ||
-                          name == kSecretFileVariable || name == kMasterAddressVariable ||
-                          name == kMasterPortVariable;
+    const bool is_place = name == kRendezvousVariable || name == kJobVariable ||
+                          name == kSecretVariable || name == kSecretFileVariable ||
+                          name == kMasterAddressVariable || name == kMasterPortVariable;
     if (is_place ? IsSetByUser(name.c_str()) : name.starts_with("ONEBIT_")) {
       variables.push_back(text);
     }
@@ -185,8 +174,11 @@ AgentJob JobFor(const LaunchOptions& options, int ranks, const std::vector<std::
     job.rendezvous = has_colons ? fmt::format("[{}]:{}", address, first.rendezvous_port)
                                 : fmt::format("{}:{}", address, first.rendezvous_port);
   }
+  if (!HasVariable(variables, kJobVariable)) {
+    job.variables.push_back(fmt::format("{}={}", kJobVariable, NewJobWord()));
+  }
   if (!HasVariable(variables, kSecretVariable) && !HasVariable(variables, kSecretFileVariable)) {
-    job.secret = RandomSecret();
+    job.secret = RandomDigits(kSecretBytes);
   }
   if (!HasVariable(variables, kMasterAddressVariable) &&
       !HasVariable(variables, kMasterPortVariable)) {

@@ -195,6 +195,8 @@ Status InitEnv(onebitComm_t* comm, const onebitConfig_t* config) {
   if (launch.ranks == 1) return MakeCommOfOne(options, comm);
   onebit::RendezvousOptions rendezvous = RendezvousOptionsOf(table->settings);
   rendezvous.connect_timeout = options.control.connect_timeout;
+  rendezvous.job = options.control.job = launch.job;
+  rendezvous.ranks = launch.ranks;
   options.control.is_address_reused = true;
   ONEBIT_ASSIGN_OR_RETURN(onebit::RendezvousPoint point,
                           onebit::ResolveRendezvous(launch.rendezvous, launch.rank, rendezvous));

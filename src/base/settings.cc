@@ -54,6 +54,13 @@ constexpr Setting kOwnSettings[] = {
      .default_value = "",
      .help = "Where the ranks of onebitCommInitEnv meet; unset: what the launcher says.",
      .offset = offsetof(Settings, rendezvous)},
+    {.name = "ONEBIT_JOB",
+     .kind = SettingKind::kText,
+     .values = "any text",
+     .default_value = "",
+     .help = "A word that tells this job from others that would meet at the same place; equal on "
+             "all ranks; unset: what the launcher says.",
+     .offset = offsetof(Settings, job)},
     {.name = "ONEBIT_SECRET",
      .kind = SettingKind::kText,
      .values = "text of at least 16 characters",

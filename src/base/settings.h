@@ -53,6 +53,7 @@ struct Settings {
   const char* library;      // for the Python package, which reads it before there is a library
   const char* transport;
   const char* rendezvous;   // empty: what the launcher says
+  const char* job;          // empty: what the launcher says
   const char* secret;       // empty: none
   const char* secret_file;  // empty: none
   const char* socket_interfaces;

@@ -53,11 +53,13 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
     if (id.ok()) {
       status = client->Attempt(id.value());
       if (status.ok()) break;
-      if (status.code() == Code::kMismatch) return status;
-      if (client->first_failure_) {
-        // The failure may be that of an earlier start, whose server is still running.
+      const bool is_other_job = client->refusal_ && client->refusal_->is_other_job;
+      if (status.code() == Code::kMismatch && !is_other_job) return status;
+      if (client->first_failure_ || client->refusal_) {
+        // The server may be that of another start, which has failed or is about to be complete.
         if (!options.is_address_reused || Clock::now() >= start + kSecondChance) return status;
         client->first_failure_.reset();
+        client->refusal_.reset();
       }
       if (status.code() == Code::kNotAuthenticated && is_final) return status;
     }
@@ -77,6 +79,18 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
   }
   ONEBIT_TRY(client->Watch());
   return client;
+}
+
+Status ControlClient::CheckUnclaimed(const Options& options, const UniqueId& id) {
+  ControlClient client(options, Clock::now() + options.connect_timeout);
+  const Status status = client.Attempt(id);
+  client.channel_.reset();  // the hub takes the end of a rank that it has admitted for a failure
+  if (client.refusal_) return status;
+  if (!status.ok()) return OkStatus();
+  return Error(Code::kMismatch,
+               "rank {} of another job waits at {} as well, and calls itself {} like this process: "
+               "give each job a place of its own to meet",
+               options.rank, id.address.Text(), options.process);
 }
 
 // Blocks, because the loop does not watch the connection yet.
@@ -113,9 +127,10 @@ Status ControlClient::Attempt(const UniqueId& id) {
       .ranks = static_cast<uint32_t>(options_.ranks),
       .heartbeat_ms = static_cast<uint32_t>(options_.heartbeat.count()),
       .loss_timeout_ms = static_cast<uint32_t>(options_.loss_timeout.count()),
-      .process = options_.process};
+      .process = options_.process,
+      .job = options_.job};
   Status status = channel_->Send(Encode(RankMessage(join)));
-  while (status.ok() && server_name_.empty() && !first_failure_) {
+  while (status.ok() && server_name_.empty() && !first_failure_ && !refusal_) {
     if (Clock::now() >= deadline) {
       status = Error(Code::kTimeout, "no answer in time");
       break;
@@ -131,6 +146,7 @@ Status ControlClient::Attempt(const UniqueId& id) {
   if (!server_name_.empty()) return OkStatus();
   channel_.reset();
   if (first_failure_) return DescribeFailure(*first_failure_, options_.rank);
+  if (refusal_) return refusal_->cause;
   return explain(status);
 }
 
@@ -318,6 +334,8 @@ Status ControlClient::OnMessage(HubMessage message) {
     SetFailure(std::move(failed->first));
   } else if (auto* alive = std::get_if<HubAlive>(&message)) {
     missing_ = std::move(*alive);
+  } else if (auto* refused = std::get_if<Refused>(&message)) {
+    refusal_ = std::move(*refused);
   } else {
     may_end_ = true;
   }
@@ -401,6 +419,7 @@ std::string ControlClient::MissingText() const {
   }
   if (missing_->some_missing.size() < missing_->missing) text += " ...";
   AppendFormat(&text, " missing ({} of {})", missing_->missing, options_.ranks);
+  if (!missing_->note.empty()) AppendFormat(&text, ", but {},", missing_->note);
   return text;
 }
 

@@ -33,6 +33,7 @@ class ControlClient final : public Control, private LoopItem {
     std::chrono::milliseconds heartbeat{1000};
     std::chrono::milliseconds loss_timeout{15'000};
     std::string process;  // "host:pid" of this process
+    std::string job;      // FindJobWord
     // The address may have belonged to the server of an earlier start, which failed.
     bool is_address_reused = false;
     std::string address_source;  // names the origin of the address in texts; may be empty
@@ -48,6 +49,10 @@ class ControlClient final : public Control, private LoopItem {
   // attempt, and later gathers until SetStop replaces it.
   static Result<std::unique_ptr<ControlClient>> Join(const Options& options, const Locate& locate,
                                                      bool is_final, const StopCheck& stop = {});
+  // Asks the server of another process, which may have gone, whether it waits for this rank or that
+  // of another process. Fails with its answer if so, and leaves a join in which this rank is one
+  // too many in failure.
+  static Status CheckUnclaimed(const Options& options, const UniqueId& id);
   // Leaves the group.
   ~ControlClient() override;
 
@@ -120,6 +125,7 @@ class ControlClient final : public Control, private LoopItem {
   std::optional<HubAlive> missing_;
   bool has_joined_ = false;
   std::optional<Failure> first_failure_;
+  std::optional<Refused> refusal_;
   std::chrono::steady_clock::time_point last_heard_;
   std::chrono::steady_clock::time_point next_heartbeat_;
 };

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/log.h"
+
 namespace onebit {
 namespace {
 
@@ -58,6 +60,7 @@ void ControlHub::On(uint64_t link, const Join& join, Clock::time_point now) {
     return Refuse(link, join.rank,
                   Error(Code::kInvalidArgument, "rank {} of {} cannot be", join.rank, join.ranks));
   }
+  if (job_ && join.job != *job_) return TurnAway(link, join);
   if (first_failure_) {
     links_.Send(link, Failed{*first_failure_});
     return links_.Close(link);
@@ -81,13 +84,41 @@ void ControlHub::On(uint64_t link, const Join& join, Clock::time_point now) {
               first - members_.begin(), first->process, ranks_, join.rank, join.process,
               join.ranks));
   }
-  if (members_[join.rank].has_joined) {
-    return Refuse(link, join.rank,
-                  Error(Code::kMismatch,
-                        "rank {} joined twice: {} and {}; give every process a rank of its own",
-                        join.rank, members_[join.rank].process, join.process));
+  const bool is_second_rank_0 = job_ && join.rank == 0 && join.process != process_;
+  if (members_[join.rank].has_joined || is_second_rank_0) {
+    return Refuse(link, join.rank, JoinedTwice(join));
   }
   Admit(link, join, now);
+}
+
+Status ControlHub::JoinedTwice(const Join& join) const {
+  const Member& first = members_[join.rank];
+  return Error(Code::kMismatch,
+               "rank {} joined twice: {} and {}; give every process a rank of its own{}", join.rank,
+               first.has_joined ? first.process : process_, join.process,
+               job_ ? ", and every job a place to meet or a word ONEBIT_JOB of its own" : "");
+}
+
+// Ranks of another job have come to the wrong place. That must not end this job.
+void ControlHub::TurnAway(uint64_t link, const Join& join) {
+  const auto shown = [](const std::string& job) {
+    return job.empty() ? std::string("a job without ONEBIT_JOB") : Format("the job {}", job);
+  };
+  const std::string stranger =
+      Format("{}, rank {} of {}", join.process, join.rank, shown(join.job));
+  const bool is_first = note_.empty();
+  note_ = Format("{}, was turned away", stranger);
+  Log(is_first ? LogLevel::kWarn : LogLevel::kInfo, "control port: {}: this is where {} meets",
+      note_, shown(*job_));
+  links_.Send(
+      link,
+      Refused{.is_other_job = true,
+              .cause = Error(Code::kMismatch,
+                             "{}, came to where {} meets (its rank 0 is {}): give each job a place "
+                             "of its own to meet (ONEBIT_RENDEZVOUS, or MASTER_ADDR and "
+                             "MASTER_PORT), or, if it is one job, all ranks the same ONEBIT_JOB",
+                             stranger, shown(*job_), process_)});
+  links_.Close(link);
 }
 
 void ControlHub::Admit(uint64_t link, const Join& join, Clock::time_point now) {
@@ -104,7 +135,7 @@ void ControlHub::Admit(uint64_t link, const Join& join, Clock::time_point now) {
 
 // One wrong rank means that the job was started wrongly, so the whole group fails.
 void ControlHub::Refuse(uint64_t link, uint32_t rank, const Status& cause) {
-  links_.Send(link, Failed{{.rank = static_cast<int>(rank), .is_loss = false, .cause = cause}});
+  links_.Send(link, Refused{.is_other_job = false, .cause = cause});
   links_.Close(link);
   Fail({.rank = static_cast<int>(rank), .is_loss = false, .cause = cause});
 }
@@ -219,6 +250,7 @@ void ControlHub::SendToAll(const HubMessage& message) {
 HubAlive ControlHub::Missing() const {
   HubAlive alive;
   if (is_complete() && gathered_ == 0) return alive;
+  if (!is_complete()) alive.note = note_;
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     const Member& member = members_[rank];
     const bool is_missing = is_complete() ? !member.content.has_value() : !member.has_joined;

@@ -33,9 +33,12 @@ class ControlLinks {
 // Used by one thread at a time. Every function may call those of `links`.
 class ControlHub {
  public:
-  // `process` is "host:pid" of this process.
-  ControlHub(std::string process, uint64_t comm_id, ControlLinks& links)
-      : process_(std::move(process)), comm_id_(comm_id), links_(links) {}
+  // `process` is "host:pid" of this process. With a `job`, which may be empty, this process is
+  // rank 0 of that job, at a place to which others may come by mistake. Without one, ranks have an
+  // address that nobody else knows.
+  ControlHub(std::string process, uint64_t comm_id, ControlLinks& links,
+             std::optional<std::string> job = {})
+      : process_(std::move(process)), comm_id_(comm_id), links_(links), job_(std::move(job)) {}
 
   void OnMessage(uint64_t link, const RankMessage& message, Clock::time_point now);
   void OnGone(uint64_t link, std::string_view why);
@@ -66,6 +69,8 @@ class ControlHub {
   void On(uint32_t rank, const Gather& gather);
   void On(uint32_t rank, const Calls& calls);
   void Admit(uint64_t link, const Join& join, Clock::time_point now);
+  void TurnAway(uint64_t link, const Join& join);
+  Status JoinedTwice(const Join& join) const;
   void Refuse(uint64_t link, uint32_t rank, const Status& cause);
   void Fail(Failure failure);
   void Lose(uint32_t rank, std::string_view why);
@@ -76,6 +81,8 @@ class ControlHub {
   const std::string process_;
   const uint64_t comm_id_;
   ControlLinks& links_;
+  const std::optional<std::string> job_;
+  std::string note_;    // of HubAlive, while ranks join
   uint32_t ranks_ = 0;  // from the first rank to join; 0 before
   std::chrono::milliseconds heartbeat_{1000};
   std::chrono::milliseconds loss_timeout_{15'000};

@@ -21,6 +21,7 @@ enum class Kind : uint8_t {
   kFailed = 19,
   kHubAlive = 20,
   kMayEnd = 21,
+  kRefused = 22,
 };
 
 // The origin of a failure.
@@ -77,6 +78,7 @@ Bytes EncodeOne(const Join& join) {
       .Integer(join.heartbeat_ms)
       .Integer(join.loss_timeout_ms)
       .Text(Shortened(join.process))
+      .Text(Shortened(join.job))
       .Take();
 }
 Bytes EncodeOne(const Gather& gather) {
@@ -127,9 +129,15 @@ Bytes EncodeOne(const HubAlive& alive) {
   ByteWriter writer = Begin(Kind::kHubAlive);
   writer.Integer(alive.missing).Integer(static_cast<uint32_t>(alive.some_missing.size()));
   for (const uint32_t rank : alive.some_missing) writer.Integer(rank);
-  return writer.Take();
+  return writer.Text(Shortened(alive.note)).Take();
 }
 Bytes EncodeOne(const MayEnd&) { return Begin(Kind::kMayEnd).Take(); }
+Bytes EncodeOne(const Refused& refused) {
+  ByteWriter writer = Begin(Kind::kRefused);
+  writer.Integer(static_cast<uint8_t>(refused.is_other_job));
+  AppendStatus(refused.cause, &writer);
+  return writer.Take();
+}
 
 // Returns nothing if no rank would write these bytes.
 std::optional<Calls> ReadCalls(ByteReader* reader) {
@@ -160,11 +168,12 @@ Gathered ReadGathered(ByteReader* reader) {
 }
 
 HubAlive ReadHubAlive(ByteReader* reader) {
-  HubAlive alive = {.missing = reader->Integer<uint32_t>(), .some_missing = {}};
+  HubAlive alive = {.missing = reader->Integer<uint32_t>(), .some_missing = {}, .note = {}};
   const uint32_t count = reader->Integer<uint32_t>();
   for (uint32_t i = 0; i < count && !reader->is_short(); ++i) {
     alive.some_missing.push_back(reader->Integer<uint32_t>());
   }
+  alive.note = reader->Text();
   return alive;
 }
 
@@ -194,6 +203,7 @@ Result<RankMessage> DecodeRankMessage(std::span<const std::byte> bytes) {
       join.heartbeat_ms = reader.Integer<uint32_t>();
       join.loss_timeout_ms = reader.Integer<uint32_t>();
       join.process = reader.Text();
+      join.job = reader.Text();
       message = std::move(join);
       break;
     }
@@ -232,6 +242,7 @@ Result<RankMessage> DecodeRankMessage(std::span<const std::byte> bytes) {
     case Kind::kFailed:
     case Kind::kHubAlive:
     case Kind::kMayEnd:
+    case Kind::kRefused:
       return Corrupt(kind);
   }
   // An unknown kind leaves the default message, and the reader with unread or missing bytes.
@@ -274,6 +285,12 @@ Result<HubMessage> DecodeHubMessage(std::span<const std::byte> bytes) {
     case Kind::kMayEnd:
       message = MayEnd{};
       break;
+    case Kind::kRefused: {
+      const auto is_other_job = reader.Integer<uint8_t>();
+      if (is_other_job > 1) return Corrupt(kind);
+      message = Refused{.is_other_job = is_other_job == 1, .cause = ReadStatus(&reader)};
+      break;
+    }
     case Kind::kJoin:
     case Kind::kGather:
     case Kind::kReport:

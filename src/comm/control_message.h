@@ -26,6 +26,7 @@ struct Join {
   uint32_t heartbeat_ms = 0;
   uint32_t loss_timeout_ms = 0;
   std::string process;  // "host:pid", for texts
+  std::string job;      // FindJobWord
 };
 struct Gather {  // the number counts the gathers of a communicator
   uint64_t number = 0;
@@ -45,6 +46,12 @@ struct Joined {
   uint64_t comm_id = 0;
   std::string process;  // of the hub
 };
+// Instead of Joined: this rank may not join, or not here.
+struct Refused {
+  // The server waits for the ranks of another job, and goes on.
+  bool is_other_job = false;
+  Status cause;
+};
 struct Gathered {
   uint64_t number = 0;
   std::vector<Bytes> contents;  // by rank
@@ -55,9 +62,10 @@ struct Failed {
 struct HubAlive {  // with the ranks missing in the current gather
   uint32_t missing = 0;
   std::vector<uint32_t> some_missing;  // the first missing ranks
+  std::string note;                    // why, as far as the hub knows; may be empty
 };
 struct MayEnd {};  // the end of the hub is no failure any more
-using HubMessage = std::variant<Joined, Gathered, Failed, HubAlive, MayEnd>;
+using HubMessage = std::variant<Joined, Gathered, Failed, HubAlive, MayEnd, Refused>;
 
 Bytes Encode(const RankMessage& message);
 Bytes Encode(const HubMessage& message);

@@ -36,7 +36,7 @@ T FromBytes(const Bytes& bytes) {
 }  // namespace
 
 ControlServer::ControlServer(Options options)
-    : options_(std::move(options)), hub_(options_.process, RandomCommId(), *this) {}
+    : options_(std::move(options)), hub_(options_.process, RandomCommId(), *this, options_.job) {}
 
 Result<SocketAddress> ControlServer::Start(Options options) {
   ONEBIT_ASSIGN_OR_RETURN(Descriptor listener, Listen(options.address));

@@ -27,6 +27,7 @@ class ControlServer final : private LoopItem, private ControlLinks {
     SocketAddress address;  // port 0: any
     JobKey key;
     std::string process;              // "host:pid" of this process
+    std::optional<std::string> job;   // ControlHub
     bool has_visitors = false;        // clients that leave, or have another key, are expected
     std::function<void()> on_closed;  // called once, by the loop, when no rank can join any more
     // The time a stranger has to prove itself and say which rank it is.

@@ -124,6 +124,9 @@ Result<LaunchEnvironment> ReadLaunchEnvironment(std::span<const char* const> env
                  claim.ranks_name);
   }
   ONEBIT_ASSIGN_OR_RETURN(launch.rendezvous, FindRendezvous(view, families, launch.ranks, process));
+  if (launch.ranks > 1) {
+    ONEBIT_ASSIGN_OR_RETURN(launch.job, FindJobWord(view, families, launch.ranks));
+  }
   return launch;
 }
 

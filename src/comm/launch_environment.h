@@ -27,6 +27,7 @@ struct LaunchEnvironment {
   int ranks = 1;
   std::string source;  // variables the ranks came from, for texts: "RANK and WORLD_SIZE"
   Rendezvous rendezvous;
+  std::string job;  // FindJobWord; empty for one rank
 };
 
 // Reads an environment, given as "NAME=value" texts. kInvalidUsage when it says nothing, when

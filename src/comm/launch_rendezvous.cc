@@ -3,31 +3,23 @@
 // Tries the possible rendezvous in order of preference.
 #include "comm/launch_rendezvous.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <optional>
 #include <string_view>
 
-#include "base/settings.h"
 #include "comm/slurm_hostlist.h"
 
 namespace onebit {
 namespace {
 
 constexpr uint64_t kHighestPort = 65535;
-constexpr size_t kMaxJobNameBytes = 64;
 
 constexpr std::array<std::string_view, 3> kSlurmNodeLists = {
     "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"};
-constexpr std::array<std::string_view, 2> kSlurmJobIds = {"SLURM_JOB_ID", "SLURM_JOBID"};
-constexpr std::array<std::string_view, 2> kSlurmStepIds = {"SLURM_STEP_ID", "SLURM_STEPID"};
 constexpr std::array<std::string_view, 3> kSlurmNodeCounts = {
     "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"};
-constexpr std::array<std::string_view, 2> kOpenMpiJobs = {"PMIX_NAMESPACE",
-                                                          "OMPI_MCA_ess_base_jobid"};
 
 Status BadRendezvous(std::string_view value, const char* problem) {
   return Error(Code::kInvalidUsage,
@@ -108,23 +100,6 @@ MaybeRendezvous FromMaster(const EnvironmentView& environment) {
   return std::optional(std::move(rendezvous));
 }
 
-struct SlurmIds {
-  uint64_t job = 0;
-  uint64_t step = 0;  // 0 if there is none
-};
-
-// Returns no value if there is no job id.
-Result<std::optional<SlurmIds>> ReadSlurmIds(const EnvironmentView& environment) {
-  SlurmIds ids;
-  const std::string_view job_name = environment.FirstSet(kSlurmJobIds);
-  if (job_name.empty()) return std::optional<SlurmIds>();
-  ONEBIT_ASSIGN_OR_RETURN(ids.job, environment.Number(job_name, 0, UINT64_MAX));
-  if (const std::string_view step_name = environment.FirstSet(kSlurmStepIds); !step_name.empty()) {
-    ONEBIT_ASSIGN_OR_RETURN(ids.step, environment.Number(step_name, 0, UINT64_MAX));
-  }
-  return std::optional(ids);
-}
-
 MaybeRendezvous FromSlurmHosts(const EnvironmentView& environment) {
   const std::string_view list_name = environment.FirstSet(kSlurmNodeLists);
   if (list_name.empty()) return std::optional<Rendezvous>();
@@ -149,25 +124,6 @@ MaybeRendezvous FromSlurmHosts(const EnvironmentView& environment) {
   return std::optional(std::move(rendezvous));
 }
 
-// Replaces bytes that are special in a path by '_' and appends a hash of the name, so that
-// different names stay different. The result cannot be "." or "..", because callers prepend a word.
-std::string SafeName(std::string_view name) {
-  std::string safe;
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : name) {
-    const bool is_safe = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-                         (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == '.';
-    if (safe.size() < kMaxJobNameBytes) safe += is_safe ? c : '_';
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return safe == name ? safe : Format("{}-{:016x}", safe, hash);
-}
-
-struct Job {
-  std::string name;
-  std::string source;
-};
-
 // The variable with the number of ranks, or for Slurm of hosts, of this job.
 std::string_view LocalCountName(const EnvironmentView& environment, LaunchFamily family) {
   switch (family) {
@@ -191,37 +147,6 @@ Result<bool> AreAllHere(const EnvironmentView& environment, LaunchFamily family,
   return count == (family == LaunchFamily::kSlurm ? 1 : all);
 }
 
-Result<std::optional<Job>> JobOf(const EnvironmentView& environment, LaunchFamily family,
-                                 const LaunchProcess& process) {
-  switch (family) {
-    case LaunchFamily::kTorch: {
-      const auto id = environment.Find("TORCHELASTIC_RUN_ID");
-      if (!id || id->empty()) return std::optional<Job>();
-      // A restart within the run is another group of ranks.
-      const auto restarts = environment.Find("TORCHELASTIC_RESTART_COUNT").value_or("0");
-      return std::optional(Job{Format("torchrun-{}", SafeName(Format("{}-{}", *id, restarts))),
-                               "TORCHELASTIC_RUN_ID"});
-    }
-    case LaunchFamily::kOpenMpi: {
-      const std::string_view name = environment.FirstSet(kOpenMpiJobs);
-      if (name.empty()) return std::optional<Job>();
-      return std::optional(
-          Job{Format("mpirun-{}", SafeName(*environment.Find(name))), std::string(name)});
-    }
-    case LaunchFamily::kPmi:
-      if (process.parent_pid <= 1) return std::optional<Job>();  // its launcher is gone
-      return std::optional(
-          Job{Format("mpiexec-{}", process.parent_pid), "MPI_LOCALNRANKS and the parent process"});
-    case LaunchFamily::kSlurm: {
-      ONEBIT_ASSIGN_OR_RETURN(const std::optional<SlurmIds> ids, ReadSlurmIds(environment));
-      if (!ids) return std::optional<Job>();
-      return std::optional(
-          Job{Format("slurm-{}-{}", ids->job, ids->step), "SLURM_JOB_ID and SLURM_STEP_ID"});
-    }
-  }
-  return std::optional<Job>();
-}
-
 std::string JobFolder(const EnvironmentView& environment, const LaunchProcess& process) {
   const std::string_view runtime = environment.Find("XDG_RUNTIME_DIR").value_or("");
   // The specification of this variable says to ignore relative paths.
@@ -234,7 +159,8 @@ MaybeRendezvous FromJob(const EnvironmentView& environment, std::span<const Laun
   for (const LaunchFamily family : families) {
     ONEBIT_ASSIGN_OR_RETURN(const bool are_all_here, AreAllHere(environment, family, ranks));
     if (!are_all_here) continue;
-    ONEBIT_ASSIGN_OR_RETURN(std::optional<Job> job, JobOf(environment, family, process));
+    ONEBIT_ASSIGN_OR_RETURN(std::optional<LocalJob> job,
+                            FindLocalJob(environment, family, process));
     if (!job) continue;
     Rendezvous rendezvous;
     rendezvous.kind = Rendezvous::Kind::kFile;
@@ -246,12 +172,6 @@ MaybeRendezvous FromJob(const EnvironmentView& environment, std::span<const Laun
 }
 
 }  // namespace
-
-LaunchProcess CurrentLaunchProcess() {
-  return {.parent_pid = getppid(),
-          .user_id = static_cast<uint32_t>(geteuid()),
-          .is_secure_execution = IsSecureExecution()};
-}
 
 uint16_t SlurmPort(uint64_t job_id, uint64_t step_id) {
   constexpr uint64_t kFirstPort = 20000;

@@ -22,6 +22,7 @@
 
 #include "base/status.h"
 #include "comm/environment_view.h"
+#include "comm/launch_job.h"
 
 namespace onebit {
 
@@ -32,17 +33,6 @@ struct Rendezvous {
   std::string path;    // kFile
   std::string source;  // variables it came from, for texts
 };
-
-// The launcher whose variables define the rank.
-enum class LaunchFamily { kTorch, kOpenMpi, kPmi, kSlurm };
-
-// Facts about this process that come from the system, not from variables.
-struct LaunchProcess {
-  int64_t parent_pid = 0;
-  uint32_t user_id = 0;
-  bool is_secure_execution = false;  // its caller must not choose which files it opens
-};
-LaunchProcess CurrentLaunchProcess();
 
 // Returns kNone for one rank. kInvalidUsage: variables are incomplete or do not parse, or none of
 // them gives a rendezvous.

@@ -63,6 +63,19 @@ Result<UniqueId> StartServer(ControlServer::Options options) {
   return UniqueId{.address = bound, .key = key};
 }
 
+// Limits the question to another rank 0, whose host may be gone.
+constexpr std::chrono::milliseconds kQuestion{2000};
+
+// Asks another process at the place where this rank 0 wants to wait whether it is a rank 0 as well.
+Status CheckUnclaimed(const UniqueId& place, const RendezvousOptions& options) {
+  return ControlClient::CheckUnclaimed({.rank = 0,
+                                        .ranks = options.ranks,
+                                        .connect_timeout = kQuestion,
+                                        .process = NameOfThisProcess(),
+                                        .job = options.job},
+                                       place);
+}
+
 bool IsLoopbackName(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
@@ -87,11 +100,18 @@ Result<RendezvousPoint> ResolveAddress(const Rendezvous& rendezvous, int rank,
     const Deadline deadline = std::chrono::steady_clock::now() + options.connect_timeout;
     ONEBIT_ASSIGN_OR_RETURN(const auto addresses,
                             HostLookup(rendezvous.host, rendezvous.port).Wait(deadline));
-    const auto started =
-        StartServer({.address = ListeningAddress(rendezvous.host, addresses.front()),
-                     .key = key,
-                     .first_rank_timeout = options.connect_timeout + kGrace});
+    const SocketAddress address = ListeningAddress(rendezvous.host, addresses.front());
+    const auto started = StartServer({.address = address,
+                                      .key = key,
+                                      .job = options.job,
+                                      .first_rank_timeout = options.connect_timeout + kGrace});
     if (!started.ok()) {
+      SocketAddress any_port = address;
+      any_port.set_port(0);
+      const bool is_port_taken = Listen(any_port).ok();
+      if (is_port_taken) {
+        ONEBIT_TRY(CheckUnclaimed({.address = addresses.front(), .key = key}, options));
+      }
       return Error(started.status().code(),
                    "rank 0 must listen at {}:{} ({}): {}; it must be a free port of the host where "
                    "rank 0 runs",
@@ -126,10 +146,14 @@ Result<RendezvousPoint> ResolveFile(const Rendezvous& rendezvous, int rank,
     ONEBIT_ASSIGN_OR_RETURN(
         UniqueId id, StartServer({.address = interface.address,
                                   .key = MixedKey(key, secret),
+                                  .job = options.job,
                                   .on_closed = [path, text] { RemoveRendezvousFile(path, *text); },
                                   .first_rank_timeout = options.connect_timeout + kGrace}));
     id.key = key;
-    ONEBIT_ASSIGN_OR_RETURN(std::string content, WriteRendezvousFile(path, id));
+    ONEBIT_ASSIGN_OR_RETURN(std::string content, WriteRendezvousFile(path, id, [&](UniqueId found) {
+                              found.key = MixedKey(found.key, secret);
+                              return CheckUnclaimed(found, options);
+                            }));
     {
       // The loop will read it.
       std::lock_guard lock(ControlLoop::Get().mutex());

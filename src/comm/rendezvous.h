@@ -15,9 +15,11 @@ namespace onebit {
 
 // The settings that matter for the rendezvous.
 struct RendezvousOptions {
-  std::string interfaces;                             // ONEBIT_SOCKET_IFNAME
-  std::string secret;                                 // ONEBIT_SECRET; empty: none
-  std::string secret_file;                            // ONEBIT_SECRET_FILE; empty: none
+  std::string interfaces;   // ONEBIT_SOCKET_IFNAME
+  std::string secret;       // ONEBIT_SECRET; empty: none
+  std::string secret_file;  // ONEBIT_SECRET_FILE; empty: none
+  std::string job;          // FindJobWord
+  int ranks = 1;
   std::chrono::milliseconds connect_timeout{60'000};  // for all ranks to join
 };
 

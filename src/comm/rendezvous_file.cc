@@ -44,34 +44,7 @@ Status WriteAll(int fd, const std::string& content, const std::string& path) {
   return OkStatus();
 }
 
-}  // namespace
-
-Result<std::string> WriteRendezvousFile(const std::string& path, const UniqueId& id) {
-  std::string content(kPrefix);
-  content += Hex(EncodeUniqueId(id)) + "\n";
-  // Written under another name first, so that nobody reads half of it.
-  const std::string draft = Format("{}.{}", path, getpid());
-  unlink(draft.c_str());
-  const Descriptor file(
-      open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file.is_open()) return FileError("cannot be made", draft);
-  Status status = WriteAll(file.get(), content, draft);
-  if (status.ok() && rename(draft.c_str(), path.c_str()) != 0) {
-    status = FileError("cannot be put in place", path);
-  }
-  if (!status.ok()) {
-    unlink(draft.c_str());
-    return status;
-  }
-  return content;
-}
-
-Result<UniqueId> ReadRendezvousFile(const std::string& path) {
-  auto content = ReadPrivateFile(path);
-  if (!content.ok()) {
-    return Error(content.status().code(), "rendezvous file {}", content.status().text());
-  }
-  std::string_view text = content.value();
+Result<UniqueId> Parse(std::string_view text, const std::string& path) {
   std::array<char, kUniqueIdBytes> bytes;
   size_t size = 0;
   bool is_ours = text.starts_with(kPrefix) && text.ends_with('\n');
@@ -84,6 +57,55 @@ Result<UniqueId> ReadRendezvousFile(const std::string& path) {
     return Error(Code::kInvalidUsage, "rendezvous file {}: is not one of onebit's", path);
   }
   return DecodeUniqueId(bytes);
+}
+
+// Gives the file its name unless it is the name of another job's. Two jobs that begin at once may
+// both find a third one's file; then the last of them has the name, and the server of its rank 0
+// turns the ranks of the other away.
+Status PutInPlace(const std::string& draft, const std::string& path,
+                  const CheckFormer& check_former) {
+  std::string checked;
+  // Unlike rename, link does not replace a file. Where there are no links, rename must do.
+  while (link(draft.c_str(), path.c_str()) != 0) {
+    const bool is_there = errno == EEXIST;
+    const auto former = is_there ? ReadPrivateFile(path) : Result<std::string>(std::string());
+    if (is_there && former.ok() && former.value() != checked) {
+      checked = former.value();
+      const auto id = Parse(checked, path);
+      if (id.ok()) ONEBIT_TRY(check_former(id.value()));
+      continue;
+    }
+    if (rename(draft.c_str(), path.c_str()) == 0) return OkStatus();
+    return FileError("cannot be put in place", path);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::string> WriteRendezvousFile(const std::string& path, const UniqueId& id,
+                                        const CheckFormer& check_former) {
+  std::string content(kPrefix);
+  content += Hex(EncodeUniqueId(id)) + "\n";
+  // Written under another name first, so that nobody reads half of it.
+  const std::string draft = Format("{}.{}", path, getpid());
+  unlink(draft.c_str());
+  const Descriptor file(
+      open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file.is_open()) return FileError("cannot be made", draft);
+  Status status = WriteAll(file.get(), content, draft);
+  if (status.ok()) status = PutInPlace(draft, path, check_former);
+  unlink(draft.c_str());
+  ONEBIT_TRY(status);
+  return content;
+}
+
+Result<UniqueId> ReadRendezvousFile(const std::string& path) {
+  auto content = ReadPrivateFile(path);
+  if (!content.ok()) {
+    return Error(content.status().code(), "rendezvous file {}", content.status().text());
+  }
+  return Parse(content.value(), path);
 }
 
 void RemoveRendezvousFile(const std::string& path, const std::string& content) noexcept {

@@ -3,6 +3,7 @@
 // A file with which rank 0 publishes its address and the job's key. Only its owner may read it.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "base/status.h"
@@ -10,8 +11,12 @@
 
 namespace onebit {
 
-// Replaces what is at `path` in one step. Returns the file's content.
-Result<std::string> WriteRendezvousFile(const std::string& path, const UniqueId& id);
+// Fails if the process that a file names, possibly one of a job that has ended, still needs it.
+using CheckFormer = std::function<Status(const UniqueId&)>;
+
+// Makes the file in one step, in place of one that `check_former` lets go. Returns its content.
+Result<std::string> WriteRendezvousFile(const std::string& path, const UniqueId& id,
+                                        const CheckFormer& check_former);
 
 // Refuses files of other users, and those that others may read or write.
 Result<UniqueId> ReadRendezvousFile(const std::string& path);

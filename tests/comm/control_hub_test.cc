@@ -56,7 +56,12 @@ class FakeLinks final : public ControlLinks {
     if (const auto* alive = std::get_if<HubAlive>(&message)) {
       std::string text = Format("alive, {} missing:", alive->missing);
       for (const uint32_t rank : alive->some_missing) AppendFormat(&text, " {}", rank);
+      if (!alive->note.empty()) AppendFormat(&text, "; {}", alive->note);
       return text;
+    }
+    if (const auto* refused = std::get_if<Refused>(&message)) {
+      return Format("{}: {} {}", refused->is_other_job ? "other job" : "refused",
+                    static_cast<int>(refused->cause.code()), refused->cause.text());
     }
     return "may end";
   }
@@ -126,8 +131,7 @@ TEST_F(ControlHubTest, RanksThatCannotBeAreRefused) {
     ControlHub hub("host:0", 1, links_);
     hub.OnMessage(1000 + ranks, Join{.rank = rank, .ranks = ranks, .process = "a:1"}, now_);
     EXPECT_THAT(links_.Said(1000 + ranks),
-                ElementsAre(Format("rank {} failed: 4 rank {} of {} cannot be", rank, rank, ranks),
-                            "(closed)"));
+                ElementsAre(Format("refused: 4 rank {} of {} cannot be", rank, ranks), "(closed)"));
     EXPECT_TRUE(hub.has_failed());
   }
 }
@@ -137,10 +141,10 @@ TEST_F(ControlHubTest, DifferentNumbersOfRanksNameBothRanksAndPlaces) {
   Said(1);
   JoinOne(2, 3);
   const std::string mismatch =
-      "rank 2 failed: 100 nranks differs between ranks: rank 1 (host:1) has 4, rank 2 (host:2) has "
+      "100 nranks differs between ranks: rank 1 (host:1) has 4, rank 2 (host:2) has "
       "3; start all ranks with the same number";
-  EXPECT_THAT(Said(2), ElementsAre(mismatch, "(closed)"));
-  EXPECT_THAT(Said(1), ElementsAre(mismatch));
+  EXPECT_THAT(Said(2), ElementsAre("refused: " + mismatch, "(closed)"));
+  EXPECT_THAT(Said(1), ElementsAre("rank 2 failed: " + mismatch));
 }
 
 TEST_F(ControlHubTest, ARankThatJoinsTwiceNamesBothPlaces) {
@@ -148,10 +152,75 @@ TEST_F(ControlHubTest, ARankThatJoinsTwiceNamesBothPlaces) {
   Said(1);
   Say(99, Join{.rank = 1, .ranks = 3, .process = "other:5"});
   const std::string mismatch =
-      "rank 1 failed: 100 rank 1 joined twice: host:1 and other:5; give every process a rank of "
-      "its own";
-  EXPECT_THAT(links_.Said(99), ElementsAre(mismatch, "(closed)"));
-  EXPECT_THAT(Said(1), ElementsAre(mismatch));
+      "100 rank 1 joined twice: host:1 and other:5; give every process a rank of its own";
+  EXPECT_THAT(links_.Said(99), ElementsAre("refused: " + mismatch, "(closed)"));
+  EXPECT_THAT(Said(1), ElementsAre("rank 1 failed: " + mismatch));
+}
+
+// A hub at a place to which ranks of other jobs may come.
+class JobHubTest : public ControlHubTest {
+ protected:
+  void JoinAs(ControlHub& hub, uint64_t link, uint32_t rank, const char* process, const char* job) {
+    hub.OnMessage(link,
+                  Join{.rank = rank,
+                       .ranks = 2,
+                       .heartbeat_ms = kHeartbeatMs,
+                       .loss_timeout_ms = kLossMs,
+                       .process = process,
+                       .job = job},
+                  now_);
+  }
+};
+
+TEST_F(JobHubTest, RanksOfAnotherJobAreTurnedAwayAndThisOneGoesOn) {
+  ControlHub hub("host:0", 1, links_, "ONEBIT_JOB=right");
+  JoinAs(hub, 10, 0, "host:0", "ONEBIT_JOB=right");
+  EXPECT_THAT(links_.Said(10), ElementsAre("joined 1 host:0"));
+  for (const uint32_t rank : {0u, 1u}) {
+    JoinAs(hub, 20 + rank, rank, "other:5", "ONEBIT_JOB=wrong");
+    EXPECT_THAT(links_.Said(20 + rank),
+                ElementsAre(Format("other job: 100 other:5, rank {} of the job ONEBIT_JOB=wrong, "
+                                   "came to where the job ONEBIT_JOB=right meets (its rank 0 is "
+                                   "host:0): give each job a place of its own to meet "
+                                   "(ONEBIT_RENDEZVOUS, or MASTER_ADDR and MASTER_PORT), or, if it "
+                                   "is one job, all ranks the same ONEBIT_JOB",
+                                   rank),
+                            "(closed)"));
+  }
+  JoinAs(hub, 30, 1, "other:6", "");
+  EXPECT_THAT(links_.Said(30),
+              ElementsAre(HasSubstr("rank 1 of a job without ONEBIT_JOB, came"), "(closed)"));
+  hub.OnMessage(10, WhoIsMissing{}, now_);
+  EXPECT_THAT(
+      links_.Said(10),
+      ElementsAre(
+          "alive, 1 missing: 1; other:6, rank 1 of a job without ONEBIT_JOB, was turned away"));
+  JoinAs(hub, 11, 1, "host:1", "ONEBIT_JOB=right");
+  EXPECT_THAT(links_.Said(11), ElementsAre("joined 1 host:0"));
+  EXPECT_TRUE(hub.is_complete());
+  EXPECT_FALSE(hub.has_failed());
+}
+
+TEST_F(JobHubTest, WithoutAWordASecondRank0FailsBothJobsEvenIfItIsTheFirstToCome) {
+  ControlHub hub("host:0", 1, links_, "");
+  JoinAs(hub, 11, 1, "host:1", "");
+  links_.Forget();
+  JoinAs(hub, 20, 0, "other:5", "");
+  const std::string twice =
+      "100 rank 0 joined twice: host:0 and other:5; give every process a rank of its own, and "
+      "every "
+      "job a place to meet or a word ONEBIT_JOB of its own";
+  EXPECT_THAT(links_.Said(20), ElementsAre("refused: " + twice, "(closed)"));
+  EXPECT_THAT(links_.Said(11), ElementsAre("rank 0 failed: " + twice));
+  JoinAs(hub, 10, 0, "host:0", "");
+  EXPECT_THAT(links_.Said(10), ElementsAre("rank 0 failed: " + twice, "(closed)"));
+}
+
+TEST_F(JobHubTest, AnAddressThatNobodyElseKnowsNeedsNoWord) {
+  ControlHub hub("host:0", 1, links_);
+  JoinAs(hub, 10, 0, "other:5", "ONEBIT_JOB=a");
+  JoinAs(hub, 11, 1, "host:1", "");
+  EXPECT_TRUE(hub.is_complete());
 }
 
 TEST_F(ControlHubTest, ASecondJoinOnALinkEndsIt) {

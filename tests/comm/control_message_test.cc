@@ -17,19 +17,23 @@ Bytes BytesOf(std::string_view text) {
 }
 
 std::vector<RankMessage> RankMessages() {
-  return {
-      Join{.rank = 3, .ranks = 65'536, .heartbeat_ms = 1, .loss_timeout_ms = 2, .process = "a:1"},
-      Join{},
-      Gather{.number = 1ull << 40, .content = BytesOf("content")},
-      Gather{},
-      Report{.lost = {}, .cause = Error(Code::kCorrupt, "rank 1: bad")},
-      Report{.lost = 2, .cause = Error(Code::kPeerLost, "connection reset")},
-      Calls{.skipped = 1ull << 50,
-            .records = {{.sequence = 1ull << 51, .digest = 0x0123'4567, .text = "allreduce"},
-                        {.sequence = (1ull << 51) + 1, .digest = 0, .text = ""}}},
-      WhoIsMissing{},
-      Leave{},
-      RankAlive{}};
+  return {Join{.rank = 3,
+               .ranks = 65'536,
+               .heartbeat_ms = 1,
+               .loss_timeout_ms = 2,
+               .process = "a:1",
+               .job = "ONEBIT_JOB=x"},
+          Join{},
+          Gather{.number = 1ull << 40, .content = BytesOf("content")},
+          Gather{},
+          Report{.lost = {}, .cause = Error(Code::kCorrupt, "rank 1: bad")},
+          Report{.lost = 2, .cause = Error(Code::kPeerLost, "connection reset")},
+          Calls{.skipped = 1ull << 50,
+                .records = {{.sequence = 1ull << 51, .digest = 0x0123'4567, .text = "allreduce"},
+                            {.sequence = (1ull << 51) + 1, .digest = 0, .text = ""}}},
+          WhoIsMissing{},
+          Leave{},
+          RankAlive{}};
 }
 
 std::vector<HubMessage> HubMessages() {
@@ -39,9 +43,11 @@ std::vector<HubMessage> HubMessages() {
           Failed{{.rank = 7, .is_loss = true, .cause = Error(Code::kPeerLost, "gone")}},
           Failed{{.rank = 0, .is_loss = false, .cause = Error(Code::kTimeout, "")}},
           Failed{{.rank = 1, .is_verdict = true, .cause = Error(Code::kMismatch, "differ")}},
-          HubAlive{.missing = 9, .some_missing = {1, 2, 65'535}},
+          HubAlive{.missing = 9, .some_missing = {1, 2, 65'535}, .note = "b:2, rank 1"},
           HubAlive{},
-          MayEnd{}};
+          MayEnd{},
+          Refused{.is_other_job = true, .cause = Error(Code::kMismatch, "another job")},
+          Refused{.is_other_job = false, .cause = Error(Code::kInvalidArgument, "")}};
 }
 
 Result<RankMessage> Decode(const RankMessage&, std::span<const std::byte> bytes) {
@@ -81,6 +87,7 @@ TEST(ControlMessageTest, FieldsAreWhereTheyBelong) {
   EXPECT_EQ(join.heartbeat_ms, 1u);
   EXPECT_EQ(join.loss_timeout_ms, 2u);
   EXPECT_EQ(join.process, "a:1");
+  EXPECT_EQ(join.job, "ONEBIT_JOB=x");
   const auto report = std::get<Report>(DecodeRankMessage(Encode(RankMessages()[4])).value());
   EXPECT_EQ(report.cause.code(), Code::kCorrupt);
   EXPECT_EQ(report.cause.text(), "rank 1: bad");

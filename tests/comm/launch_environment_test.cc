@@ -125,5 +125,69 @@ INSTANTIATE_TEST_SUITE_P(
         // Slurm's compressed form is not a number of tasks.
         BadCase{{"SLURM_PROCID=0", "SLURM_NTASKS=4(x2)"}, {"SLURM_NTASKS: \"4(x2)\""}}));
 
+std::string JobOf(std::vector<const char*> variables) {
+  const auto launch = Read(std::move(variables));
+  return launch.ok() ? launch.value().job : launch.status().text();
+}
+
+TEST(JobWordTest, TheUsersOwnComesFirst) {
+  EXPECT_EQ(JobOf({"RANK=1", "WORLD_SIZE=4", "TORCHELASTIC_RUN_ID=run", "ONEBIT_JOB=mine"}),
+            "ONEBIT_JOB=mine");
+  EXPECT_THAT(JobOf({"RANK=1", "WORLD_SIZE=4", "ONEBIT_JOB="}),
+              HasSubstr("ONEBIT_JOB is set to nothing"));
+}
+
+TEST(JobWordTest, AnyTextIsOneShortWord) {
+  const std::string odd = JobOf({"RANK=1", "WORLD_SIZE=4", "ONEBIT_JOB=a b"});
+  EXPECT_THAT(odd, testing::MatchesRegex("ONEBIT_JOB=a_b-[0-9a-f]{16}"));
+  EXPECT_NE(odd, JobOf({"RANK=1", "WORLD_SIZE=4", "ONEBIT_JOB=a\tb"}));
+  const std::string text(10'000, 'x');
+  EXPECT_LE(JobOf({"RANK=1", "WORLD_SIZE=4", ("ONEBIT_JOB=" + text).c_str()}).size(), 128u);
+}
+
+TEST(JobWordTest, TorchrunsIsItsRunIdWhateverAgentsHaveCounted) {
+  EXPECT_EQ(JobOf({"RANK=1", "WORLD_SIZE=4", "TORCHELASTIC_RUN_ID=run",
+                   "TORCHELASTIC_RESTART_COUNT=3", "SLURM_JOB_ID=7"}),
+            "TORCHELASTIC_RUN_ID=run");
+  EXPECT_EQ(JobOf({"RANK=1", "WORLD_SIZE=4", "TORCHELASTIC_RUN_ID=none"}), "");
+  EXPECT_EQ(JobOf({"RANK=1", "WORLD_SIZE=4", "TORCHELASTIC_RUN_ID="}), "");
+  EXPECT_EQ(JobOf({"PMI_RANK=1", "PMI_SIZE=4", "TORCHELASTIC_RUN_ID=run"}), "")
+      << "that of a torchrun around mpiexec";
+}
+
+TEST(JobWordTest, MpisIsItsJob) {
+  const std::vector<const char*> open_mpi = {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2",
+                                             "SLURM_JOB_ID=7"};
+  auto with = [&](const char* variable) {
+    auto all = open_mpi;
+    all.push_back(variable);
+    return JobOf(all);
+  };
+  EXPECT_EQ(with("PMIX_NAMESPACE=123"), "PMIX_NAMESPACE=123");
+  EXPECT_EQ(with("OMPI_MCA_ess_base_jobid=9"), "OMPI_MCA_ess_base_jobid=9");
+  EXPECT_EQ(JobOf({"PMI_RANK=1", "PMI_SIZE=4", "PMI_JOBID=7.1"}), "PMI_JOBID=7.1");
+  EXPECT_EQ(JobOf({"PMI_RANK=1", "PMI_SIZE=4"}), "");
+}
+
+TEST(JobWordTest, SlurmsIsJobAndStep) {
+  EXPECT_EQ(JobOf({"SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=4", "SLURM_NTASKS=4", "SLURM_JOB_ID=7",
+                   "SLURM_STEP_ID=2"}),
+            "SLURM_JOB_ID=7.2");
+  // A wrapper that sets RANK from SLURM_PROCID.
+  EXPECT_EQ(JobOf({"RANK=1", "WORLD_SIZE=4", "SLURM_STEP_NUM_TASKS=4", "SLURM_JOB_ID=7",
+                   "SLURM_STEP_ID=2"}),
+            "SLURM_JOB_ID=7.2");
+}
+
+TEST(JobWordTest, StepsThatEachStartATorchrunAreOneJob) {
+  EXPECT_EQ(JobOf({"RANK=1", "WORLD_SIZE=4", "TORCHELASTIC_RUN_ID=none", "SLURM_STEP_NUM_TASKS=1",
+                   "SLURM_JOB_ID=7", "SLURM_STEP_ID=2"}),
+            "SLURM_JOB_ID=7");
+}
+
+TEST(JobWordTest, OneRankNeedsNone) {
+  EXPECT_EQ(JobOf({"RANK=0", "WORLD_SIZE=1", "ONEBIT_JOB=mine"}), "");
+}
+
 }  // namespace
 }  // namespace onebit

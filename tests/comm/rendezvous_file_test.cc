@@ -31,6 +31,8 @@ UniqueId SomeId(unsigned char fill) {
   return id;
 }
 
+Status LetGo(const UniqueId&) { return OkStatus(); }
+
 class SecretFilesTest : public ::testing::Test {
  protected:
   SecretFilesTest() {
@@ -58,7 +60,7 @@ using RendezvousFileTest = SecretFilesTest;
 using SecretFileTest = SecretFilesTest;
 
 TEST_F(RendezvousFileTest, WhatIsWrittenIsRead) {
-  const auto content = WriteRendezvousFile(Path("file"), SomeId(7));
+  const auto content = WriteRendezvousFile(Path("file"), SomeId(7), LetGo);
   ASSERT_TRUE(content.ok()) << content.status().text();
   EXPECT_EQ(ContentOf(Path("file")), content.value());
   const auto id = ReadRendezvousFile(Path("file"));
@@ -69,7 +71,7 @@ TEST_F(RendezvousFileTest, WhatIsWrittenIsRead) {
 
 TEST_F(RendezvousFileTest, OnlyTheOwnerMayReadItWhateverTheUmask) {
   const mode_t former = umask(0);
-  const auto content = WriteRendezvousFile(Path("file"), SomeId(7));
+  const auto content = WriteRendezvousFile(Path("file"), SomeId(7), LetGo);
   umask(former);
   ASSERT_TRUE(content.ok());
   struct stat facts;
@@ -85,14 +87,14 @@ TEST_F(RendezvousFileTest, ALinkInItsPlaceIsReplacedAndNotFollowed) {
   // And one at the path of the draft.
   const std::string draft = Path("file") + "." + std::to_string(getpid());
   ASSERT_EQ(symlink(victim.c_str(), draft.c_str()), 0);
-  ASSERT_TRUE(WriteRendezvousFile(Path("file"), SomeId(7)).ok());
+  ASSERT_TRUE(WriteRendezvousFile(Path("file"), SomeId(7), LetGo).ok());
   EXPECT_EQ(ContentOf(victim), "precious");
   EXPECT_FALSE(std::filesystem::is_symlink(Path("file")));
   EXPECT_TRUE(ReadRendezvousFile(Path("file")).ok());
 }
 
 TEST_F(RendezvousFileTest, AFolderThatIsMissingIsAnErrorWithThePath) {
-  const auto content = WriteRendezvousFile(Path("no/file"), SomeId(7));
+  const auto content = WriteRendezvousFile(Path("no/file"), SomeId(7), LetGo);
   ASSERT_FALSE(content.ok());
   EXPECT_EQ(content.status().code(), Code::kSystemError);
   EXPECT_THAT(content.status().text(), HasSubstr(Path("no/file")));
@@ -101,13 +103,13 @@ TEST_F(RendezvousFileTest, AFolderThatIsMissingIsAnErrorWithThePath) {
 
 TEST_F(RendezvousFileTest, AFolderInItsPlaceIsAnErrorAndLeavesNoDraft) {
   ASSERT_EQ(mkdir(Path("file").c_str(), 0700), 0);
-  EXPECT_FALSE(WriteRendezvousFile(Path("file"), SomeId(7)).ok());
+  EXPECT_FALSE(WriteRendezvousFile(Path("file"), SomeId(7), LetGo).ok());
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
   EXPECT_THAT(ReadRendezvousFile(Path("file")).status().text(), HasSubstr("is no regular file"));
 }
 
 TEST_F(RendezvousFileTest, FilesThatOthersMayUseAreRefused) {
-  ASSERT_TRUE(WriteRendezvousFile(Path("file"), SomeId(7)).ok());
+  ASSERT_TRUE(WriteRendezvousFile(Path("file"), SomeId(7), LetGo).ok());
   for (const mode_t mode : {0640, 0604, 0660, 0602, 0666, 0601}) {
     chmod(Path("file").c_str(), mode);
     const auto id = ReadRendezvousFile(Path("file"));
@@ -117,7 +119,7 @@ TEST_F(RendezvousFileTest, FilesThatOthersMayUseAreRefused) {
 }
 
 TEST_F(RendezvousFileTest, GarbageIsRefused) {
-  const std::string good = WriteRendezvousFile(Path("good"), SomeId(7)).value();
+  const std::string good = WriteRendezvousFile(Path("good"), SomeId(7), LetGo).value();
   const std::string digits = good.substr(good.rfind(' ') + 1, 2 * kUniqueIdBytes);
   const std::string prefix = good.substr(0, good.rfind(' ') + 1);
   const std::string cases[] = {
@@ -150,9 +152,39 @@ TEST_F(RendezvousFileTest, APipeIsRefusedAndKeepsNobodyWaiting) {
   EXPECT_THAT(ReadRendezvousFile(Path("file")).status().text(), HasSubstr("is no regular file"));
 }
 
+TEST_F(RendezvousFileTest, AFileThatAnotherJobNeedsStays) {
+  const std::string others = WriteRendezvousFile(Path("file"), SomeId(8), LetGo).value();
+  std::string asked;
+  const auto refused =
+      WriteRendezvousFile(Path("file"), SomeId(7), [&](const UniqueId& id) -> Status {
+        asked += Format("{} ", id.key.bytes[0]);
+        return Error(Code::kMismatch, "it is needed");
+      });
+  EXPECT_EQ(refused.status().text(), "it is needed");
+  EXPECT_EQ(asked, "8 ");
+  EXPECT_EQ(ContentOf(Path("file")), others);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(RendezvousFileTest, AFileThatComesWhileAnotherIsAskedIsAskedAsWell) {
+  ASSERT_TRUE(WriteRendezvousFile(Path("file"), SomeId(8), LetGo).ok());
+  std::string asked;
+  const auto written = WriteRendezvousFile(Path("file"), SomeId(7), [&](const UniqueId& id) {
+    asked += Format("{} ", id.key.bytes[0]);
+    if (id.key.bytes[0] == 8) {
+      EXPECT_TRUE(WriteRendezvousFile(Path("file2"), SomeId(9), LetGo).ok());
+      std::filesystem::rename(Path("file2"), Path("file"));
+    }
+    return OkStatus();
+  });
+  ASSERT_TRUE(written.ok()) << written.status().text();
+  EXPECT_EQ(asked, "8 9 ");
+  EXPECT_EQ(ContentOf(Path("file")), written.value());
+}
+
 TEST_F(RendezvousFileTest, ItIsRemovedOnlyIfItIsStillTheSame) {
-  const std::string mine = WriteRendezvousFile(Path("file"), SomeId(7)).value();
-  const std::string others = WriteRendezvousFile(Path("file"), SomeId(8)).value();
+  const std::string mine = WriteRendezvousFile(Path("file"), SomeId(7), LetGo).value();
+  const std::string others = WriteRendezvousFile(Path("file"), SomeId(8), LetGo).value();
   RemoveRendezvousFile(Path("file"), mine);
   EXPECT_EQ(ContentOf(Path("file")), others);
   RemoveRendezvousFile(Path("file"), others);

@@ -123,6 +123,8 @@ void DecodeForClient(std::span<const std::byte> input) {
   if (!message.ok()) return Require(!message.status().text().empty());
   if (std::holds_alternative<Failed>(message.value())) {
     Require(!std::get<Failed>(message.value()).first.cause.ok());
+  } else if (std::holds_alternative<Refused>(message.value())) {
+    Require(!std::get<Refused>(message.value()).cause.ok());
   } else {
     const Bytes again = Encode(message.value());
     Require(std::equal(again.begin(), again.end(), input.begin(), input.end()));

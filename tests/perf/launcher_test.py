@@ -16,7 +16,8 @@ import unittest
 import marked_processes
 
 TOOL = ""
-OTHERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "ONEBIT_RENDEZVOUS", "OMP_NUM_THREADS")
+OTHERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "ONEBIT_RENDEZVOUS", "ONEBIT_JOB",
+          "OMP_NUM_THREADS")
 
 
 class LauncherTest(unittest.TestCase):
@@ -68,6 +69,21 @@ class LauncherTest(unittest.TestCase):
 
     def assert_no_folder_left(self) -> None:
         self.assertEqual(list((self.path / "tmp").iterdir()), [])
+
+    def test_every_job_has_a_word_of_its_own(self):
+        def words(**environment: str) -> list[str]:
+            return self.shell("echo $ONEBIT_JOB", **environment).stdout.split()
+
+        first, second = words(), words()
+        for word in (first[0], second[0]):
+            self.assertRegex(word, "^onebit_run-[0-9a-f]{16}$")
+        self.assertEqual([first, second], [[first[0]] * 3, [second[0]] * 3])
+        self.assertNotEqual(first, second)
+        self.assertEqual(words(ONEBIT_JOB="mine"), ["mine"] * 3)
+        # A job that a rank starts is another one.
+        inner = words(ONEBIT_JOB="outer", RANK="0", WORLD_SIZE="1")
+        self.assertEqual(inner, [inner[0]] * 3)
+        self.assertNotIn(inner[0], ("outer", first[0]))
 
     def test_tells_every_rank_who_it_is(self):
         result = self.shell("echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE")

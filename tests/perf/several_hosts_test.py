@@ -33,7 +33,7 @@ exit 255
 TELL = """
 import json, os, socket, stat
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ONEBIT_RENDEZVOUS",
-         "ONEBIT_DEBUG", "ONEBIT_SECRET", "OMP_NUM_THREADS", "COLOUR", "TASTE", "SMELL")
+         "ONEBIT_JOB", "ONEBIT_DEBUG", "ONEBIT_SECRET", "OMP_NUM_THREADS", "COLOUR", "TASTE", "SMELL")
 facts = {name: os.environ.get(name) for name in names}
 secret = os.environ.get("ONEBIT_SECRET_FILE")
 if secret:
@@ -121,13 +121,14 @@ class SeveralHostsTest(unittest.TestCase):
             self.assertRegex(rank["ONEBIT_RENDEZVOUS"], rf"^{a.address}:\d+$")
             self.assertNotEqual(rank["ONEBIT_RENDEZVOUS"], f"{a.address}:{rank['MASTER_PORT']}")
             self.assertEqual(rank["modes"], [0o600, 0o700])
-            for name in ("MASTER_PORT", "ONEBIT_RENDEZVOUS", "secret"):
+            for name in ("MASTER_PORT", "ONEBIT_RENDEZVOUS", "ONEBIT_JOB", "secret"):
                 self.assertEqual(rank[name], ranks[0][name])
+        self.assertRegex(ranks[0]["ONEBIT_JOB"], "^onebit_run-[0-9a-f]{16}$")
         self.assertRegex(ranks[0]["secret"], "^[0-9a-f]{64}$")
 
     def test_a_meeting_place_of_the_user_is_kept(self):
-        given = {"ONEBIT_RENDEZVOUS": "a:7000", "ONEBIT_SECRET": "a secret of the user", "MASTER_ADDR": "b",
-                 "MASTER_PORT": "5"}
+        given = {"ONEBIT_RENDEZVOUS": "a:7000", "ONEBIT_JOB": "mine", "ONEBIT_SECRET": "a secret of the user",
+                 "MASTER_ADDR": "b", "MASTER_PORT": "5"}
         for rank in self.facts(self.run_job("--hosts", "a,b", "python3", "-c", TELL, **given)):
             self.assertEqual({name: rank[name] for name in given}, given)
             self.assertNotIn("secret", rank)
