@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "base/path_pattern.h"
+#include "base/without_file_size_signal.h"
 
 namespace onebit {
 namespace {
@@ -81,6 +82,7 @@ void LogLine(LogLevel level, std::string_view text) {
     destination.sink(level, line.c_str(), destination.argument);
     return;
   }
+  const WithoutFileSizeSignal no_signal;
   std::fprintf(destination.file, "%s:%d:%ld onebit %s %s\n", HostName().c_str(), getpid(),
                syscall(SYS_gettid), NameOf(level), line.c_str());
   std::fflush(destination.file);

@@ -28,6 +28,7 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "base/path_pattern.h"
+#include "base/without_file_size_signal.h"
 #include "base/without_signals.h"
 
 namespace onebit {
@@ -332,6 +333,7 @@ std::string TraceFile::Write() {
   const std::string text = std::exchange(text_, {});
   if (text.empty() || has_failed_) return {};
   const std::string whole = text + std::string(kEnd);
+  const WithoutFileSizeSignal no_signal;
   for (size_t done = 0; done < whole.size();) {
     const ssize_t written = pwrite(descriptor_, whole.data() + done, whole.size() - done,
                                    static_cast<off_t>(size_ + done));

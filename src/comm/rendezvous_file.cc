@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/without_file_size_signal.h"
 #include "comm/secret_file.h"
 
 namespace onebit {
@@ -28,10 +29,12 @@ std::string Hex(std::span<const char, kUniqueIdBytes> bytes) {
 }
 
 Status FileError(const char* what, const std::string& path) {
-  return Error(Code::kSystemError, "rendezvous file {}: {}: {}", path, what, std::strerror(errno));
+  return Error(Code::kSystemError, "rendezvous file {}: {}: {}{}", path, what, std::strerror(errno),
+               errno == EFBIG ? ": raise the limit of file sizes (ulimit -f)" : "");
 }
 
 Status WriteAll(int fd, const std::string& content, const std::string& path) {
+  const WithoutFileSizeSignal no_signal;
   size_t written = 0;
   while (written < content.size()) {
     const ssize_t count = write(fd, content.data() + written, content.size() - written);
