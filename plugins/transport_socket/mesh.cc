@@ -258,11 +258,17 @@ bool Mesh::DropStranger() {
   return true;
 }
 
-// After a call that failed: true if it lacked a descriptor and can be tried again.
+// After a call that failed: true if it lacked a descriptor and can be tried again. As many
+// connections as there are ranks to come are probably theirs: each that gave way to another would
+// come again, until the time is over.
 bool Mesh::MakeRoom() {
   if (!IsShortOfDescriptors()) return false;
   was_short_ = true;
-  const bool has_room = DropStranger();
+  const auto strangers = std::ranges::count_if(attempts_, &Attempt::is_stranger);
+  const auto awaited =
+      std::ranges::count_if(connections_->begin() + options_.rank + 1, connections_->end(),
+                            [](const Connection& connection) { return !connection.is_made(); });
+  const bool has_room = strangers > awaited && DropStranger();
   lacks_descriptors_ = !has_room;
   return has_room;
 }

@@ -62,7 +62,8 @@ Status Cancelled(int rank, std::string_view what);
 struct Failure {
   int rank = 0;          // who saw it first; for a loss, the lost rank
   bool is_loss = false;  // not reported by the rank: its process has ended or is silent
-  // Found by comparing call records, not reported by a rank. `rank` sent its record last.
+  // Found by who compares call records, `rank` having sent its record last, or by who lets the
+  // ranks in; not reported by a rank.
   bool is_verdict = false;
   Status cause;
 };

@@ -45,6 +45,7 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
   std::unique_ptr<ControlClient> client(new ControlClient(options, deadline));
   client->SetStop(stop);
   Backoff backoff(kShortestPause, kLongestPause);
+  std::string heard;  // why servers that have gone since did not admit this rank
   while (true) {
     if (stop && stop()) return Cancelled(options.rank, "joining");
     Result<UniqueId> id =
@@ -60,6 +61,7 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
         if (!options.is_address_reused || Clock::now() >= start + kSecondChance) return status;
         client->first_failure_.reset();
         client->refusal_.reset();
+        heard = "; before that: " + status.text();
       }
       if (status.code() == Code::kNotAuthenticated && is_final) return status;
     }
@@ -73,7 +75,9 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
                    "rank {} of {}: not joined within {:.1f} s (ONEBIT_CONNECT_TIMEOUT_MS): {}{}{}",
                    options.rank, options.ranks, SecondsOf(options.connect_timeout), status.text(),
                    source,
-                   is_secret_wrong ? "" : "; is rank 0 running, and can this host reach it?");
+                   !heard.empty()    ? heard
+                   : is_secret_wrong ? ""
+                                     : "; is rank 0 running, and can this host reach it?");
     }
     backoff.Pause();
   }

@@ -47,6 +47,11 @@ class ControlHub {
   // This process was stopped for a while: silence during that time says nothing about the ranks.
   void OnStall(Clock::time_point now);
 
+  // The process of the hub can serve the ranks no more.
+  void Fail(const Status& cause) { Fail(Failure{.rank = 0, .is_verdict = true, .cause = cause}); }
+
+  // Ranks that may still join, as far as is known.
+  size_t awaited() const { return ranks_ == 0 ? 1 : ranks_ - joined_; }
   // All ranks have joined; nobody else may.
   bool is_complete() const { return ranks_ != 0 && joined_ == ranks_; }
   // No rank is left, and none can come that would not get a failure at once.

@@ -2,13 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/control_server.h"
 
+#include <poll.h>
 #include <sodium.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <thread>
+#include <utility>
 
 #include "base/log.h"
 
@@ -17,6 +21,11 @@ namespace {
 
 // The pause after the process ran out of descriptors.
 constexpr std::chrono::milliseconds kPause{50};
+// The time for which ranks wait for descriptors before the start fails.
+constexpr std::chrono::milliseconds kShortage{2000};
+// The time for telling ranks why, and for the next to come.
+constexpr std::chrono::milliseconds kAnswers{1000};
+constexpr std::chrono::milliseconds kQuiet{300};
 // Connections accepted at a time, so that a flood of them keeps nobody else waiting.
 constexpr int kMostAccepts = 64;
 
@@ -136,28 +145,68 @@ void ControlServer::Retire() {
 }
 
 void ControlServer::Accept() {
+  bool has_dropped = false;
   for (int i = 0; i < kMostAccepts && listener_.is_open(); ++i) {
     Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.is_open()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-      // Strangers must not keep ranks out, so they are closed first. If there are none, others use
-      // up the descriptors, and the server can only try again later.
-      if (!strangers_.empty()) {
-        DropStranger(strangers_.begin());
-        continue;
-      }
-      // The port stays readable while a connection waits, so it must not be watched meanwhile.
-      paused_until_ = Clock::now() + kPause;
-      ControlLoop::Get().Change(listener_.get(), 0);
-      return;
+      // Strangers must not keep ranks out, so they are closed first. As many as there are ranks to
+      // come are probably ranks: each that gave way to another would come again.
+      if (strangers_.size() <= hub_.awaited()) return Pause(errno == EMFILE);
+      DropStranger(strangers_.begin());
+      has_dropped = true;
+      continue;
     }
+    if (!std::exchange(has_dropped, false)) short_since_.reset();
     if (strangers_.size() == kMaxStrangers) DropStranger(strangers_.begin());
     try {
       Welcome(std::move(socket));
     } catch (const std::bad_alloc&) {
       // The connection is dropped; a rank tries again.
     }
+  }
+}
+
+// Tries again later: others use up the descriptors. Ranks that have joined need not wait in vain
+// for those that cannot.
+void ControlServer::Pause(bool is_at_limit) {
+  const auto now = Clock::now();
+  // The port stays readable while a connection waits, so it must not be watched meanwhile.
+  paused_until_ = now + kPause;
+  ControlLoop::Get().Change(listener_.get(), 0);
+  if (!is_at_limit || hub_.present() == 0 || !HasWaiting()) return short_since_.reset();
+  if (!short_since_) short_since_ = now;
+  if (now - *short_since_ < kShortage) return;
+  owes_answers_ = true;
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  hub_.Fail(Error(Code::kSystemError,
+                  "process {}, which lets the ranks in, has too few file descriptors left for all "
+                  "of them: raise ulimit -n there (now {})",
+                  options_.process, limit.rlim_cur));
+}
+
+bool ControlServer::HasWaiting() const {
+  pollfd port = {listener_.get(), POLLIN, 0};
+  return listener_.is_open() && poll(&port, 1, 0) > 0;
+}
+
+void ControlServer::AnswerWaiting() {
+  const auto end = Clock::now() + kAnswers;
+  // Those who were told, or turned away by a full port, come again after a pause.
+  for (auto quiet_since = Clock::now();
+       Clock::now() < end && Clock::now() < quiet_since + kQuiet;) {
+    {
+      std::lock_guard lock(ControlLoop::Get().mutex());
+      const auto owes = [](const ControlServer* server) { return server->owes_answers_; };
+      if (std::ranges::none_of(Live(), owes)) return;
+      const bool is_quiet = std::ranges::none_of(Live(), [&](const ControlServer* server) {
+        return owes(server) && (server->HasWaiting() || !server->strangers_.empty());
+      });
+      if (!is_quiet) quiet_since = Clock::now();
+    }
+    std::this_thread::sleep_for(kPause / 10);
   }
 }
 

@@ -45,6 +45,9 @@ class ControlServer final : private LoopItem, private ControlLinks {
   // Ends the servers of this process whose start failed and closes their ports at once, because the
   // process starts again.
   static void RetireFailed();
+  // After a start that failed: ranks that had to wait for descriptors learn why, which this process
+  // would keep from them if it ended at once.
+  static void AnswerWaiting();
 
   // Strangers served at a time; one more displaces the oldest. The same limit applies to clients
   // that have proved themselves but not said which rank they are.
@@ -73,6 +76,8 @@ class ControlServer final : private LoopItem, private ControlLinks {
   void Close(uint64_t link) override;
 
   void Accept();
+  void Pause(bool is_at_limit);
+  bool HasWaiting() const;
   void Welcome(Descriptor socket);
   void OnStranger(std::list<Stranger>::iterator stranger);
   // Reads what has arrived of a hello or proof. True once it is complete.
@@ -91,6 +96,8 @@ class ControlServer final : private LoopItem, private ControlLinks {
   const Options options_;
   Descriptor listener_;
   std::optional<Clock::time_point> paused_until_;  // out of descriptors: not accepting
+  std::optional<Clock::time_point> short_since_;   // of descriptors, while somebody waits
+  bool owes_answers_ = false;                      // to those who waited in vain
   std::list<Stranger> strangers_;                  // oldest first
   std::unordered_map<int, std::list<Stranger>::iterator> stranger_of_fd_;
   std::unordered_map<uint64_t, std::unique_ptr<SealedChannel>> links_;

@@ -120,7 +120,7 @@ Result<RendezvousPoint> ResolveAddress(const Rendezvous& rendezvous, int rank,
     return RendezvousPoint{
         .locate = [id = started.value()](Deadline) -> Result<UniqueId> { return id; },
         .source = rendezvous.source,
-        .give_up = {},
+        .give_up = ControlServer::AnswerWaiting,
         .is_final = true};
   }
   // Tries all addresses of the host in turn, because some may be unreachable from here.
@@ -160,7 +160,10 @@ Result<RendezvousPoint> ResolveFile(const Rendezvous& rendezvous, int rank,
       *text = std::move(content);
     }
     // The file holds a secret and is useless once this process has ended.
-    give_up = [path, text] { RemoveRendezvousFile(path, *text); };
+    give_up = [path, text] {
+      ControlServer::AnswerWaiting();
+      RemoveRendezvousFile(path, *text);
+    };
     Log(LogLevel::kInfo, "rank 0 waits at {} ({}), as {} says", id.address.Text(), interface.name,
         path);
   }

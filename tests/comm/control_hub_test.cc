@@ -157,6 +157,20 @@ TEST_F(ControlHubTest, ARankThatJoinsTwiceNamesBothPlaces) {
   EXPECT_THAT(Said(1), ElementsAre("rank 1 failed: " + mismatch));
 }
 
+TEST_F(ControlHubTest, AProcessThatCanServeNoMoreEndsTheStartForAll) {
+  EXPECT_EQ(hub_.awaited(), 1u);
+  JoinOne(0, 4);
+  JoinOne(2, 4);
+  links_.Forget();
+  EXPECT_EQ(hub_.awaited(), 2u);
+  hub_.Fail(Error(Code::kSystemError, "too few descriptors"));
+  for (const uint32_t rank : {0u, 2u}) {
+    EXPECT_THAT(Said(rank), ElementsAre("rank 0 differs: 2 too few descriptors"));
+  }
+  JoinOne(1, 4);
+  EXPECT_THAT(Said(1), ElementsAre("rank 0 differs: 2 too few descriptors", "(closed)"));
+}
+
 // A hub at a place to which ranks of other jobs may come.
 class JobHubTest : public ControlHubTest {
  protected:
