@@ -12,6 +12,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/format.h"
+
 namespace onebit::sockets {
 namespace {
 
@@ -22,7 +24,8 @@ std::string ErrnoOf(const char* call) { return std::string(call) + ": " + std::s
 void* MapShared(int fd, size_t bytes, std::string* problem) {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory != MAP_FAILED) return memory;
-  *problem = ErrnoOf("mmap");
+  *problem = Format("mmap of {} bytes: {}{}", bytes, std::strerror(errno),
+                    errno == ENOMEM ? " (ulimit -v)" : "");
   return nullptr;
 }
 

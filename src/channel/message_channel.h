@@ -87,6 +87,7 @@ class MessageChannel {
 
   // message_channel_connect.cc
   onebitResult_t MakePeers();
+  onebitResult_t AllocatePeers();
   onebitResult_t ExchangeHellos(uint64_t start, uint64_t timeout_ns);
   void SayBye(bool is_abort);
   bool HasPendingSends() const;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connects the ends of a communicator with each other; abort and close.
 #include <algorithm>
+#include <new>
 #include <span>
 #include <string>
 
@@ -78,6 +79,16 @@ onebitResult_t MessageChannel::Connect(const void* const* addresses, const size_
 
 // Allocates everything that messages need.
 onebitResult_t MessageChannel::MakePeers() {
+  try {
+    return AllocatePeers();
+  } catch (const std::bad_alloc&) {
+    state_.context.Warn("rank {}: no memory for messages, {} bytes for each of {} ranks",
+                        state_.rank, kWindow * (state_.slot_bytes() + sizeof(Slot)), state_.nranks);
+    return onebitOutOfMemory;
+  }
+}
+
+onebitResult_t MessageChannel::AllocatePeers() {
   const auto ranks = static_cast<size_t>(state_.nranks);
   const size_t slot_bytes = state_.slot_bytes();
   state_.requests = std::make_unique<MessageRequests>(kRequestsPerPeer * ranks);

@@ -3,6 +3,7 @@
 // Calls a transport through its ABI and turns results into errors with a text.
 #include "transport/transport.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -47,10 +48,19 @@ onebitTransportHost& Host() {
   return *host;
 }
 
-// An error whose text ends with the transport's last warning, if there is one.
+// The limit that may be why there is no memory; empty if there is none.
+std::string MemoryLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return Format("; this process may use {} bytes of address space (ulimit -v)", limit.rlim_cur);
+}
+
+// An error whose text ends with the transport's last warning, if there is one, and a lack of memory
+// with the limit that may be its cause.
 Status Explained(Code code, std::string text) {
   if (!complaint.empty()) AppendFormat(&text, ": {}", complaint);
   complaint.clear();
+  if (code == Code::kOutOfMemory) AppendFormat(&text, ": out of memory{}", MemoryLimit());
   return {code, std::move(text)};
 }
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks whose limits are too low fail with a text that names the limit, and are never ended by a signal:
+"""Ranks whose limits are too low fail with a text that names the limit, on all ranks, and are never ended by a signal:
 limits_test.py RANK_LOOP."""
 
 import os
@@ -42,10 +42,20 @@ def check_no_log(loop: list[str]):
         assert all(path.stat().st_size == 0 for path in pathlib.Path(folder).iterdir())
 
 
+def check_no_memory(loop: list[str]):
+    """The address space of rank 1 is too small for its messages."""
+    with job.Job([loop, limited("-v 80000", loop), loop], ONEBIT_CONNECT_TIMEOUT_MS="30000") as running:
+        for rank in running.ranks:
+            text = rank.wait_for("onebitCommInitEnv: ", job.PATIENCE_SECONDS)
+            assert "no memory for messages, " in text and " bytes for each of 3 ranks: out of memory" in text, text
+            assert "may use 81920000 bytes of address space (ulimit -v)" in text, text
+
+
 def main() -> int:
     loop = [sys.argv[1], "2", "1000", "ef"]
     check_no_file(loop)
     check_no_log(loop)
+    check_no_memory(loop)
     return 0
 
 

@@ -3,6 +3,8 @@
 // The loader finds, opens and refuses plugins; test doubles of plugins are in tests/support.
 #include "transport/loader.h"
 
+#include <sys/resource.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -74,6 +76,26 @@ TEST(LoaderTest, PluginsThatAreNoneAreRefused) {
                       HasSubstr("ABI version 5, this library speaks 4")));
   ExpectRefused("disguised", Code::kInvalidUsage, HasSubstr("its name is \"other\""));
   ExpectRefused("empty", Code::kInvalidUsage, HasSubstr("no symbol onebitTransportGet"));
+}
+
+// The ABI has no error texts: what the transport logs is the cause.
+TEST(TransportTest, ALackOfMemoryNamesWhatWasWantedAndTheLimit) {
+  onebitTransport poor = *OpenPlugin("fake", kFolders).value();
+  poor.init = [](const onebitTransportHost* host, void**) {
+    host->log(onebitLogWarn, "fake: 7 bytes");
+    return onebitOutOfMemory;
+  };
+  rlimit former{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &former), 0);
+  const rlimit large = {.rlim_cur = rlim_t{1} << 60, .rlim_max = former.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &large), 0);
+  const auto started = Transport::Start(&poor);
+  setrlimit(RLIMIT_AS, &former);
+  ASSERT_FALSE(started.ok());
+  EXPECT_EQ(started.status().code(), Code::kOutOfMemory);
+  EXPECT_THAT(started.status().text(),
+              HasSubstr("fake: 7 bytes: out of memory; this process may use 1152921504606846976 "
+                        "bytes of address space (ulimit -v)"));
 }
 
 TEST(LoaderTest, FileThatIsNoLibraryIsNotPassedOver) {
