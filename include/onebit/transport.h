@@ -318,8 +318,8 @@ typedef struct onebitTransport {
   /* Reads how many bytes and messages of the stream face were handed to the wire so far, without
    * what lower layers add. */
   onebitResult_t (*getCounters)(void* comm, uint64_t* bytesSent, uint64_t* messagesSent);
-  /* Writes in a few words how a peer is reached, for error texts: "tcp over eth0". At most
-   * `capacity` bytes, including the terminating 0. Only transports without a frame face need it. */
+  /* Writes in a few words how a peer is reached, at most `capacity` bytes with the terminating 0.
+   * onebitTimeout: and why what was sent to it does not arrive. Frame transports may do without. */
   onebitResult_t (*describePeer)(void* comm, int peer, char* text, size_t capacity);
 
   /* The stream face. `stream` is a CUDA stream of the device that the endpoint was opened on; NULL

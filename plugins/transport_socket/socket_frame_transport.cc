@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -334,6 +335,14 @@ bool SocketFrameTransport::CheckSockets(int timeout_ms) {
 void SocketFrameTransport::StopPlacing(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (peer.tcp != nullptr) peer.tcp->StopPlacing();
+}
+
+bool SocketFrameTransport::Describe(int rank, char* text, size_t capacity) const {
+  const Peer& peer = peers_[static_cast<size_t>(rank)];
+  const std::string trouble = peer.tcp == nullptr ? "" : peer.tcp->Trouble();
+  std::snprintf(text, capacity, "%s%s%s", peer.link.route, trouble.empty() ? "" : ", ",
+                trouble.c_str());
+  return !trouble.empty();
 }
 
 bool SocketFrameTransport::is_flushed() const {

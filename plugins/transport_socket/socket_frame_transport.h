@@ -35,6 +35,8 @@ class SocketFrameTransport final : public plugin::FrameTransport {
   void Sleep(uint64_t timeout_ns);
   void StopPlacing(int rank);
   bool is_flushed() const;
+  // True if what was sent to the rank does not arrive.
+  bool Describe(int rank, char* text, size_t capacity) const;
 
  private:
   struct Peer {

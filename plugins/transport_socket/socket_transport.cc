@@ -24,10 +24,16 @@ onebitResult_t IsFlushed(void* comm, int* flushed) {
   return onebitSuccess;
 }
 
+onebitResult_t DescribePeer(void* comm, int peer, char* text, size_t capacity) {
+  if (!Table::HasRank(comm, peer) || text == nullptr) return onebitInvalidArgument;
+  return Table::AsEndpoint(comm)->Describe(peer, text, capacity) ? onebitTimeout : onebitSuccess;
+}
+
 constexpr onebitTransport MakeTable() {
   onebitTransport functions = Table::Functions();
   functions.stopPlacing = StopPlacing;
   functions.isFlushed = IsFlushed;
+  functions.describePeer = DescribePeer;
   return functions;
 }
 

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/format.h"
+
 namespace onebit::sockets {
 namespace {
 
@@ -53,6 +55,9 @@ const char* TextOf(int error) {
 // longer, such a buffer would limit a connection to less than 13 Gbit/s.
 constexpr int kSendBufferBytes = 208 << 10;
 constexpr uint32_t kShortRoundTripUs = 250;
+
+// The time between retransmissions doubles: these take 1.4 s and more.
+constexpr int kRetransmitsInVain = 3;
 
 // Messages are whole when they are sent, so nothing is gained by waiting for more.
 void Configure(int socket) {
@@ -274,6 +279,21 @@ bool TcpLink::has_left() const {
   int bytes = 0;
   return send_error_ != nullptr || link_->is_lost() ||
          ioctl(socket_.get(), SIOCOUTQNSD, &bytes) != 0 || bytes == 0;
+}
+
+std::string TcpLink::Trouble() const {
+  tcp_info facts{};
+  socklen_t bytes = sizeof facts;
+  int unacknowledged = 0;
+  if (getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &facts, &bytes) != 0 ||
+      facts.tcpi_retransmits < kRetransmitsInVain || facts.tcpi_unacked == 0 ||
+      ioctl(socket_.get(), SIOCOUTQ, &unacknowledged) != 0) {
+    return {};
+  }
+  return Format(
+      "{} bytes not acknowledged, of which the first were sent {} times, in packets of up "
+      "to {} bytes",
+      unacknowledged, facts.tcpi_retransmits + 1, facts.tcpi_pmtu);
 }
 
 void TcpLink::StopPlacing() {

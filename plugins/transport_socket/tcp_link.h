@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "comm/socket.h"
 #include "plugins/common/frame_transport.h"
@@ -35,6 +36,9 @@ class TcpLink {
   // True if the system has put on the wire whatever it took. What it has not is lost when the
   // socket is closed and the peer sends anything.
   bool has_left() const;
+
+  // What the system knows of bytes that it has sent again and again in vain; empty: there are none.
+  std::string Trouble() const;
 
   // Sends as much as the socket takes and queues the rest.
   plugin::Sent Send(onebitFrameKind kind, std::span<const std::byte> header,

@@ -58,6 +58,13 @@ class Frames {
   }
   void Sleep(uint64_t timeout_ns) { static_cast<void>(functions_.sleep(comm_, timeout_ns)); }
 
+  // Writes why frames to the rank do not arrive, as far as the transport knows. False: it does not.
+  bool DescribeTrouble(int rank, char* text, size_t capacity) const {
+    return functions_.structSize > offsetof(onebitTransport, describePeer) &&
+           functions_.describePeer != nullptr &&
+           functions_.describePeer(comm_, rank, text, capacity) == onebitTimeout;
+  }
+
   void StopPlacing(int rank) {
     if (Has(functions_.stopPlacing)) static_cast<void>(functions_.stopPlacing(comm_, rank));
   }

@@ -147,6 +147,7 @@ void MessageChannel::GetCounters(uint64_t* bytes_sent, uint64_t* messages_sent) 
 onebitResult_t MessageChannel::DescribePeer(int peer, char* text, size_t capacity) const {
   const onebitResult_t check = CheckPeer(peer);
   if (check != onebitSuccess) return check;
+  if (state_.frames.DescribeTrouble(peer, text, capacity)) return onebitTimeout;
   std::snprintf(text, capacity, "%s", state_.peer(peer).link->route);
   return onebitSuccess;
 }

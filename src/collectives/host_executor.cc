@@ -366,12 +366,27 @@ bool HostExecutor::ComputeSome() {
 }
 
 Status HostExecutor::Deadline() const {
-  const auto silence = Clock::now() - last_progress_;
-  if (silence < std::chrono::milliseconds(comm_.options().timeout_ms)) return OkStatus();
-  return Error(Code::kTimeout,
-               "no progress for {:.1f} s (ONEBIT_COLLECTIVE_TIMEOUT_MS); does every rank make this "
-               "call, each on its own thread?",
-               std::chrono::duration<double>(silence).count());
+  const Clock::duration timeout = std::chrono::milliseconds(comm_.options().timeout_ms);
+  const Clock::duration silence = Clock::now() - last_progress_;
+  // A rank that knows why nothing moves speaks before those that only wait for it.
+  if (silence < timeout - timeout / 10) return OkStatus();
+  const std::string head = Format("no progress for {:.1f} s (ONEBIT_COLLECTIVE_TIMEOUT_MS)",
+                                  std::chrono::duration<double>(silence).count());
+  for (uint32_t peer = 0; peer < plan_->ranks; ++peer) {
+    if (!endpoint_.DescribePeer(static_cast<int>(peer)).is_stuck) continue;
+    // A rank that nothing reaches would have been given up.
+    const bool is_heard = silence > 2 * comm_.loss_timeout();
+    return Error(
+        Code::kTimeout,
+        "{}: messages to rank {} do not arrive{}; compare the path MTU with the MTU of the "
+        "interfaces (ping -M do -s SIZE), or set net.ipv4.tcp_mtu_probing to 1",
+        head, peer,
+        is_heard ? ", though small ones do, or the rank would be lost: packets of this "
+                   "size are dropped on the way without a word"
+                 : "; if small ones do, packets of this size are dropped on the way");
+  }
+  if (timeout > silence) return OkStatus();
+  return Error(Code::kTimeout, "{}; does every rank make this call, each on its own thread?", head);
 }
 
 uint32_t HostExecutor::LatePeer() const {
@@ -389,8 +404,9 @@ uint32_t HostExecutor::LatePeer() const {
 
 std::string HostExecutor::Progress() const {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-  return Describe({.plan = *plan_, .states = messages_, .seconds = seconds},
-                  [this](uint32_t peer) { return endpoint_.DescribePeer(static_cast<int>(peer)); });
+  return Describe({.plan = *plan_, .states = messages_, .seconds = seconds}, [this](uint32_t peer) {
+    return endpoint_.DescribePeer(static_cast<int>(peer)).text;
+  });
 }
 
 }  // namespace onebit

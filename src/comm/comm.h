@@ -123,6 +123,10 @@ class Comm final : private PeerErrorSink, private FailureListener {
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
+  // A process that is silent for so long counts as lost; 0: ranks are threads.
+  std::chrono::milliseconds loss_timeout() const {
+    return fallback_ ? fallback_->options.control.loss_timeout : std::chrono::milliseconds(0);
+  }
   uint32_t id() const { return id_; }
   const CommOptions& options() const { return options_; }
   std::string_view transport_name() const { return transport_->properties().name; }

@@ -391,11 +391,13 @@ Endpoint::Counters Endpoint::counters() const {
   return counters;
 }
 
-std::string Endpoint::DescribePeer(int peer) const {
-  char text[128] = "";
-  if (comm_ == nullptr) return "";
+Endpoint::PeerDescription Endpoint::DescribePeer(int peer) const {
+  char text[256] = "";
+  if (comm_ == nullptr) return {};
   const auto describe = messages_ != nullptr ? messages_->describePeer : functions_->describePeer;
-  return describe(comm_, peer, text, sizeof text) == onebitSuccess ? text : "";
+  const auto result = describe(comm_, peer, text, sizeof text);
+  if (result != onebitSuccess && result != onebitTimeout) return {};
+  return {.text = text, .is_stuck = result == onebitTimeout};
 }
 
 }  // namespace onebit

@@ -169,7 +169,11 @@ class Endpoint {
   };
   Counters counters() const;
   // The way to a peer, for error texts: "tcp over eth0". Empty before Connect.
-  std::string DescribePeer(int peer) const;
+  struct PeerDescription {
+    std::string text;       // how the peer is reached
+    bool is_stuck = false;  // what was sent to it does not arrive, and the text says what is known
+  };
+  PeerDescription DescribePeer(int peer) const;
 
  private:
   Status Check(onebitResult_t result, const char* what, int peer = -1) const;

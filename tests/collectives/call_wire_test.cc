@@ -104,7 +104,23 @@ TEST_F(DenseWireTest, NothingIsOutstandingAfterAnError) {
 TEST(SilentPeerTest, EndsAtTheDeadline) {
   ScriptedRank rank({.timeout_ms = 50});
   const CallRequest barrier = {.collective = Collective::kBarrier};
-  ExpectError(rank.Run({&barrier, 1}, {}), Code::kTimeout, "ONEBIT_COLLECTIVE_TIMEOUT_MS");
+  const Status status = rank.Run({&barrier, 1}, {});
+  ExpectError(status, Code::kTimeout, "ONEBIT_COLLECTIVE_TIMEOUT_MS");
+  ExpectError(status, Code::kTimeout, "does every rank make this call");
+}
+
+// The program is not asked what the network has done.
+TEST(SilentPeerTest, MessagesThatDoNotArriveAreTheCause) {
+  ScriptedRank rank({.timeout_ms = 50});
+  const CallRequest barrier = {.collective = Collective::kBarrier};
+  ScriptedTransport::SetStuck(true);
+  const Status status = rank.Run({&barrier, 1}, {});
+  ScriptedTransport::SetStuck(false);
+  ExpectError(status, Code::kTimeout,
+              "messages to rank 1 do not arrive, though small ones do, or the rank would be lost");
+  ExpectError(status, Code::kTimeout, "compare the path MTU");
+  ExpectError(status, Code::kTimeout, "a script, 7 bytes lost");
+  EXPECT_EQ(status.text().find("does every rank"), std::string::npos) << status.text();
 }
 
 // A compressed sum. Every packet of the peer has scales of 2 and positive signs.

@@ -50,6 +50,16 @@ class TwoHosts:
         call("ip", "-n", self._network.hosts[0].namespace, "neighbour", "replace", self.addresses[1],
              "lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "permanent")
 
+    def send_no_super_packets(self):
+        """New connections hand each packet to the link by itself, as it will travel."""
+        for host in self._network.hosts:
+            call("ip", "-n", host.namespace, "link", "set", "eth0", "gso_max_segs", "1")
+
+    def narrow_path(self, mtu: int):
+        """The switch drops larger packets from now on, and nobody tells. The hosts send up to 1500 bytes."""
+        for host in self._network.hosts:
+            call("ip", "-n", self._network.switch, "link", "set", host.port, "mtu", str(mtu))
+
     def without_names(self, index: int, folder: str, command: list[str]) -> list[str]:
         """As `on`, with a name server that never answers."""
         host = self._network.hosts[index]

@@ -5,7 +5,8 @@
 They meet at host:port with a secret, share memory within a host and use TCP between hosts, come to
 the results of threads, and name the way to a rank that is lost. An interface that does not exist is
 refused, and the error says which there are. A name service that never answers costs no more than the
-connect time-out. Neither a link that goes down nor packets that vanish keep a rank waiting.
+connect time-out. Neither a link that goes down nor packets that vanish keep a rank waiting. Where only large packets
+vanish, the error says so.
 """
 
 import signal
@@ -66,6 +67,23 @@ def check_outage(two: hosts.TwoHosts, program: str, what: str):
     print(f"{what}: all ranks know")
 
 
+def check_narrow_path(two: hosts.TwoHosts, program: str):
+    """Heartbeats pass and large messages do not: the errors say so, and do not ask what the program does."""
+    two.send_no_super_packets()
+    with start(two, [program, "0", "1000000", "ef"], ONEBIT_LOSS_TIMEOUT_MS="2500", ONEBIT_HEARTBEAT_MS="250",
+               ONEBIT_COLLECTIVE_TIMEOUT_MS="8000") as running:
+        running.wait_until_ready()
+        two.narrow_path(1200)
+        for rank in running.ranks:
+            result, _, text = rank.ended(job.PATIENCE_SECONDS)
+            assert result in (6, 8), text
+            assert "do not arrive, though small ones do" in text and "path MTU" in text, text
+            assert "not acknowledged" in text and "in packets of up to 1500 bytes" in text, text
+            assert "does every rank make this call" not in text, text
+    two.narrow_path(1500)
+    print("a path that drops large packets is an error that names its MTU")
+
+
 def check_ucx(two: hosts.TwoHosts, results: str, loop: str):
     """The same bytes, from ports at the interface that leads to rank 0 and no other."""
     threads = subprocess.run([results, "4"], check=True, capture_output=True, text=True)
@@ -116,6 +134,7 @@ def main() -> int:
             check_loss(two, loop, signal.SIGKILL)
             check_loss(two, loop, signal.SIGSTOP)
             check_interface(two, loop)
+            check_narrow_path(two, loop)
             check_name_service(two, loop)
             if "ucx" in sys.argv[3:]:
                 check_ucx(two, results, loop)

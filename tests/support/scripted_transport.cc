@@ -29,6 +29,7 @@ std::map<int, std::deque<ScriptedMessage>>& Scripts() {
 
 std::vector<std::vector<std::byte>> sent_headers;
 int open_request_count = 0;
+bool is_rank_1_stuck = false;
 int comm_marker;  // what a comm handle points to; it has no state
 
 MessageRequest Open(MessageRequest_s request) {
@@ -99,6 +100,8 @@ void ScriptedTransport::SetScript(int peer, std::deque<ScriptedMessage> messages
 
 const std::vector<std::vector<std::byte>>& ScriptedTransport::sent() { return sent_headers; }
 
+void ScriptedTransport::SetStuck(bool is_stuck) { is_rank_1_stuck = is_stuck; }
+
 int ScriptedTransport::open_requests() { return open_request_count; }
 
 const onebitTransport* ScriptedTransport::functions() {
@@ -153,9 +156,10 @@ const MessageFunctions* ScriptedTransport::messages() {
             return onebitSuccess;
           },
       .describePeer =
-          [](void*, int, char* text, size_t capacity) {
-            std::snprintf(text, capacity, "a script");
-            return onebitSuccess;
+          [](void*, int peer, char* text, size_t capacity) {
+            const bool is_stuck = is_rank_1_stuck && peer == 1;
+            std::snprintf(text, capacity, is_stuck ? "a script, 7 bytes lost" : "a script");
+            return is_stuck ? onebitTimeout : onebitSuccess;
           },
       .iallreduce = nullptr,
   };

@@ -27,6 +27,8 @@ class ScriptedTransport {
   static const std::vector<std::vector<std::byte>>& sent();
   // Requests that are neither complete nor cancelled.
   static int open_requests();
+  // Whether the transport says that what was sent to rank 1 does not arrive.
+  static void SetStuck(bool is_stuck);
   static const onebitTransport* functions();
   static const MessageFunctions* messages();
 };
