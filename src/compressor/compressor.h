@@ -105,7 +105,7 @@ class Compressor {
     if (config_.cuts != nullptr && element % 8 != 0) {
       return kernels::BitBytes(config_.count) + config_.cuts->MaskByte(element);
     }
-    if (config_.chunks == 1) return element / 8;
+    if (config_.chunks == 1 || config_.count == 0) return element / 8;
     const size_t chunk = element / config_.count;
     return chunk * kernels::BitBytes(config_.count) + element % config_.count / 8;
   }

@@ -108,7 +108,7 @@ AllReduceCase RandomCase(size_t ranks, size_t count, std::mt19937& random) {
   c.model.residual_type = one_of(DataType::kF32, DataType::kF32, DataType::kBf16);
   c.model.is_transactional = one_of(false, true, true);
   if (one_of(false, false, true)) {
-    c.model.mask.resize(kernels::BitBytes(count));
+    c.model.mask.resize(kernels::BitBytes(count) + 1);  // not empty without elements, either
     for (uint8_t& byte : c.model.mask) byte = static_cast<uint8_t>(random());
   }
   if (c.model.block != 0 && count > 1 && one_of(false, true)) {

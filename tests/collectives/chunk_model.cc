@@ -55,7 +55,7 @@ ChunkCase RandomChunkCase(onebitCollective_t collective, size_t ranks, size_t co
   }
   c.is_transactional = one_of(false, true, true);
   if (one_of(false, false, true)) {
-    c.mask.resize(kernels::BitBytes(c.elements()));
+    c.mask.resize(kernels::BitBytes(c.elements()) + 1);  // not empty without elements, either
     for (uint8_t& byte : c.mask) byte = static_cast<uint8_t>(random());
   }
   c.is_in_place = collective != onebitCollectiveAllToAll && one_of(false, true);
