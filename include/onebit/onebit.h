@@ -57,8 +57,9 @@
  *   - One thread at a time may use a handle, except where a function says "any thread".
  *   - Nothing waits forever: a collective that makes no progress fails after the communicator's
  *     collectiveTimeoutMs.
- *   - A forked child may destroy its copies of the parent's handles, which has no effect on the
- *     parent. It must not use them for anything else.
+ *   - A forked child has copies of its parent's handles, but none of its connections: calls with
+ *     them return onebitInvalidUsage, and nothing reaches the parent or its peers. Destroying a copy
+ *     succeeds and does nothing. A child may make handles of its own.
  *   - Configuration and stats structures begin with their size, so that they can grow. The library
  *     refuses a configuration of an unknown size or from a later major version.
  *
@@ -206,8 +207,9 @@ typedef struct {
                                default 60000 */
   int32_t heartbeatMs;      /* ONEBIT_HEARTBEAT_MS: time between heartbeats; default 1000. Equal on
                                all ranks */
-  int32_t lossTimeoutMs; /* ONEBIT_LOSS_TIMEOUT_MS: a rank silent for this long counts as lost; more
-                            than heartbeatMs; default 15000. Equal on all ranks */
+  int32_t lossTimeoutMs; /* ONEBIT_LOSS_TIMEOUT_MS: a rank silent for this long counts as lost, after
+                            twice this while packets to it get lost; more than heartbeatMs; default
+                            15000. Equal on all ranks */
   int32_t collectiveTimeoutMs; /* ONEBIT_COLLECTIVE_TIMEOUT_MS: a collective without progress for
                                   this long fails; default 600000 */
 } onebitConfig_t;
