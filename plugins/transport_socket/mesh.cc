@@ -160,7 +160,7 @@ onebitResult_t Mesh::Listen(Address* mine, std::string* problem) {
   if (!options_.shares_memory) return onebitSuccess;
   mine->local = RandomName();
   const auto [address, bytes] = AbstractAddress(mine->local);
-  local_ = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  local_ = NewSocket(AF_UNIX);
   if (local_.is_open() &&
       bind(local_.get(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0 &&
       listen(local_.get(), SOMAXCONN) == 0) {
@@ -186,8 +186,7 @@ void Mesh::Start(int rank, bool is_local) {
   const int family = is_any ? options_.server.family() : static_cast<int>(to.family);
   Descriptor socket;
   do {
-    socket = Descriptor(
-        ::socket(is_local ? AF_UNIX : family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    socket = NewSocket(is_local ? AF_UNIX : family);
   } while (!socket.is_open() && MakeRoom());
   bool has_begun = socket.is_open();
   if (!has_begun) {
@@ -231,7 +230,7 @@ void Mesh::Pause(int rank) {
 
 void Mesh::Accept(const Descriptor& listener, bool is_local) {
   for (int i = 0; i < kAcceptsPerLook; ++i) {
-    Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Descriptor socket = AcceptFrom(listener);
     if (!socket.is_open()) {
       if (!MakeRoom()) return;
       continue;

@@ -23,10 +23,14 @@ std::string ErrnoOf(const char* call) { return std::string(call) + ": " + std::s
 
 void* MapShared(int fd, size_t bytes, std::string* problem) {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory != MAP_FAILED) return memory;
-  *problem = Format("mmap of {} bytes: {}{}", bytes, std::strerror(errno),
-                    errno == ENOMEM ? " (ulimit -v)" : "");
-  return nullptr;
+  if (memory == MAP_FAILED) {
+    *problem = Format("mmap of {} bytes: {}{}", bytes, std::strerror(errno),
+                      errno == ENOMEM ? " (ulimit -v)" : "");
+    return nullptr;
+  }
+  // A forked child must not write into it. Nothing depends on this, so a refusal is no failure.
+  madvise(memory, bytes, MADV_DONTFORK);
+  return memory;
 }
 
 }  // namespace
@@ -50,7 +54,8 @@ SharedSegment SharedSegment::Create(size_t bytes, Descriptor* descriptor, std::s
     *problem = "the limit of file sizes (ulimit -f) is too low";
     return {};
   }
-  Descriptor file(memfd_create("onebit", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  Descriptor file =
+      Descriptor::From([] { return memfd_create("onebit", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
   if (!file.is_open()) {
     *problem = ErrnoOf("memfd_create");
     return {};

@@ -61,9 +61,10 @@ onebitResult_t SocketFrameTransport::Create(Context* context, const onebitTransp
 }
 
 onebitResult_t SocketFrameTransport::Start(const onebitTransportCommInfo& info) {
-  doorbell_ = Descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  abort_ = Descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  epoll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
+  const auto new_eventfd = [] { return eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC); };
+  doorbell_ = Descriptor::From(new_eventfd);
+  abort_ = Descriptor::From(new_eventfd);
+  epoll_ = Descriptor::From([] { return epoll_create1(EPOLL_CLOEXEC); });
   if (!doorbell_.is_open() || !abort_.is_open() || !epoll_.is_open() ||
       !Watch(epoll_, doorbell_.get(), EPOLLIN, kDoorbell) ||
       !Watch(epoll_, abort_.get(), EPOLLIN, kAbort)) {

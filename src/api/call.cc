@@ -161,6 +161,7 @@ Status Locate(ApiCall* call) {
 
 Status CheckCompressor(const ApiCall& call) {
   const CallRequest& request = call.request;
+  ONEBIT_TRY(CheckHandle(call.compressor, "compressor"));
   const onebitCompressor_s& handle = *call.compressor;
   const Compressor& compressor = handle.planned.compressor;
   const auto& config = compressor.config();
@@ -222,7 +223,7 @@ void LocateEmpty(ApiCall* call) {
 
 Status CheckCall(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op) {
   CallRequest& request = call->request;
-  if (call->comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+  ONEBIT_TRY(CheckHandle(call->comm, "comm"));
   if (request.collective == Collective::kBroadcast) ONEBIT_TRY(CheckRoot(call));
   if (request.collective == Collective::kSendRecv) ONEBIT_TRY(CheckPeer(*call));
   ONEBIT_ASSIGN_OR_RETURN(request.type, CheckType(datatype));

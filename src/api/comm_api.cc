@@ -84,7 +84,7 @@ Status InitAll(onebitComm_t* comms, int ranks, const int* devices) {
 template <typename T>
 onebitResult_t Tell(onebitComm_t comm, T* value, const char* name, auto&& get) {
   return Guard([&]() -> Status {
-    if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+    ONEBIT_TRY(onebit::CheckHandle(comm, "comm"));
     if (value == nullptr) return Error(Code::kInvalidArgument, "{} is NULL", name);
     *value = get(*comm->comm);
     return OkStatus();
@@ -99,7 +99,8 @@ onebitResult_t onebitCommInitAll(onebitComm_t* comms, int n, const int* devices)
 
 onebitResult_t onebitCommDestroy(onebitComm_t comm) {
   return Guard([&]() -> Status {
-    if (comm == nullptr) return OkStatus();
+    // In a forked child nothing is freed: the parent's threads may have held locks of it.
+    if (comm == nullptr || !comm->origin.is_here()) return OkStatus();
     ONEBIT_TRY(onebit::AwaitPending(comm));  // first, because each pending call acquires it
     if (comm->comm->is_in_call()) {
       return Error(Code::kInvalidUsage,
@@ -121,7 +122,7 @@ onebitResult_t onebitCommDestroy(onebitComm_t comm) {
 
 onebitResult_t onebitCommAbort(onebitComm_t comm) {
   return Guard([&]() -> Status {
-    if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+    ONEBIT_TRY(onebit::CheckHandle(comm, "comm"));
     comm->comm->Abort();
     return OkStatus();
   });
@@ -144,7 +145,7 @@ onebitResult_t onebitCommUserRank(onebitComm_t comm, int* rank) {
 
 onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_t* stats) {
   return Guard([&]() -> Status {
-    if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+    ONEBIT_TRY(onebit::CheckHandle(comm, "comm"));
     if (stats == nullptr) return Error(Code::kInvalidArgument, "stats is NULL");
     const onebit::CommCounters& counters = comm->comm->counters();
     const auto read = [](const std::atomic<uint64_t>& counter) {

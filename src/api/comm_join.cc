@@ -234,7 +234,7 @@ onebitResult_t onebitCommInitFrom(onebitComm_t* comm, const char* transport, con
 
 onebitResult_t onebitCommFinalize(onebitComm_t comm) {
   return Guard([&]() -> Status {
-    if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+    ONEBIT_TRY(onebit::CheckHandle(comm, "comm"));
     ONEBIT_TRY(onebit::CheckNonePending(comm->pending, "communicator"));
     ONEBIT_TRY(onebit::RunCall(comm->engine, {}));  // a barrier
     comm->comm->Finalize();

@@ -53,7 +53,7 @@ Status MakeHandle(std::unique_ptr<Comm> made, const onebitComm_s& parent, onebit
 
 Status Split(onebitComm_t comm, int color, int key, onebitComm_t* newcomm,
              const onebitConfig_t* config) {
-  if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+  ONEBIT_TRY(onebit::CheckHandle(comm, "comm"));
   if (newcomm == nullptr) return Error(Code::kInvalidArgument, "newcomm is NULL");
   ONEBIT_ASSIGN_OR_RETURN(const auto options, OptionsOf(config, *comm->comm));
   ONEBIT_TRY(comm->comm->Enter());
@@ -87,7 +87,7 @@ Result<std::vector<int>> ReadExcluded(const Comm& comm, const int* list, int cou
 
 Status Shrink(onebitComm_t comm, const int* list, int count, onebitComm_t* newcomm,
               const onebitConfig_t* config, int flags) {
-  if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+  ONEBIT_TRY(onebit::CheckHandle(comm, "comm"));
   if (newcomm == nullptr) return Error(Code::kInvalidArgument, "newcomm is NULL");
   if (flags != ONEBIT_SHRINK_DEFAULT && flags != ONEBIT_SHRINK_ABORT) {
     return Error(Code::kInvalidArgument,

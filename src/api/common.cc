@@ -122,7 +122,7 @@ const char* onebitGetErrorString(onebitResult_t result) {
 }
 
 const char* onebitGetLastError(onebitComm_t comm) {
-  if (comm == nullptr) return onebit::LastErrorText();
+  if (comm == nullptr || !comm->origin.is_here()) return onebit::LastErrorText();
   try {
     onebit::returned_text = comm->comm->FindFailure().text();
   } catch (const std::bad_alloc&) {

@@ -56,7 +56,7 @@ namespace {
 Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebitDataType_t type,
               const onebitCompressorConfig_t* config) {
   if (handle == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
-  if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+  ONEBIT_TRY(onebit::CheckHandle(comm, "comm"));
   ONEBIT_TRY(CheckNonePending(comm->pending, "communicator"));
   ONEBIT_TRY(comm->comm->Acquire());
   const onebit::CommUse use(*comm->comm);
@@ -91,8 +91,8 @@ Result<int> RebindOnHost(onebitComm_t comm, onebitCompressor_t compressor, Statu
 }
 
 Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
-  if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
-  if (comm == nullptr) return Error(Code::kInvalidArgument, "newcomm is NULL");
+  ONEBIT_TRY(onebit::CheckHandle(compressor, "compressor"));
+  ONEBIT_TRY(onebit::CheckHandle(comm, "newcomm"));
   if (source == nullptr) return Error(Code::kInvalidArgument, "source is NULL");
   ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
   ONEBIT_TRY(CheckNonePending(comm->pending, "communicator"));
@@ -191,7 +191,7 @@ onebitResult_t onebitCompressorCreate(onebitCompressor_t* compressor, onebitComm
 
 onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor) {
   return Guard([&]() -> Status {
-    if (compressor == nullptr) return OkStatus();
+    if (compressor == nullptr || !compressor->origin.is_here()) return OkStatus();
     ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
     if (compressor->is_in_use.load(std::memory_order_acquire)) {
       return Error(Code::kInvalidUsage, "a call is using this compressor");
@@ -211,7 +211,7 @@ onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor) {
 
 onebitResult_t onebitCompressorReset(onebitCompressor_t compressor) {
   return Guard([&]() -> Status {
-    if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    ONEBIT_TRY(onebit::CheckHandle(compressor, "compressor"));
     ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
     ONEBIT_TRY(onebit::AwaitStreams(*compressor));
@@ -225,7 +225,7 @@ onebitResult_t onebitCompressorReset(onebitCompressor_t compressor) {
 
 onebitResult_t onebitCompressorRevert(onebitCompressor_t compressor) {
   return Guard([&]() -> Status {
-    if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    ONEBIT_TRY(onebit::CheckHandle(compressor, "compressor"));
     ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
     onebit::Compressor& state = compressor->planned.compressor;
@@ -245,7 +245,7 @@ onebitResult_t onebitCompressorRebind(onebitCompressor_t compressor, onebitComm_
 
 onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor, const uint8_t* mask) {
   return Guard([&]() -> Status {
-    if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    ONEBIT_TRY(onebit::CheckHandle(compressor, "compressor"));
     ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
     onebit::Compressor& state = compressor->planned.compressor;
@@ -259,7 +259,7 @@ onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor, const uint
 
 onebitResult_t onebitCompressorSetWeight(onebitCompressor_t compressor, float weight) {
   return Guard([&]() -> Status {
-    if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    ONEBIT_TRY(onebit::CheckHandle(compressor, "compressor"));
     ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
     return SetWeight(compressor, weight);
@@ -269,7 +269,7 @@ onebitResult_t onebitCompressorSetWeight(onebitCompressor_t compressor, float we
 onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
                                         onebitCompressorStats_t* stats) {
   return Guard([&]() -> Status {
-    if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    ONEBIT_TRY(onebit::CheckHandle(compressor, "compressor"));
     if (stats == nullptr) return Error(Code::kInvalidArgument, "stats is NULL");
     ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
     onebit::Compressor& state = compressor->planned.compressor;

@@ -32,7 +32,10 @@ Status Group::End() {
   } const clearing{*this};
   if (!error_.ok()) return error_;
   if (used_parts_ == 0) return OkStatus();
-  for (size_t i = 0; i < used_parts_; ++i) ONEBIT_TRY(ArrangePairs(&parts_[i]));
+  for (size_t i = 0; i < used_parts_; ++i) {
+    ONEBIT_TRY(CheckHandle(parts_[i].comm, "comm"));  // the group may be the parent's
+    ONEBIT_TRY(ArrangePairs(&parts_[i]));
+  }
   const Part& first = parts_[0];
   if (!first.comm->engine.is_stream_ordered() && !first.location.is_device()) {
     return first.stream == nullptr ? Run() : Enqueue();

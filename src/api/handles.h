@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "base/fork.h"
 #include "base/guard.h"
 #include "collectives/engine.h"
 #include "comm/comm.h"
@@ -66,6 +67,7 @@ struct onebitComm_s {
   onebit::Engine engine;
   std::shared_ptr<onebit::CommLink> link = std::make_shared<onebit::CommLink>(this);
   onebit::PendingCalls pending;
+  const onebit::Origin origin;
 };
 
 struct onebitCompressor_s {
@@ -74,6 +76,7 @@ struct onebitCompressor_s {
   std::atomic<bool> is_in_use{false};
   std::atomic<bool> has_sync{false};  // the sync then owns its use; changed while in use
   onebit::PendingCalls pending = {};
+  const onebit::Origin origin = {};
 };
 
 namespace onebit {

@@ -43,12 +43,18 @@ Status Create(onebitStream_t* handle) {
 }
 
 Status Destroy(onebitStream_t handle) {
-  if (handle == nullptr) return OkStatus();
-  ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(handle));
+  auto* const stream = reinterpret_cast<HostStream*>(handle);
+  if (stream == nullptr) return OkStatus();
+  std::atomic<HostStream*>* const slot = FindSlot(stream);
+  if (slot != nullptr && !stream->origin.is_here()) {
+    slot->store(nullptr, std::memory_order_release);
+    return OkStatus();
+  }
+  ONEBIT_TRY(FindStream(handle).status());
   if (HostStream::Current() == stream) {
     return Error(Code::kInvalidUsage, "a stream cannot be destroyed by its own thread");
   }
-  FindSlot(stream)->store(nullptr, std::memory_order_release);
+  slot->store(nullptr, std::memory_order_release);
   const std::unique_ptr<HostStream> owned(stream);
   return stream->Synchronize();
 }
@@ -82,6 +88,7 @@ Result<HostStream*> FindStream(onebitStream_t handle) {
   if (stream == nullptr || FindSlot(stream) == nullptr) {
     return Error(Code::kInvalidArgument, "stream is none of onebitStreamCreate that is alive");
   }
+  ONEBIT_TRY(CheckHandle(stream, "stream"));
   return stream;
 }
 

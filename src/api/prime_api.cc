@@ -135,7 +135,7 @@ Status Run(const ApiCall& call) {
 
 Status Prime(onebitCompressor_t compressor, const void* sendbuff, void* recvbuff, onebitRedOp_t op,
              onebitStream_t stream) {
-  if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+  ONEBIT_TRY(onebit::CheckHandle(compressor, "compressor"));
   const Compressor::Config& config = compressor->planned.compressor.config();
   ApiCall call{compressor->id.comm(),
                compressor,

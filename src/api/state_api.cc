@@ -17,7 +17,7 @@ namespace {
 
 Status Export(onebitCompressor_t compressor, const onebitStateKind_t& api_kind, void* buffer,
               size_t* bytes) {
-  if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+  ONEBIT_TRY(onebit::CheckHandle(compressor, "compressor"));
   if (bytes == nullptr) return Error(Code::kInvalidArgument, "bytes is NULL");
   ONEBIT_ASSIGN_OR_RETURN(const StateKind kind, onebit::StateKindOf(api_kind));
   ONEBIT_TRY(onebit::CheckNonePending(compressor->pending, "compressor"));
@@ -51,7 +51,7 @@ onebitResult_t onebitCompressorExport(onebitCompressor_t compressor, onebitState
 onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, const void* blob,
                                       size_t bytes) {
   return Guard([&]() -> Status {
-    if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    ONEBIT_TRY(onebit::CheckHandle(compressor, "compressor"));
     if (blob == nullptr) return Error(Code::kInvalidArgument, "blob is NULL");
     ONEBIT_TRY(onebit::CheckNonePending(compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));

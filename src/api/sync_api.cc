@@ -30,6 +30,7 @@ using onebit::SyncSchedule;
 struct onebitSync_s {
   onebitCompressor_t compressor;
   OneBitSync sync;
+  const onebit::Origin origin = {};
 };
 
 namespace {
@@ -59,7 +60,7 @@ Result<SyncSchedule> ReadSchedule(const onebitSyncSchedule_t* schedule) {
 Status Create(onebitSync_t* handle, onebitCompressor_t compressor,
               const onebitSyncSchedule_t* api_schedule) {
   if (handle == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
-  if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+  ONEBIT_TRY(onebit::CheckHandle(compressor, "compressor"));
   ONEBIT_ASSIGN_OR_RETURN(const SyncSchedule schedule, ReadSchedule(api_schedule));
   ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
   ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
@@ -189,7 +190,7 @@ Status StepOnDevice(onebitSync_t handle, const float* x, float weight, float* ou
 
 Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* did_sync,
             float* weight_sum, onebitStream_t stream) {
-  if (handle == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
+  ONEBIT_TRY(onebit::CheckHandle(handle, "sync"));
   if (did_sync == nullptr) return Error(Code::kInvalidArgument, "didSync is NULL");
   if (weight_sum == nullptr) return Error(Code::kInvalidArgument, "weightSum is NULL");
   if (onebit::IsInsideGroup()) {
@@ -223,7 +224,7 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
 }
 
 Status Export(onebitSync_t handle, const onebitStateKind_t& api_kind, void* buffer, size_t* bytes) {
-  if (handle == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
+  ONEBIT_TRY(onebit::CheckHandle(handle, "sync"));
   if (bytes == nullptr) return Error(Code::kInvalidArgument, "bytes is NULL");
   ONEBIT_ASSIGN_OR_RETURN(const StateKind kind, onebit::StateKindOf(api_kind));
   const onebitCompressor_t compressor = handle->compressor;
@@ -257,7 +258,7 @@ onebitResult_t onebitSyncCreate(onebitSync_t* sync, onebitCompressor_t compresso
 
 onebitResult_t onebitSyncDestroy(onebitSync_t sync) {
   return Guard([&]() -> Status {
-    if (sync == nullptr) return OkStatus();
+    if (sync == nullptr || !sync->origin.is_here()) return OkStatus();
     // Holding the compressor keeps other threads from using the sync.
     ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
@@ -276,7 +277,7 @@ onebitResult_t onebitSyncStep(onebitSync_t sync, const float* x, float weight, f
 
 onebitResult_t onebitSyncNext(onebitSync_t sync, size_t steps, char* text) {
   return Guard([&]() -> Status {
-    if (sync == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
+    ONEBIT_TRY(onebit::CheckHandle(sync, "sync"));
     if (text == nullptr) return Error(Code::kInvalidArgument, "text is NULL");
     ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
@@ -294,7 +295,7 @@ onebitResult_t onebitSyncExport(onebitSync_t sync, onebitStateKind_t kind, void*
 
 onebitResult_t onebitSyncImport(onebitSync_t sync, const void* blob, size_t bytes) {
   return Guard([&]() -> Status {
-    if (sync == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
+    ONEBIT_TRY(onebit::CheckHandle(sync, "sync"));
     if (blob == nullptr) return Error(Code::kInvalidArgument, "blob is NULL");
     ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));

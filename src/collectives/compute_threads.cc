@@ -3,7 +3,6 @@
 #include "collectives/compute_threads.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -29,26 +28,21 @@ void Pause() {
 }  // namespace
 
 ComputeThreads::~ComputeThreads() {
-  if (owner_pid_ != getpid()) {
-    // These handles have no thread behind them, and leaking them is the only way not to join one.
-    static_cast<void>(threads_.release());
-    return;
-  }
   is_ending_.store(true);
   wakes_.fetch_add(1);
   wakes_.notify_all();
-  for (std::thread& thread : *threads_) thread.join();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 Status ComputeThreads::Start(uint32_t count, uint32_t ranks, const ProcessorSet& processors) {
   try {
     processors_ = processors;
     computes_.assign(count, StepCompute(ranks));
-    threads_->reserve(count);
+    threads_.reserve(count);
     const WithoutSignals blocked;
     for (StepCompute& compute : computes_) {
-      const auto thread = static_cast<uint32_t>(threads_->size() + 1);
-      threads_->emplace_back([this, &compute, thread] { Run(&compute, thread); });
+      const auto thread = static_cast<uint32_t>(threads_.size() + 1);
+      threads_.emplace_back([this, &compute, thread] { Run(&compute, thread); });
     }
   } catch (const std::system_error& error) {
     return Error(Code::kSystemError, "{} of {} compute threads: {}; set ONEBIT_COMPUTE_THREADS",

@@ -3,8 +3,6 @@
 // Threads that share the computing steps of a plan with the calling thread.
 #pragma once
 
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -25,7 +23,7 @@ namespace onebit {
 // All members are for the calling thread.
 class ComputeThreads {
  public:
-  ComputeThreads() : threads_(std::make_unique<std::vector<std::thread>>()) {}
+  ComputeThreads() = default;
   // Requires that no step is outstanding.
   ~ComputeThreads();
   ComputeThreads(const ComputeThreads&) = delete;
@@ -37,7 +35,7 @@ class ComputeThreads {
   // Allocates for plans of this many steps. Requires that no step is outstanding.
   void Reserve(size_t steps);
 
-  uint32_t size() const { return static_cast<uint32_t>(threads_->size()); }
+  uint32_t size() const { return static_cast<uint32_t>(threads_.size()); }
   // Steps handed out and not yet taken back. More than size() + 1 would only queue up, and a more
   // urgent step would have to wait behind them.
   uint32_t outstanding() const { return static_cast<uint32_t>(submitted_.load(kOwn) - taken_); }
@@ -81,8 +79,7 @@ class ComputeThreads {
   bool Claim(uint64_t* number);
   void Finish(const Done& done);
 
-  std::unique_ptr<std::vector<std::thread>> threads_;  // never null
-  const int owner_pid_ = getpid();                     // a copy that a fork made has no threads
+  std::vector<std::thread> threads_;
   ProcessorSet processors_;
   std::vector<StepCompute> computes_;  // one per thread
 

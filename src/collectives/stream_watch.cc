@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/stream_watch.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <system_error>
 
@@ -13,10 +11,9 @@ namespace onebit {
 
 Result<std::unique_ptr<StreamWatch>> StreamWatch::Start(std::function<void()> look) {
   std::unique_ptr<StreamWatch> watch(new StreamWatch(std::move(look)));
-  watch->owner_pid_ = getpid();
   try {
     const WithoutSignals blocked;
-    watch->thread_ = std::make_unique<std::thread>([raw = watch.get()] { raw->Run(); });
+    watch->thread_ = std::thread([raw = watch.get()] { raw->Run(); });
   } catch (const std::system_error& error) {
     return Error(Code::kSystemError, "cannot start the thread that watches over streams: {}",
                  error.what());
@@ -25,17 +22,13 @@ Result<std::unique_ptr<StreamWatch>> StreamWatch::Start(std::function<void()> lo
 }
 
 StreamWatch::~StreamWatch() {
-  if (thread_ == nullptr) return;
-  if (owner_pid_ != getpid()) {
-    static_cast<void>(thread_.release());  // a forked child has no such thread
-    return;
-  }
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     is_ending_ = true;
   }
   changed_.notify_one();
-  thread_->join();
+  thread_.join();
 }
 
 void StreamWatch::Run() {

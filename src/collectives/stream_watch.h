@@ -30,8 +30,7 @@ class StreamWatch {
   std::mutex mutex_;  // guards is_ending_
   std::condition_variable changed_;
   bool is_ending_ = false;
-  int owner_pid_ = 0;
-  std::unique_ptr<std::thread> thread_;
+  std::thread thread_;
 };
 
 }  // namespace onebit

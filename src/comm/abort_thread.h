@@ -3,10 +3,7 @@
 // Aborts an endpoint for a thread that must not wait.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
-#include <memory>
 #include <thread>
 
 #include "transport/transport.h"
@@ -30,8 +27,7 @@ class AbortThread {
 
  private:
   std::atomic<bool> has_begun_{false};
-  std::unique_ptr<std::thread> thread_;
-  pid_t owner_pid_ = 0;
+  std::thread thread_;
 };
 
 }  // namespace onebit

@@ -3,8 +3,6 @@
 // A rank's end of the control channel between processes.
 #pragma once
 
-#include <unistd.h>
-
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -106,7 +104,6 @@ class ControlClient final : public Control, private LoopItem {
   std::string MissingText() const;
 
   const Options options_;
-  const int owner_pid_ = getpid();  // a forked copy must not use the connection
   const Deadline connect_deadline_;
   SocketAddress server_;
   SocketAddress local_address_;

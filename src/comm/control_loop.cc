@@ -4,11 +4,12 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <system_error>
 #include <thread>
@@ -38,14 +39,15 @@ uint64_t TokenOf(int fd, uint32_t generation) {
 
 ControlLoop& ControlLoop::Get() {
   // Never destroyed, because its thread may run while the process exits. A forked child has a copy
-  // without a thread and gets a new one.
-  static std::mutex mutex;
-  static ControlLoop* loop = nullptr;
-  static pid_t owner = 0;
-  std::lock_guard lock(mutex);
-  if (loop == nullptr || owner != getpid()) {
-    loop = new ControlLoop;
-    owner = getpid();
+  // without a thread and gets a new one. No lock, which another thread of the parent might have
+  // held.
+  static std::atomic<ControlLoop*> current{nullptr};
+  ControlLoop* loop = current.load(std::memory_order_acquire);
+  while (loop == nullptr || !loop->origin_.is_here()) {
+    std::unique_ptr<ControlLoop> made(new ControlLoop);
+    if (current.compare_exchange_weak(loop, made.get(), std::memory_order_acq_rel)) {
+      loop = made.release();
+    }
   }
   return *loop;
 }
@@ -59,8 +61,8 @@ Status ControlLoop::Add(LoopItem* item) {
 
 Status ControlLoop::Start() {
   if (!epoll_.is_open()) {
-    Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
-    Descriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    Descriptor epoll = Descriptor::From([] { return epoll_create1(EPOLL_CLOEXEC); });
+    Descriptor wake = Descriptor::From([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     epoll_event event = {.events = EPOLLIN, .data = {.u64 = TokenOf(wake.get(), 0)}};
     if (!epoll.is_open() || !wake.is_open() ||
         epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) {

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/fork.h"
 #include "base/status.h"
 #include "comm/socket.h"
 
@@ -64,6 +65,7 @@ class ControlLoop {
   void Dispatch(uint64_t token, uint32_t events);
   void RetireItems();
 
+  const Origin origin_;
   std::mutex mutex_;  // guards everything; the thread holds it except while it sleeps
   Descriptor epoll_;
   Descriptor wake_;

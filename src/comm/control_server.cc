@@ -119,6 +119,8 @@ void ControlServer::RetireFailed() {
   ControlLoop& loop = ControlLoop::Get();
   std::lock_guard lock(loop.mutex());
   for (ControlServer* server : Live()) {
+    // In a forked child those of the parent are still in the list.
+    if (!server->origin_.is_here()) continue;
     if (!server->hub_.has_failed() || server->hub_.is_complete()) continue;
     server->CloseListener();
     server->is_retired_ = true;
@@ -147,7 +149,7 @@ void ControlServer::Retire() {
 void ControlServer::Accept() {
   bool has_dropped = false;
   for (int i = 0; i < kMostAccepts && listener_.is_open(); ++i) {
-    Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Descriptor socket = AcceptFrom(listener_);
     if (!socket.is_open()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;

@@ -94,6 +94,7 @@ class ControlServer final : private LoopItem, private ControlLinks {
   Clock::time_point End() const;
 
   const Options options_;
+  const Origin origin_;
   Descriptor listener_;
   std::optional<Clock::time_point> paused_until_;  // out of descriptors: not accepting
   std::optional<Clock::time_point> short_since_;   // of descriptors, while somebody waits

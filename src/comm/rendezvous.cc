@@ -219,7 +219,8 @@ Status SpareRendezvous::Serve(std::string_view purpose,
                               std::chrono::milliseconds first_rank_timeout) const {
   ControlServer::RetireFailed();
   // The server closes its own descriptor; the port stays open with this one.
-  Descriptor listener(fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0));
+  Descriptor listener =
+      Descriptor::From([&] { return fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0); });
   if (!listener.is_open()) {
     return Error(Code::kSystemError, "no descriptor for the port {}: {}", id_.address.Text(),
                  std::strerror(errno));

@@ -51,10 +51,6 @@ void SendAtOnce(int fd) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) close(fd_);
-}
-
 SocketAddress::SocketAddress(const sockaddr* address) {
   std::memcpy(&storage_, address,
               address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
@@ -114,8 +110,18 @@ SocketAddress AnyAddress(int family, uint16_t port) {
   return address;
 }
 
+Descriptor NewSocket(int family) {
+  return Descriptor::From(
+      [&] { return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
+}
+
+Descriptor AcceptFrom(const Descriptor& listener) {
+  return Descriptor::From(
+      [&] { return accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
+}
+
 Result<Descriptor> Listen(const SocketAddress& address) {
-  Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Descriptor socket = NewSocket(address.family());
   if (!socket.is_open()) return SocketError("cannot make a socket for", address);
   SendAtOnce(socket.get());  // for the connections it accepts
   // A port that an earlier job used a moment ago is free for us.
@@ -138,7 +144,7 @@ Result<SocketAddress> LocalAddress(const Descriptor& socket) {
 }
 
 Result<Descriptor> Connect(const SocketAddress& address, Deadline deadline) {
-  Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Descriptor socket = NewSocket(address.family());
   if (!socket.is_open()) return SocketError("cannot make a socket for", address);
   SendAtOnce(socket.get());
   if (connect(socket.get(), address.get(), address.size()) != 0) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// TCP sockets of the bootstrap: owners, addresses, and errors that name the address and the cause.
+// TCP sockets of the bootstrap: addresses, and errors that name the address and the cause.
 #pragma once
 
 #include <netinet/in.h>
@@ -12,29 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/fork.h"
 #include "base/status.h"
 
 namespace onebit {
 
 using Deadline = std::chrono::steady_clock::time_point;
-
-// Owns a file descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor();
-
-  int get() const { return fd_; }
-  bool is_open() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
 
 // An IPv4 or IPv6 address with its port.
 class SocketAddress {
@@ -60,8 +43,10 @@ class SocketAddress {
 // Every interface, any port.
 SocketAddress AnyAddress(int family, uint16_t port = 0);
 
-// All sockets are non-blocking and are closed by exec.
-//
+// All sockets are non-blocking and are closed by exec. On failure errno says why.
+Descriptor NewSocket(int family);
+Descriptor AcceptFrom(const Descriptor& listener);
+
 // Port 0 takes any free port.
 Result<Descriptor> Listen(const SocketAddress& address);
 Result<SocketAddress> LocalAddress(const Descriptor& socket);

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/host_stream.h"
 
-#include <unistd.h>
-
 #include <exception>
 #include <system_error>
 
@@ -18,10 +16,9 @@ thread_local HostStream* current_stream = nullptr;
 
 Result<std::unique_ptr<HostStream>> HostStream::Create() {
   std::unique_ptr<HostStream> stream(new HostStream);
-  stream->owner_pid_ = getpid();
   try {
     const WithoutSignals blocked;
-    stream->thread_ = std::make_unique<std::thread>([raw = stream.get()] { raw->Run(); });
+    stream->thread_ = std::thread([raw = stream.get()] { raw->Run(); });
   } catch (const std::system_error& error) {
     return Error(Code::kSystemError, "cannot start the thread of a stream: {}", error.what());
   }
@@ -29,18 +26,12 @@ Result<std::unique_ptr<HostStream>> HostStream::Create() {
 }
 
 HostStream::~HostStream() {
-  if (thread_ == nullptr) return;
-  if (owner_pid_ != getpid()) {
-    // A forked child has no such thread, so the handle is leaked: it can be neither joined nor
-    // detached.
-    static_cast<void>(thread_.release());
-    return;
-  }
+  if (!thread_.joinable()) return;
   WaitUntilIdle();
   // An empty task wakes the thread, which then sees is_ending_.
   is_ending_.store(true, std::memory_order_release);
   Publish();
-  thread_->join();
+  thread_.join();
 }
 
 HostStream* HostStream::Current() { return current_stream; }
@@ -73,9 +64,6 @@ void HostStream::WaitUntilDone(uint64_t count) {
 Status HostStream::Synchronize() {
   if (Current() == this) {
     return Error(Code::kInvalidUsage, "a stream cannot wait for itself: called on its own thread");
-  }
-  if (owner_pid_ != getpid() && !is_idle()) {
-    return Error(Code::kInvalidUsage, "a forked child has no thread that would make these calls");
   }
   WaitUntilIdle();
   return std::exchange(failure_, OkStatus());

@@ -3,8 +3,6 @@
 // A stream of host work: a thread that runs tasks in order.
 #pragma once
 
-#include <sys/types.h>
-
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -15,6 +13,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/fork.h"
 #include "base/status.h"
 
 namespace onebit {
@@ -65,6 +64,8 @@ class HostStream {
   // Requires an idle stream.
   const Status& failure() const { return failure_; }
 
+  const Origin origin;
+
  private:
   struct Task {
     Status (*run)(std::byte* body);
@@ -86,8 +87,7 @@ class HostStream {
   std::atomic<uint64_t> done_{0};
   std::atomic<bool> is_ending_{false};
   Status failure_;  // the thread's until all is done, then the giver's
-  pid_t owner_pid_ = 0;
-  std::unique_ptr<std::thread> thread_;
+  std::thread thread_;
 };
 
 }  // namespace onebit

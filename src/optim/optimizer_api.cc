@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/fork.h"
 #include "base/group_depth.h"
 #include "base/guard.h"
 #include "base/state_request.h"
@@ -25,6 +26,7 @@ struct onebitOptimizer_s {
   std::unique_ptr<onebit::optim::Optimizer> impl;
   onebitStream_t cuda_stream = nullptr;  // the last stream that was checked
   std::atomic_flag is_in_use;
+  const onebit::Origin origin = {};
 };
 
 namespace onebit::optim {
@@ -81,7 +83,7 @@ Status Create(onebitOptimizer_t* optimizer, onebitComm_t comm, size_t count, flo
 }
 
 Status Destroy(onebitOptimizer_t optimizer) {
-  if (optimizer == nullptr) return OkStatus();
+  if (optimizer == nullptr || !optimizer->origin.is_here()) return OkStatus();
   if (optimizer->is_in_use.test_and_set()) {
     return Error(Code::kInvalidUsage, "another call is using the optimizer");
   }
@@ -106,7 +108,7 @@ Result<kernels::DataType> CheckGradient(const Optimizer& impl, const char* name,
 
 Status AddGradient(onebitOptimizer_t optimizer, size_t segment, void* gradient,
                    onebitDataType_t datatype) {
-  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckHandle(optimizer, "optimizer"));
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
   Optimizer& impl = *optimizer->impl;
@@ -185,7 +187,7 @@ Status CheckStream(const onebitOptimizer_s& optimizer, onebitStream_t stream) {
 Status Step(onebitOptimizer_t optimizer, void* gradients, onebitDataType_t datatype,
             double learning_rate, double grad_scale, double max_grad_norm,
             onebitStepResult_t* result, onebitStream_t stream) {
-  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckHandle(optimizer, "optimizer"));
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
   ONEBIT_TRY(CheckNoGroup("onebitOptimizerStep"));
@@ -213,7 +215,7 @@ Status Step(onebitOptimizer_t optimizer, void* gradients, onebitDataType_t datat
 }
 
 Status Rebind(onebitOptimizer_t optimizer, onebitComm_t newcomm, int* source) {
-  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckHandle(optimizer, "optimizer"));
   ONEBIT_TRY(CheckNotNull(newcomm, "newcomm"));
   ONEBIT_TRY(CheckNotNull(source, "source"));
   const Use use(optimizer);
@@ -226,7 +228,7 @@ Status Rebind(onebitOptimizer_t optimizer, onebitComm_t newcomm, int* source) {
 }
 
 Status GetStats(onebitOptimizer_t optimizer, onebitOptimizerStats_t* stats) {
-  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckHandle(optimizer, "optimizer"));
   ONEBIT_TRY(CheckNotNull(stats, "stats"));
   ONEBIT_TRY(CheckSize(stats, "stats"));
   const Use use(optimizer);
@@ -236,7 +238,7 @@ Status GetStats(onebitOptimizer_t optimizer, onebitOptimizerStats_t* stats) {
 }
 
 Status GetTrustRatio(onebitOptimizer_t optimizer, size_t segment, onebitTrustRatio_t* out) {
-  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckHandle(optimizer, "optimizer"));
   ONEBIT_TRY(CheckNotNull(out, "ratio"));
   ONEBIT_TRY(CheckSize(out, "ratio"));
   const Use use(optimizer);
@@ -256,7 +258,7 @@ Status GetTrustRatio(onebitOptimizer_t optimizer, size_t segment, onebitTrustRat
 }
 
 Status SetRates(onebitOptimizer_t optimizer, size_t segment, double lr_scale, double weight_decay) {
-  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckHandle(optimizer, "optimizer"));
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
   ONEBIT_TRY(CheckSegment(*optimizer->impl, segment));
@@ -264,7 +266,7 @@ Status SetRates(onebitOptimizer_t optimizer, size_t segment, double lr_scale, do
 }
 
 Status Sync(onebitOptimizer_t optimizer) {
-  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckHandle(optimizer, "optimizer"));
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
   ONEBIT_TRY(CheckNoGroup("onebitOptimizerSync"));
@@ -275,7 +277,7 @@ Status Sync(onebitOptimizer_t optimizer) {
 
 Status Export(onebitOptimizer_t optimizer, const onebitStateKind_t& api_kind, void* buffer,
               size_t* bytes) {
-  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckHandle(optimizer, "optimizer"));
   ONEBIT_TRY(CheckNotNull(bytes, "bytes"));
   ONEBIT_ASSIGN_OR_RETURN(const bool is_global, IsGlobalKind(api_kind));
   const StateKind kind = is_global ? StateKind::kOptimizerGlobal : StateKind::kOptimizerRank;
@@ -292,7 +294,7 @@ Status Export(onebitOptimizer_t optimizer, const onebitStateKind_t& api_kind, vo
 }
 
 Status Import(onebitOptimizer_t optimizer, const void* blob, size_t bytes) {
-  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckHandle(optimizer, "optimizer"));
   ONEBIT_TRY(CheckNotNull(blob, "blob"));
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
@@ -303,7 +305,7 @@ Status Import(onebitOptimizer_t optimizer, const void* blob, size_t bytes) {
 }
 
 Status Rewarm(onebitOptimizer_t optimizer, int64_t steps) {
-  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckHandle(optimizer, "optimizer"));
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
   ONEBIT_TRY(CheckNoGroup("onebitOptimizerRewarm"));
@@ -316,7 +318,7 @@ Status Rewarm(onebitOptimizer_t optimizer, int64_t steps) {
 template <typename Body>
 Status WithMoment(onebitOptimizer_t optimizer, size_t segment, const char* name,
                   const float* values, Body body) {
-  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckHandle(optimizer, "optimizer"));
   ONEBIT_TRY(CheckNotNull(name, "name"));
   const Use use(optimizer);
   ONEBIT_TRY(use.status());

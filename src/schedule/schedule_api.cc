@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/config_head.h"
+#include "base/fork.h"
 #include "base/guard.h"
 #include "base/status.h"
 #include "onebit/schedule.h"
@@ -13,6 +14,7 @@
 
 struct onebitPolicy_s {
   onebit::Policy policy;
+  const onebit::Origin origin = {};
 };
 
 namespace onebit {
@@ -42,7 +44,7 @@ Status Create(onebitPolicy_t* policy, const onebitPolicyConfig_t* config) {
 }
 
 Status Next(onebitPolicy_t policy, double learning_rate, onebitStepPlan_t* plan) {
-  ONEBIT_TRY(CheckNotNull(policy, "policy"));
+  ONEBIT_TRY(CheckHandle(policy, "policy"));
   ONEBIT_TRY(CheckNotNull(plan, "plan"));
   if (plan->size < sizeof(*plan)) {
     return Error(Code::kInvalidArgument, "plan->size is {}, but must be its sizeof", plan->size);
@@ -53,7 +55,7 @@ Status Next(onebitPolicy_t policy, double learning_rate, onebitStepPlan_t* plan)
 }
 
 Status Commit(onebitPolicy_t policy, double learning_rate, double variance_sum) {
-  ONEBIT_TRY(CheckNotNull(policy, "policy"));
+  ONEBIT_TRY(CheckHandle(policy, "policy"));
   ONEBIT_TRY(CheckRate(learning_rate));
   if (policy->policy.needs_variance_sum() && !(variance_sum >= 0 && std::isfinite(variance_sum))) {
     return Error(Code::kInvalidArgument,
@@ -78,7 +80,7 @@ onebitResult_t onebitPolicyCreate(onebitPolicy_t* policy, const onebitPolicyConf
 
 onebitResult_t onebitPolicyDestroy(onebitPolicy_t policy) {
   return onebit::Guard([&] {
-    delete policy;
+    if (policy != nullptr && policy->origin.is_here()) delete policy;
     return onebit::OkStatus();
   });
 }
@@ -95,7 +97,7 @@ onebitResult_t onebitPolicyCommit(onebitPolicy_t policy, double learning_rate,
 
 onebitResult_t onebitPolicyEndInterval(onebitPolicy_t policy) {
   return onebit::Guard([&]() -> onebit::Status {
-    ONEBIT_TRY(onebit::CheckNotNull(policy, "policy"));
+    ONEBIT_TRY(onebit::CheckHandle(policy, "policy"));
     policy->policy.EndInterval();
     return onebit::OkStatus();
   });

@@ -4,7 +4,6 @@
 #include "transport/transport.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstddef>
@@ -236,7 +235,6 @@ Result<Endpoint> Endpoint::Open(const Transport& transport, const Info& info) {
   }
   ONEBIT_TRY(endpoint.Check(result, "open an endpoint"));
   endpoint.comm_ = comm;
-  endpoint.owner_pid_ = getpid();
   return endpoint;
 }
 
@@ -248,7 +246,6 @@ Endpoint& Endpoint::operator=(Endpoint&& other) noexcept {
   std::swap(name_, other.name_);
   std::swap(address_bytes_, other.address_bytes_);
   std::swap(comm_, other.comm_);
-  std::swap(owner_pid_, other.owner_pid_);
   return *this;
 }
 
@@ -364,18 +361,13 @@ Status Endpoint::Wait(uint64_t timeout_ms) {
 }
 
 void Endpoint::Abort() {
-  if (comm_ == nullptr || owner_pid_ != getpid()) return;
+  if (comm_ == nullptr) return;
   const auto abort = messages_ != nullptr ? messages_->abort : functions_->abort;
   static_cast<void>(abort(comm_));
 }
 
 void Endpoint::Close() {
   if (comm_ == nullptr) return;
-  // In the child of a fork, close would speak to the peers on behalf of the parent.
-  if (owner_pid_ != getpid()) {
-    comm_ = nullptr;
-    return;
-  }
   const auto close = messages_ != nullptr ? messages_->close : functions_->close;
   if (const auto result = close(comm_); result != onebitSuccess) {
     Log(LogLevel::kWarn, "transport {}: closing an endpoint failed with result {}", name_,

@@ -183,7 +183,6 @@ class Endpoint {
   const char* name_ = "";
   size_t address_bytes_ = 0;
   void* comm_ = nullptr;  // of the messages or, without them, of the transport
-  int owner_pid_ = 0;     // only this process may use the endpoint, not its forks
 };
 
 }  // namespace onebit

@@ -58,19 +58,22 @@ class Rank:
         self._reader.join(PATIENCE_SECONDS)
         return status
 
-    def wait_for(self, prefix: str, seconds: float) -> str:
-        """The first line that begins so."""
-        found = None
+    def wait_for_lines(self, prefix: str, count: int, seconds: float) -> list[str]:
+        """The first lines that begin so."""
+        found: list[str] = []
 
         def look():
-            nonlocal found
-            found = next((line for line in self.lines if line.startswith(prefix)), None)
-            return found is not None or not self._reader.is_alive()
+            found[:] = [line for line in self.lines if line.startswith(prefix)][:count]
+            return len(found) == count or not self._reader.is_alive()
 
         with self._changed:
             self._changed.wait_for(look, seconds)
-        assert found is not None, f"no line {prefix!r}; there are {self.lines}"
+        assert len(found) == count, f"{len(found)} of {count} lines {prefix!r}; there are {self.lines}"
         return found
+
+    def wait_for(self, prefix: str, seconds: float) -> str:
+        """The first line that begins so."""
+        return self.wait_for_lines(prefix, 1, seconds)[0]
 
     def ended(self, seconds: float) -> tuple[int, float, str]:
         """Result, monotonic time and text of the end."""

@@ -4,11 +4,14 @@
 // "ready", and calls onebitAllReduce until it fails or the calls are over.
 //
 //   rank_loop CALLS COUNT dense|ef [--pause MS] [--abort-after MS] [--tries N] [--fork 1]
+//             [--workers N]
 //
 // With CALLS 0 there is no end. After the last call it prints one line, "ended RESULT SECONDS
 // TEXT", SECONDS being the monotonic clock when the failing call returned; then it destroys
 // everything and exits with 0. --fork: between "ready" and the first call a forked child destroys
-// its copy of the communicator. --tries: how often it tries to join. --pause: sleeps between
+// its copy of the communicator. --workers: forks so many children, which use their copies of the
+// communicator, print "worker PID ..." with what they were told, and live until somebody ends them,
+// for a minute at most. --tries: how often it tries to join. --pause: sleeps between
 // "ready" and the first call. --abort-after: only rank 0 makes a call, which blocks; another of its
 // threads calls onebitCommAbort after this time and prints "aborted SECONDS-THE-ABORT-TOOK"; the
 // other ranks poll the communicator's error until there is one.
@@ -42,6 +45,20 @@ int Fail(const char* what) {
   return 1;
 }
 
+// What a worker of a data loader must not do.
+[[noreturn]] void Work(onebitComm_t comm, onebitCompressor_t compressor,
+                       const std::vector<float>& data, std::vector<float>& out) {
+  const onebitResult_t reduced = onebitAllReduce(
+      data.data(), out.data(), data.size(), onebitFloat32, onebitAvg, compressor, comm, nullptr);
+  const std::string text = onebitGetLastError(comm);
+  const onebitResult_t aborted = onebitCommAbort(comm);
+  Say("worker " + std::to_string(getpid()) + " reduced " + std::to_string(reduced) + " aborted " +
+      std::to_string(aborted) + " destroyed " + std::to_string(onebitCommDestroy(comm)) + " " +
+      text);
+  sleep(60);
+  _exit(0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -56,12 +73,14 @@ int main(int argc, char** argv) {
   long abort_after_ms = 0;
   long tries = 1;
   long forks = 0;
+  long workers = 0;
   for (int i = 4; i + 1 < argc; i += 2) {
     const std::string option = argv[i];
-    (option == "--pause"   ? pause_ms
-     : option == "--tries" ? tries
-     : option == "--fork"  ? forks
-                           : abort_after_ms) = std::atol(argv[i + 1]);
+    (option == "--pause"     ? pause_ms
+     : option == "--tries"   ? tries
+     : option == "--fork"    ? forks
+     : option == "--workers" ? workers
+                             : abort_after_ms) = std::atol(argv[i + 1]);
   }
 
   onebitComm_t comm = nullptr;
@@ -79,6 +98,9 @@ int main(int argc, char** argv) {
   }
   std::vector<float> data(count, 1.0f + static_cast<float>(rank));
   std::vector<float> out(count);
+  for (; workers > 0; --workers) {
+    if (fork() == 0) Work(comm, compressor.get(), data, out);
+  }
   Say("ready");
   for (; forks > 0; --forks) {
     const pid_t child = fork();

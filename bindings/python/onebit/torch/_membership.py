@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import itertools
+import os
 import sys
 import weakref
 from typing import Any, Callable, List, Optional, Union
@@ -36,7 +37,8 @@ class Membership:
         self.communicator = _join(process_group)
         self._stop = stop
         self.number = next(_numbers)
-        self._dropped = weakref.finalize(owner, _drop, self.communicator, stop)
+        self._process = os.getpid()
+        self._dropped = weakref.finalize(owner, _drop, self.communicator, stop, os.getpid())
         self._dropped.atexit = False
         _open_memberships.add(self)
         # Again for each, to run before what handles do at the end, which they register when the
@@ -45,8 +47,9 @@ class Membership:
         atexit.register(_close_all)
 
     def close(self) -> None:
-        """Waits until all ranks are done with the communicator, unless it has failed, and leaves."""
-        if not self._dropped.detach():
+        """Waits until all ranks are done with the communicator, unless it has failed, and leaves. A
+        forked child has nothing to leave, and none of the threads."""
+        if not self._dropped.detach() or self._process != os.getpid():
             return
         _open_memberships.discard(self)
         self._stop()
@@ -89,7 +92,9 @@ def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
     return Communicator.from_unique_id(box[0], size, rank)
 
 
-def _drop(communicator: Communicator, stop: Callable[..., None]) -> None:
+def _drop(communicator: Communicator, stop: Callable[..., None], process: int) -> None:
+    if process != os.getpid():
+        return
     stop(wait=False)
     with contextlib.suppress(Error):
         communicator.close()
