@@ -63,6 +63,7 @@ constexpr int kRetransmitsInVain = 3;
 void Configure(int socket) {
   const int on = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  BoundBackOff(socket);
   tcp_info facts{};
   socklen_t bytes = sizeof facts;
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &facts, &bytes) == 0 &&

@@ -102,8 +102,9 @@ constexpr Setting kOwnSettings[] = {
      .minimum = 1,
      .maximum = 86'400'000,
      .default_value = "15000",
-     .help = "A process that is silent for so long counts as lost; more than ONEBIT_HEARTBEAT_MS; "
-             "equal on all ranks.",
+     .help =
+         "A process that is silent for so long counts as lost, after twice this while packets to "
+         "it get lost; more than ONEBIT_HEARTBEAT_MS; equal on all ranks.",
      .offset = offsetof(Settings, loss_timeout_ms)},
     {.name = "ONEBIT_COLLECTIVE_TIMEOUT_MS",
      .kind = SettingKind::kInteger,

@@ -8,6 +8,12 @@ Status Cancelled(int rank, std::string_view what) {
   return Error(Code::kAborted, "rank {}: {}: onebitCommAbort was called on this rank", rank, what);
 }
 
+std::string SilenceText(std::chrono::steady_clock::duration silence, bool is_lossy) {
+  return Format("has been silent for {:.1f} s ({})", std::chrono::duration<double>(silence).count(),
+                is_lossy ? "twice ONEBIT_LOSS_TIMEOUT_MS, because packets to it get lost"
+                         : "ONEBIT_LOSS_TIMEOUT_MS");
+}
+
 Status DescribeFailure(const Failure& failure, int rank) {
   const Status& cause = failure.cause;
   if (failure.is_verdict) return Error(cause.code(), "rank {}: {}", rank, cause.text());

@@ -59,6 +59,17 @@ bool WaitUnlessStopped(std::condition_variable& changed, std::unique_lock<std::m
 // The error of a wait that was cancelled.
 Status Cancelled(int rank, std::string_view what);
 
+// A peer is lost after a silence of the loss time-out. If its connection is lossy, twice that: TCP
+// doubles the pauses between its attempts, so after an outage the first byte comes up to as long
+// again as the outage lasted. This end cannot see the attempts of the other one, but makes its own
+// at the same time.
+constexpr std::chrono::milliseconds LongestSilence(std::chrono::milliseconds loss_timeout,
+                                                   bool is_lossy) {
+  return is_lossy ? 2 * loss_timeout : loss_timeout;
+}
+// Why such a peer is lost.
+std::string SilenceText(std::chrono::steady_clock::duration silence, bool is_lossy);
+
 struct Failure {
   int rank = 0;          // who saw it first; for a loss, the lost rank
   bool is_loss = false;  // not reported by the rank: its process has ended or is silent

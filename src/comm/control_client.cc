@@ -296,17 +296,18 @@ void ControlClient::OnEvent(int, uint32_t events) {
 Clock::time_point ControlClient::OnTimer(Clock::time_point now) {
   DrainCalls();
   if (channel_ == nullptr) return Clock::time_point::max();
-  if (now - last_heard_ >= options_.loss_timeout && !may_end_) {
-    GiveUpServer(Format("has been silent for {:.1f} s (ONEBIT_LOSS_TIMEOUT_MS)",
-                        SecondsOf(now - last_heard_)));
+  const Clock::duration silence = now - last_heard_;
+  const bool is_lossy = silence >= options_.loss_timeout && channel_->IsLossy();
+  const milliseconds longest = LongestSilence(options_.loss_timeout, is_lossy);
+  if (silence >= longest && !may_end_) {
+    GiveUpServer(SilenceText(silence, is_lossy));
     return Clock::time_point::max();
   }
   if (now >= next_heartbeat_) {
     next_heartbeat_ = now + options_.heartbeat;
     Send(RankAlive{});
   }
-  return may_end_ ? next_heartbeat_
-                  : std::min(next_heartbeat_, last_heard_ + options_.loss_timeout);
+  return may_end_ ? next_heartbeat_ : std::min(next_heartbeat_, last_heard_ + longest);
 }
 
 void ControlClient::OnOutOfMemory() {

@@ -196,14 +196,16 @@ Clock::time_point ControlHub::OnTimer(Clock::time_point now) {
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     Member& member = members_[rank];
     if (member.link == 0) continue;
-    if (now - member.last_heard < loss_timeout_) {
-      next = std::min(next, member.last_heard + loss_timeout_);
+    const Clock::duration silence = now - member.last_heard;
+    const bool is_lossy = silence >= loss_timeout_ && links_.IsLossy(member.link);
+    const std::chrono::milliseconds longest = LongestSilence(loss_timeout_, is_lossy);
+    if (silence < longest) {
+      next = std::min(next, member.last_heard + longest);
       continue;
     }
     const uint64_t link = member.link;
     // The silent rank gets the failure, too, because it may be alive.
-    Lose(rank, Format("has been silent for {:.1f} s (ONEBIT_LOSS_TIMEOUT_MS)",
-                      SecondsOf(now - member.last_heard)));
+    Lose(rank, SilenceText(silence, is_lossy));
     Remove(rank);
     links_.Close(link);
   }

@@ -25,6 +25,8 @@ class ControlLinks {
   virtual void Send(uint64_t link, const HubMessage& message) = 0;
   // Closes the link once everything sent has gone out. Does not call OnGone.
   virtual void Close(uint64_t link) = 0;
+  // True if something was sent in vain since the link was last heard.
+  virtual bool IsLossy(uint64_t link) const = 0;
 
  protected:
   ~ControlLinks() = default;

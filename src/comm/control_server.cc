@@ -354,6 +354,11 @@ void ControlServer::Send(uint64_t link, const HubMessage& message) {
 // that does not read.
 void ControlServer::Close(uint64_t link) { DropLink(link); }
 
+bool ControlServer::IsLossy(uint64_t link) const {
+  const auto found = links_.find(link);
+  return found != links_.end() && found->second->IsLossy();
+}
+
 void ControlServer::DropLink(uint64_t link) {
   const auto found = links_.find(link);
   if (found == links_.end()) return;

@@ -74,6 +74,7 @@ class ControlServer final : private LoopItem, private ControlLinks {
   void Retire() override;
   void Send(uint64_t link, const HubMessage& message) override;
   void Close(uint64_t link) override;
+  bool IsLossy(uint64_t link) const override;
 
   void Accept();
   void Pause(bool is_at_limit);

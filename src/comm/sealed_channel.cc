@@ -25,6 +25,8 @@ Status SealedChannel::Send(std::span<const std::byte> message) {
     shutdown(socket_.get(), SHUT_RDWR);
     return overflow_;
   }
+  // Once the network works again, nothing tells of attempts that had no route.
+  static_cast<void>(IsLossy());
   sealer_.Append(message, &unsent_);
   return Flush();
 }
@@ -52,11 +54,19 @@ Status SealedChannel::Flush() {
   return OkStatus();
 }
 
+bool SealedChannel::IsLossy() {
+  const VainAttempts attempts = VainAttemptsOf(socket_);
+  is_lossy_ |= attempts.sent_again != sent_again_ || attempts.unacknowledged != 0;
+  return is_lossy_;
+}
+
 Result<bool> SealedChannel::Read() {
   std::array<std::byte, 16'384> bytes;
   while (true) {
     const ssize_t count = recv(socket_.get(), bytes.data(), bytes.size(), 0);
     if (count > 0) {
+      is_lossy_ = false;
+      sent_again_ = VainAttemptsOf(socket_).sent_again;
       opener_.Feed(std::span(bytes).first(static_cast<size_t>(count)));
       return true;
     }

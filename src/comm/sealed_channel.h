@@ -27,6 +27,8 @@ class SealedChannel {
   Status Flush();
   // Call Receive first: what the other side sent before the connection broke still counts.
   bool has_unsent() const { return unsent_bytes() != 0; }
+  // True if something was sent in vain since the other side was last heard. Send looks as well.
+  bool IsLossy();
 
   // Reads what has arrived and passes one message after the other to `take`. Stops at an error,
   // including one of `take`; returns kPeerLost if the other side has closed the connection.
@@ -44,7 +46,9 @@ class SealedChannel {
   Bytes unsent_;     // begins with bytes already sent
   size_t sent_ = 0;  // how many these are
   size_t largest_message_bytes_ = 0;
-  Status overflow_;  // the error of a queue that grew too long
+  Status overflow_;          // the error of a queue that grew too long
+  bool is_lossy_ = false;    // since the other side was last heard
+  uint32_t sent_again_ = 0;  // until then
 };
 
 template <typename Take>

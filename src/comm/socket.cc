@@ -43,10 +43,11 @@ Status WaitFor(int fd, short events, Deadline deadline) {
   }
 }
 
-// Disables Nagle's algorithm: control messages are small and urgent.
-void SendAtOnce(int fd) {
+// Control messages are small and urgent: Nagle's algorithm would hold them back.
+void SendSoon(int fd) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  BoundBackOff(fd);
 }
 
 }  // namespace
@@ -123,7 +124,7 @@ Descriptor AcceptFrom(const Descriptor& listener) {
 Result<Descriptor> Listen(const SocketAddress& address) {
   Descriptor socket = NewSocket(address.family());
   if (!socket.is_open()) return SocketError("cannot make a socket for", address);
-  SendAtOnce(socket.get());  // for the connections it accepts
+  SendSoon(socket.get());  // for the connections it accepts
   // A port that an earlier job used a moment ago is free for us.
   const int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -146,7 +147,7 @@ Result<SocketAddress> LocalAddress(const Descriptor& socket) {
 Result<Descriptor> Connect(const SocketAddress& address, Deadline deadline) {
   Descriptor socket = NewSocket(address.family());
   if (!socket.is_open()) return SocketError("cannot make a socket for", address);
-  SendAtOnce(socket.get());
+  SendSoon(socket.get());
   if (connect(socket.get(), address.get(), address.size()) != 0) {
     if (errno != EINPROGRESS) return SocketError("cannot connect to", address);
     if (Status status = WaitFor(socket.get(), POLLOUT, deadline); !status.ok()) {
@@ -161,6 +162,20 @@ Result<Descriptor> Connect(const SocketAddress& address, Deadline deadline) {
     }
   }
   return socket;
+}
+
+VainAttempts VainAttemptsOf(const Descriptor& socket) {
+  tcp_info facts{};
+  socklen_t bytes = sizeof(facts);
+  if (getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &facts, &bytes) != 0) return {};
+  // Without a route nothing leaves that could be sent again: the system probes for one.
+  return {.sent_again = facts.tcpi_total_retrans,
+          .unacknowledged = uint32_t{facts.tcpi_retransmits} + facts.tcpi_probes};
+}
+
+void BoundBackOff(int fd) {
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof(on));
 }
 
 Status AwaitReadable(const Descriptor& socket, Deadline deadline) {

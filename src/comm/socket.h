@@ -52,6 +52,17 @@ Result<Descriptor> Listen(const SocketAddress& address);
 Result<SocketAddress> LocalAddress(const Descriptor& socket);
 Result<Descriptor> Connect(const SocketAddress& address, Deadline deadline);
 
+// How often the system has tried in vain to send something. 0 without TCP.
+struct VainAttempts {
+  uint32_t sent_again = 0;      // since the socket was made
+  uint32_t unacknowledged = 0;  // without an answer yet, or without a route to send on
+};
+VainAttempts VainAttemptsOf(const Descriptor& socket);
+
+// Makes a connection with little to send try again sooner when the network loses it: six times
+// after even pauses, before TCP doubles them.
+void BoundBackOff(int fd);
+
 Status AwaitReadable(const Descriptor& socket, Deadline deadline);
 
 // Blocking transfer of exactly `size` bytes over a non-blocking socket. A peer that closes is

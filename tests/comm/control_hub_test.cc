@@ -4,6 +4,7 @@
 #include "comm/control_hub.h"
 
 #include <map>
+#include <set>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -28,6 +29,9 @@ class FakeLinks final : public ControlLinks {
     EXPECT_TRUE(closed_.insert({link, true}).second) << "link " << link << " is closed twice";
     said_[link].push_back("(closed)");
   }
+
+  bool IsLossy(uint64_t link) const override { return lossy_.contains(link); }
+  void Lose(uint64_t link) { lossy_.insert(link); }
 
   // Returns the messages since the last call.
   std::vector<std::string> Said(uint64_t link) { return std::exchange(said_[link], {}); }
@@ -68,6 +72,7 @@ class FakeLinks final : public ControlLinks {
 
   std::map<uint64_t, std::vector<std::string>> said_;
   std::map<uint64_t, bool> closed_;
+  std::set<uint64_t> lossy_;
 };
 
 class ControlHubTest : public ::testing::Test {
@@ -386,6 +391,39 @@ TEST_F(ControlHubTest, SilenceIsALossAtTheTimeOutAndNotBefore) {
   EXPECT_THAT(Said(0), testing::Contains(lost));
   // The rank may be alive after all.
   EXPECT_THAT(Said(1), ElementsAre(lost, "(closed)"));
+}
+
+// After an outage TCP's next attempt comes up to as long again as the outage lasted.
+TEST_F(ControlHubTest, SilenceOfALossyLinkIsALossAtTwiceTheTimeOutAndNotBefore) {
+  JoinAll(2);
+  links_.Lose(LinkOf(1));
+  const auto say_0 = [this] { Say(LinkOf(0), RankAlive{}); };
+  hub_.OnTimer(After(milliseconds(kLossMs - 1)));
+  say_0();
+  const auto next = hub_.OnTimer(After(milliseconds(1)));
+  EXPECT_LE(next, now_ + milliseconds(kLossMs));
+  hub_.OnTimer(After(milliseconds(kLossMs - 2)));
+  say_0();
+  hub_.OnTimer(After(milliseconds(1)));
+  EXPECT_FALSE(hub_.has_failed());
+  links_.Forget();
+  hub_.OnTimer(After(milliseconds(1)));
+  EXPECT_THAT(Said(0), testing::Contains(
+                           "rank 1 lost: 102 its process host:1 has been silent for 0.8 s (twice "
+                           "ONEBIT_LOSS_TIMEOUT_MS, because packets to it get lost)"));
+}
+
+TEST_F(ControlHubTest, ALossyLinkThatIsHeardInTimeIsNoLoss) {
+  JoinAll(2);
+  links_.Lose(LinkOf(1));
+  for (int i = 0; i < 3; ++i) {
+    for (int half = 0; half < 2; ++half) {
+      hub_.OnTimer(After(milliseconds(kLossMs - 1)));
+      Say(LinkOf(0), RankAlive{});
+    }
+    Say(LinkOf(1), RankAlive{});
+  }
+  EXPECT_FALSE(hub_.has_failed());
 }
 
 TEST_F(ControlHubTest, WhateverARankSaysIsASignOfLife) {

@@ -64,6 +64,7 @@ class CheckedLinks final : public ControlLinks {
     Require(decoded.ok() && decoded.value().index() == message.index());
   }
   void Close(uint64_t link) override { Require(std::exchange(is_open_[link], false)); }
+  bool IsLossy(uint64_t link) const override { return link % 2 == 0; }
 
   void Open(uint64_t link) { is_open_[link] = true; }
   bool is_open(uint64_t link) { return is_open_[link]; }

@@ -4,6 +4,7 @@
 
 import pathlib
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "perf"))
 
@@ -45,6 +46,14 @@ class TwoHosts:
         """Up, or down as a cable that was pulled out."""
         call("ip", "-n", self._network.hosts[index].namespace, "link", "set", "eth0", state)
 
+    def take_link_down(self, seconds: float) -> float:
+        """For a while. Returns for how long at most."""
+        begin = time.monotonic()
+        self.set_link(1, "down")
+        time.sleep(seconds)
+        self.set_link(1, "up")
+        return time.monotonic() - begin
+
     def lose_packets(self):
         """What host 0 sends to host 1 goes nowhere from now on, and nobody tells."""
         call("ip", "-n", self._network.hosts[0].namespace, "neighbour", "replace", self.addresses[1],
@@ -59,6 +68,18 @@ class TwoHosts:
         """The switch drops larger packets from now on, and nobody tells. The hosts send up to 1500 bytes."""
         for host in self._network.hosts:
             call("ip", "-n", self._network.switch, "link", "set", host.port, "mtu", str(mtu))
+
+    def interrupt(self, seconds: float) -> float:
+        """Packets between the hosts go nowhere for a while. Returns for how long they did at most."""
+        hosts = self._network.hosts
+        nowhere = ["lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "permanent"]
+        begin = time.monotonic()
+        for host, other in zip(hosts, reversed(self.addresses)):
+            call("ip", "-n", host.namespace, "neighbour", "replace", other, *nowhere)
+        time.sleep(seconds)
+        for host, other in zip(hosts, reversed(self.addresses)):
+            call("ip", "-n", host.namespace, "neighbour", "delete", other, "dev", "eth0")
+        return time.monotonic() - begin
 
     def without_names(self, index: int, folder: str, command: list[str]) -> list[str]:
         """As `on`, with a name server that never answers."""

@@ -24,7 +24,8 @@ class Config:
         transport: "socket" (default), "ucx", "mpi" or "nccl" (ONEBIT_TRANSPORT). Equal on all ranks.
         connect_timeout_ms: all ranks must have joined by then; 60000 (ONEBIT_CONNECT_TIMEOUT_MS).
         heartbeat_ms: time between signs of life; 1000 (ONEBIT_HEARTBEAT_MS). Equal on all ranks.
-        loss_timeout_ms: a rank silent for so long counts as lost; 15000 (ONEBIT_LOSS_TIMEOUT_MS).
+        loss_timeout_ms: a rank silent for so long counts as lost, after twice this while packets to it
+            get lost; 15000 (ONEBIT_LOSS_TIMEOUT_MS).
             Equal on all ranks.
         collective_timeout_ms: a collective without progress for so long fails; 600000
             (ONEBIT_COLLECTIVE_TIMEOUT_MS).
