@@ -212,12 +212,14 @@ typedef struct {
                             15000. Equal on all ranks */
   int32_t collectiveTimeoutMs; /* ONEBIT_COLLECTIVE_TIMEOUT_MS: a collective without progress for
                                   this long fails; default 600000 */
+  int32_t shrinkGraceMs;       /* ONEBIT_SHRINK_GRACE_MS: see onebitCommShrink; default 5000 */
+  int32_t quorum; /* ONEBIT_QUORUM: 0 or 1, see onebitCommShrink; default 0. Equal on all ranks */
 } onebitConfig_t;
 
-#define ONEBIT_CONFIG_INIT                                                                    \
-  {                                                                                           \
-    sizeof(onebitConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, NULL, ONEBIT_UNDEF_INT, \
-        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT                                  \
+#define ONEBIT_CONFIG_INIT                                                                       \
+  {                                                                                              \
+    sizeof(onebitConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, NULL, ONEBIT_UNDEF_INT,    \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT \
   }
 
 /**
@@ -683,6 +685,13 @@ ONEBIT_API onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_
 ONEBIT_API onebitResult_t onebitCommGetAsyncError(onebitComm_t comm, onebitResult_t* result);
 
 /**
+ * Tells the lost ranks, in ascending order: those known to be lost or, once a Shrink without a list
+ * has succeeded, those that did not come. `count` receives how many; `ranks` is NULL, or has room
+ * for as many as `count` says at first. Thread safety: any thread.
+ */
+ONEBIT_API onebitResult_t onebitCommGetLost(onebitComm_t comm, int* ranks, int* count);
+
+/**
  * Stops a communicator: a call that is blocked in it, on any rank, returns an error within a
  * second.
  *
@@ -709,30 +718,32 @@ ONEBIT_API onebitResult_t onebitCommAbort(onebitComm_t comm);
  *     onebitCommDestroy(comm);
  *   }
  *
- * Processes meet at a port that each of them has held open since `comm` was made, because the
- * control channel may be what was lost. If a rank that should remain does not come, call Shrink
- * again with that rank in the list: a failed attempt leaves nothing behind. If the last message is
- * lost, one rank may get an error where the others succeed. So keep `comm` until a first collective
- * on `newcomm` has succeeded, and if it does not, shrink `comm` again.
+ * Without a list, whoever comes is in. Processes meet at the lowest rank that answers. One whose
+ * process has ended is not waited for; one that does not answer, as shrinkGraceMs says; one that
+ * lives but has not made this call yet, up to connectTimeoutMs. Then those who met go on, and a
+ * rank that comes later is refused. With a list exactly the others are in, and wait for each other.
+ *
+ * With quorum 0 both halves of a network that was cut in two go on, and may write the same
+ * checkpoint. With 1 more than half of the ranks go on, or half with the lowest; those whose ports
+ * are closed do not count. So of two, rank 1 does not survive that the host of rank 0 vanishes.
+ *
+ * A failed attempt may be repeated. If the last message is lost, one rank may get an error where
+ * others succeed: keep `comm`, and shrink it again, until a collective on `newcomm` has succeeded.
  *
  * @param comm              Must still be destroyed. It stays usable if it had not failed and
  *                          ONEBIT_SHRINK_ABORT is not given.
- * @param excludeRanksList  Ranks that do not take part, in any order, equal on all that do. May be
- *                          NULL with a count of 0: then the rank whose loss put `comm` out of use
- *                          is excluded, or none if it failed for another reason. A rank that left
- *                          by onebitCommDestroy, and a second rank that was lost, must be named.
+ * @param excludeRanksList  NULL, or ranks that do not take part, in any order; equal on all.
  * @param excludeRanksCount Entries of the list.
  * @param newcomm           Receives the handle.
  * @param config            As for onebitCommSplit.
  * @param shrinkFlags       ONEBIT_SHRINK_DEFAULT or ONEBIT_SHRINK_ABORT.
- * @return onebitInvalidUsage  also: this rank is excluded, by the list or because the others have
- *                             given it up; or the transport cannot go on without a rank (mpi).
- * @return onebitMismatch      also: ranks differ in what they exclude when the time-out expires.
+ * @return onebitInvalidUsage  also: this rank is excluded, by the list or because the others went
+ *                             on; there is no quorum; or the transport (mpi) cannot go on.
+ * @return onebitMismatch      also: ranks differ in what they exclude.
  * @return onebitAborted       another thread called onebitCommAbort in the meantime.
  *
- * Further errors: those of every join. Thread safety: one thread at a time per `comm`; with
- * ONEBIT_SHRINK_ABORT another may be inside a collective, which returns onebitAborted. Mirrors
- * ncclCommShrink (NCCL 2.27).
+ * Further errors: those of every join. Thread safety: one thread at a time per `comm`; after
+ * ONEBIT_SHRINK_ABORT a collective of another returns onebitAborted. Mirrors ncclCommShrink.
  */
 ONEBIT_API onebitResult_t onebitCommShrink(onebitComm_t comm, const int* excludeRanksList,
                                            int excludeRanksCount, onebitComm_t* newcomm,

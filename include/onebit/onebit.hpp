@@ -110,8 +110,8 @@ using UniqueOptimizer = std::unique_ptr<onebitOptimizer_s, OptimizerDeleter>;
   return result;
 }
 
-/// onebitCommShrink with ONEBIT_SHRINK_ABORT: the remaining ranks of `comm`, without `excluded` or,
-/// if that is empty, without the rank that was lost. `newcomm` is written only on success.
+/// onebitCommShrink with ONEBIT_SHRINK_ABORT: the ranks of `comm` without `excluded` or, if that is
+/// empty, those that come. `newcomm` is written only on success.
 [[nodiscard]] inline onebitResult_t ShrinkComm(UniqueComm& newcomm, onebitComm_t comm,
                                                std::span<const int> excluded = {},
                                                const onebitConfig_t* config = nullptr) noexcept {

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Communicators of the C API.
+#include <algorithm>
 #include <vector>
 
 #include "api/comm_config.h"
@@ -132,6 +133,22 @@ onebitResult_t onebitCommGetAsyncError(onebitComm_t comm, onebitResult_t* result
   return Tell(comm, result, "result", [comm](onebit::Comm& c) {
     static_cast<void>(comm->engine.CheckStreams());  // finds late failures
     return static_cast<onebitResult_t>(c.FindFailure().code());
+  });
+}
+
+onebitResult_t onebitCommGetLost(onebitComm_t comm, int* ranks, int* count) {
+  return Guard([&]() -> Status {
+    if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+    if (count == nullptr) return Error(Code::kInvalidArgument, "count is NULL");
+    const size_t room = ranks == nullptr ? 0 : static_cast<size_t>(std::max(*count, 0));
+    if (ranks != nullptr && *count < 0) {
+      return Error(Code::kInvalidArgument, "count is {}, but is the room in ranks: 0 or more",
+                   *count);
+    }
+    const std::vector<int> lost = comm->comm->FindLostRanks();
+    std::copy_n(lost.begin(), std::min(room, lost.size()), ranks);
+    *count = static_cast<int>(lost.size());
+    return OkStatus();
   });
 }
 

@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/comm_config.h"
 
+#include <array>
 #include <chrono>
+#include <cstddef>
+#include <cstring>
 #include <optional>
 
 #include "base/config_head.h"
@@ -10,6 +13,9 @@
 
 namespace onebit {
 namespace {
+
+// Sizes of onebitConfig_t before it grew.
+constexpr std::array<size_t, 1> kFormerSizes = {offsetof(onebitConfig_t, shrinkGraceMs)};
 
 // A duration from the environment, the configuration or the default, in this order of precedence.
 struct Time {
@@ -42,16 +48,22 @@ CommOptions CommOptionsOf(const Settings& settings) {
       .group_elements = unless_auto(settings.group_elements),
       .compute_threads = unless_auto(settings.compute_threads),
       .regroup_timeout_ms = settings.connect_timeout_ms,
+      .shrink_grace_ms = settings.shrink_grace_ms,
+      .is_quorum_needed = settings.quorum != 0,
   };
 }
 
 Result<JoinOptions> ParseCommConfig(const onebitConfig_t* config, const SettingsTable& table,
                                     int rank, int ranks) {
   const onebitConfig_t defaults = ONEBIT_CONFIG_INIT;
-  if (config == nullptr) config = &defaults;
-  ONEBIT_TRY(CheckConfigHead("config", "ONEBIT_CONFIG_INIT",
-                             {config->size, config->magic, config->version},
-                             {defaults.size, defaults.magic, defaults.version}));
+  onebitConfig_t known = defaults;
+  if (config != nullptr) {
+    ONEBIT_TRY(CheckConfigHead("config", "ONEBIT_CONFIG_INIT",
+                               {config->size, config->magic, config->version},
+                               {defaults.size, defaults.magic, defaults.version}, kFormerSizes));
+    std::memcpy(&known, config, config->size);
+  }
+  config = &known;
   constexpr int32_t kDay = 86'400'000;
   const Settings& settings = table.settings;
   ONEBIT_ASSIGN_OR_RETURN(const uint64_t connect_ms,
@@ -80,6 +92,17 @@ Result<JoinOptions> ParseCommConfig(const onebitConfig_t* config, const Settings
       comm.timeout_ms, ValueOf({"ONEBIT_COLLECTIVE_TIMEOUT_MS", "collectiveTimeoutMs",
                                 config->collectiveTimeoutMs, settings.collective_timeout_ms, kDay},
                                table));
+  ONEBIT_ASSIGN_OR_RETURN(comm.shrink_grace_ms,
+                          ValueOf({"ONEBIT_SHRINK_GRACE_MS", "shrinkGraceMs", config->shrinkGraceMs,
+                                   settings.shrink_grace_ms, kDay},
+                                  table));
+  if (config->quorum != ONEBIT_UNDEF_INT && !table.IsSet("ONEBIT_QUORUM")) {
+    if (config->quorum != 0 && config->quorum != 1) {
+      return Error(Code::kInvalidArgument, "config: quorum is {}, but may be 0 or 1",
+                   config->quorum);
+    }
+    comm.is_quorum_needed = config->quorum == 1;
+  }
   const bool is_transport_configured =
       config->transport != nullptr && !table.IsSet("ONEBIT_TRANSPORT");
   using std::chrono::milliseconds;

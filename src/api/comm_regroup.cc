@@ -98,7 +98,7 @@ Status Shrink(onebitComm_t comm, const int* list, int count, onebitComm_t* newco
   // Abort asks the group for its first failure, which may be a lost rank.
   if (flags == ONEBIT_SHRINK_ABORT) comm->comm->Abort();
   if (excluded.empty()) {
-    if (const auto lost = comm->comm->FindLostRank()) excluded.push_back(*lost);
+    excluded = comm->comm->FindLostRanks();
     if (std::ranges::count(excluded, comm->comm->rank()) != 0) {
       return Error(Code::kInvalidUsage,
                    "rank {}: the other ranks have given this one up, so it cannot remain: {}",

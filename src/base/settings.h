@@ -61,6 +61,8 @@ struct Settings {
   uint64_t heartbeat_ms;
   uint64_t loss_timeout_ms;
   uint64_t collective_timeout_ms;
+  uint64_t shrink_grace_ms;
+  uint64_t quorum;
   uint64_t one_exchange_elements;  // or kAuto
   uint64_t segment_elements;
   uint64_t group_elements;   // or kAuto

@@ -13,6 +13,7 @@
 #include "base/backoff.h"
 #include "base/log.h"
 #include "comm/local_control.h"
+#include "comm/rank_list.h"
 #include "topology/near_cores.h"
 
 namespace onebit {
@@ -37,6 +38,7 @@ AgreedValues AgreedOptions(const CommOptions& options) {
       {"ONEBIT_ONE_EXCHANGE_ELEMENTS", text_of(options.one_exchange_elements)},
       {"ONEBIT_GROUP_ELEMENTS", text_of(options.group_elements)},
       {"ONEBIT_SEGMENT_ELEMENTS", Format("{}", options.segment_elements)},
+      {"ONEBIT_QUORUM", options.is_quorum_needed ? "1" : "0"},
   };
 }
 
@@ -118,7 +120,7 @@ Status Comm::Acquire() {
 
 Status Comm::CheckUsable() {
   if (is_stopped()) {
-    const Status cause = Fail(OkStatus());
+    const Status cause = FindFailure();
     return {cause.code(),
             Format("{} (the communicator is out of use: destroy it, or shrink it first "
                    "to go on with the ranks that remain)",
@@ -165,12 +167,17 @@ Result<std::vector<Bytes>> Comm::Gather(std::span<const std::byte> mine, Deadlin
   return contents;
 }
 
-std::optional<int> Comm::FindLostRank() {
-  if (!is_stopped()) return std::nullopt;
-  static_cast<void>(FindFailure());
-  const auto first = control_ == nullptr ? std::nullopt : control_->first_failure();
-  if (!first || !first->is_loss) return std::nullopt;
-  return first->rank;
+Status Comm::FindFailure() {
+  if (!is_stopped()) return OkStatus();
+  const Status cause = Fail(OkStatus());
+  const std::vector<int> lost = FindLostRanks();
+  if (lost.size() < 2) return cause;
+  return {cause.code(), Format("{} (lost so far: ranks {})", cause.text(), TextOfRanks(lost))};
+}
+
+std::vector<int> Comm::FindLostRanks() {
+  if (is_stopped()) static_cast<void>(Fail(OkStatus()));
+  return control_ == nullptr ? std::vector<int>() : control_->lost_ranks();
 }
 
 void Comm::Exit() { is_in_call_.store(false, std::memory_order_release); }

@@ -38,9 +38,11 @@ struct CommOptions {
   // Threads that compute in addition to the caller; nullopt: as many as there are spare cores.
   std::optional<uint64_t> compute_threads = 0;
   uint64_t regroup_timeout_ms = 60'000;  // for all ranks to enter a Split or Shrink
+  uint64_t shrink_grace_ms = 5'000;      // for ranks that do not answer in a Shrink without a list
+  bool is_quorum_needed = false;         // in a Shrink without a list; equal on all ranks
 };
 
-// The options that change messages, on which ranks must agree.
+// The options that change messages, or who may go on, on which ranks must agree.
 AgreedValues AgreedOptions(const CommOptions& options);
 
 // Fails with kMismatch if ranks differ in one of them; the text names the variable, two ranks and
@@ -111,8 +113,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   static constexpr int kNoColor = -1;
   Result<std::unique_ptr<Comm>> Split(int color, int key, const JoinOptions* options);
   Result<std::unique_ptr<Comm>> Shrink(std::span<const int> excluded, const JoinOptions* options);
-  // The rank whose loss put the communicator out of use, if that is why.
-  std::optional<int> FindLostRank();
+  // The ranks that are known to be lost, in ascending order. Thread-safe.
+  std::vector<int> FindLostRanks();
 
   // See Control::Gather. A failure puts the communicator out of use.
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
@@ -200,7 +202,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // The error that put the communicator out of use; ok if none. FindFailure also finds the cause of
   // an external stop that no call has noticed yet.
   Status failure() const;
-  Status FindFailure() { return is_stopped() ? Fail(OkStatus()) : OkStatus(); }
+  // Names all lost ranks if there are several.
+  Status FindFailure();
 
   // Stops the communicator and returns once no call is inside.
   void Abort();

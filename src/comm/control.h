@@ -95,6 +95,9 @@ class Control {
   // report counts, and is returned; `failure` itself if the group does not answer in time.
   virtual Failure Report(const Failure& failure) = 0;
   virtual std::optional<Failure> first_failure() const = 0;
+  // The ranks whose loss the group has learned of, in ascending order: that of the first failure,
+  // and others since then.
+  virtual std::vector<int> lost_ranks() const = 0;
 
   // Must precede PostCall. Calls that are compared in their own messages need no records.
   virtual void RecordCalls() { calls_ = std::make_unique<CallRecordRing>(); }

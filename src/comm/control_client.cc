@@ -256,6 +256,7 @@ Failure ControlClient::Report(const Failure& failure) {
     changed_.wait_for(lock, kVerdict, [this] { return first_failure_ || channel_ == nullptr; });
   }
   if (!first_failure_) {
+    if (failure.is_loss) lost_.insert(failure.rank);
     first_failure_ = failure;
     changed_.notify_all();
   }
@@ -265,6 +266,11 @@ Failure ControlClient::Report(const Failure& failure) {
 std::optional<Failure> ControlClient::first_failure() const {
   std::lock_guard lock(ControlLoop::Get().mutex());
   return first_failure_;
+}
+
+std::vector<int> ControlClient::lost_ranks() const {
+  std::lock_guard lock(ControlLoop::Get().mutex());
+  return {lost_.begin(), lost_.end()};
 }
 
 void ControlClient::RecordCalls() {
@@ -404,6 +410,7 @@ Failure ControlClient::LossOfServer(std::string_view why) const {
 }
 
 void ControlClient::SetFailure(Failure failure) {
+  if (failure.is_loss) lost_.insert(failure.rank);
   if (first_failure_) return;
   first_failure_ = std::move(failure);
   const bool is_own = first_failure_->rank == options_.rank && !first_failure_->is_loss &&

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -74,6 +75,7 @@ class ControlClient final : public Control, private LoopItem {
   void EndJoining() override;
   Failure Report(const Failure& failure) override;
   std::optional<Failure> first_failure() const override;
+  std::vector<int> lost_ranks() const override;
   void RecordCalls() override;
   void SendCalls() override;
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
@@ -123,6 +125,7 @@ class ControlClient final : public Control, private LoopItem {
   bool has_joined_ = false;
   std::optional<Failure> first_failure_;
   std::optional<Refused> refusal_;
+  std::set<int> lost_;
   std::chrono::steady_clock::time_point last_heard_;
   std::chrono::steady_clock::time_point next_heartbeat_;
 };

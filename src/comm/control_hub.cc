@@ -183,10 +183,13 @@ void ControlHub::OnGone(uint64_t link, std::string_view why) {
   Lose(rank, why);
 }
 
+// A loss after the first failure is no cause, but the others must know who is left.
 void ControlHub::Lose(uint32_t rank, std::string_view why) {
-  Fail({.rank = static_cast<int>(rank),
-        .is_loss = true,
-        .cause = Error(Code::kPeerLost, "its process {} {}", members_[rank].process, why)});
+  Failure loss{.rank = static_cast<int>(rank),
+               .is_loss = true,
+               .cause = Error(Code::kPeerLost, "its process {} {}", members_[rank].process, why)};
+  if (first_failure_) return SendToAll(Failed{std::move(loss)});
+  Fail(std::move(loss));
 }
 
 Clock::time_point ControlHub::OnTimer(Clock::time_point now) {

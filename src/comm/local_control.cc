@@ -50,6 +50,12 @@ std::optional<Failure> LocalGroup::first_failure() const {
   return first_failure_;
 }
 
+std::vector<int> LocalGroup::lost_ranks() const {
+  std::lock_guard lock(mutex_);
+  if (!first_failure_ || !first_failure_->is_loss) return {};
+  return {first_failure_->rank};
+}
+
 void LocalGroup::CompareCalls(int rank, CallRecordRing* calls) {
   std::lock_guard lock(mutex_);
   while (!first_failure_) {

@@ -29,6 +29,7 @@ class LocalGroup {
   void Leave(int rank);  // no call of the listener follows
   Failure Report(const Failure& failure);
   std::optional<Failure> first_failure() const;
+  std::vector<int> lost_ranks() const;
   void CompareCalls(int rank, CallRecordRing* calls);
   Result<std::vector<Bytes>> Gather(int rank, std::span<const std::byte> mine, Deadline deadline,
                                     const StopCheck& stop, std::string_view what);
@@ -79,6 +80,7 @@ class LocalControl final : public Control {
   }
   Failure Report(const Failure& failure) override { return group_->Report(failure); }
   std::optional<Failure> first_failure() const override { return group_->first_failure(); }
+  std::vector<int> lost_ranks() const override { return group_->lost_ranks(); }
   void SendCalls() override { group_->CompareCalls(rank_, calls_.get()); }
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
                                     std::string_view what) override {

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "comm/comm.h"
+#include "comm/rank_list.h"
 
 namespace onebit {
 namespace {
@@ -58,17 +59,6 @@ int PositionOf(std::span<const int> members, int rank) {
   return static_cast<int>(std::ranges::find(members, rank) - members.begin());
 }
 
-// "0 2 3"; of many, the first ones and how many there are.
-std::string TextOf(std::span<const int> ranks) {
-  constexpr size_t kMost = 32;
-  std::string text;
-  for (const int rank : ranks.first(std::min(ranks.size(), kMost))) {
-    AppendFormat(&text, "{}{}", text.empty() ? "" : " ", rank);
-  }
-  if (ranks.size() > kMost) AppendFormat(&text, " ... ({} in all)", ranks.size());
-  return text;
-}
-
 // Returns a key purpose that differs for different members.
 std::string PurposeOf(std::string_view what, std::span<const int> members) {
   std::string purpose(what);
@@ -99,7 +89,7 @@ LocalIntroduction DecodeLocal(const Bytes& bytes) {
 
 Status Explained(const Status& status, std::span<const int> members) {
   return Error(status.code(), "{} (making a communicator of the former ranks {})", status.text(),
-               TextOf(members));
+               TextOfRanks(members));
 }
 
 milliseconds RegroupTime(const CommOptions& options) {
@@ -182,7 +172,7 @@ Result<std::unique_ptr<Comm>> Comm::JoinProcesses(std::span<const int> members,
   return Error(Code::kMismatch,
                "rank {}: rank {} makes a communicator of other ranks than {}: all that remain must "
                "exclude the same",
-               rank_, first, TextOf(members));
+               rank_, first, TextOfRanks(members));
 }
 
 Result<std::unique_ptr<Comm>> Comm::JoinThreads(std::span<const int> members,
@@ -205,7 +195,8 @@ Result<std::unique_ptr<Comm>> Comm::JoinThreads(std::span<const int> members,
   Status status = endpoint.ok() ? comm->ConnectLocal() : endpoint.status();
   if (!status.ok()) return Explained(comm->Fail(std::move(status)), members);
   comm->control_->EndJoining();
-  Log(LogLevel::kInfo, "communicator {:08x}: ranks {} of {:08x}", comm->id_, TextOf(members), id_);
+  Log(LogLevel::kInfo, "communicator {:08x}: ranks {} of {:08x}", comm->id_, TextOfRanks(members),
+      id_);
   return comm;
 }
 

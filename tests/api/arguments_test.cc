@@ -180,6 +180,13 @@ TEST_F(ArgumentsTest, CommFunctionsOfWrongArguments) {
   ExpectRefused(onebitCommUserRank(comm(), nullptr), "rank is NULL");
   ExpectRefused(onebitCommGetAsyncError(nullptr, &result), "comm is NULL");
   ExpectRefused(onebitCommGetAsyncError(comm(), nullptr), "result is NULL");
+  int count = -1;
+  int lost = 0;
+  ExpectRefused(onebitCommGetLost(nullptr, &lost, &count), "comm is NULL");
+  ExpectRefused(onebitCommGetLost(comm(), &lost, nullptr), "count is NULL");
+  ExpectRefused(onebitCommGetLost(comm(), &lost, &count), "count is -1");
+  EXPECT_EQ(onebitCommGetLost(comm(), nullptr, &count), onebitSuccess);
+  EXPECT_EQ(count, 0);
   ExpectRefused(onebitCommGetStats(nullptr, &stats), "comm is NULL");
   ExpectRefused(onebitCommGetStats(comm(), nullptr), "stats is NULL");
   ExpectRefused(onebitCommAbort(nullptr), "comm is NULL");

@@ -4,6 +4,7 @@
 // which overrides the default.
 #include "api/comm_config.h"
 
+#include <cstddef>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -44,6 +45,36 @@ TEST(CommConfigTest, TimesHaveARange) {
     // The environment overrides the member, so its value does not matter.
     EXPECT_TRUE(Parse(config, {"ONEBIT_CONNECT_TIMEOUT_MS=1"}).ok());
   }
+}
+
+TEST(CommConfigTest, QuorumIsNoneOrOne) {
+  onebitConfig_t config = ONEBIT_CONFIG_INIT;
+  EXPECT_FALSE(Parse(config, {}).value().comm.is_quorum_needed);
+  EXPECT_TRUE(Parse(config, {"ONEBIT_QUORUM=1"}).value().comm.is_quorum_needed);
+  config.quorum = 1;
+  config.shrinkGraceMs = 7;
+  EXPECT_TRUE(Parse(config, {}).value().comm.is_quorum_needed);
+  EXPECT_FALSE(Parse(config, {"ONEBIT_QUORUM=0"}).value().comm.is_quorum_needed);
+  EXPECT_EQ(Parse(config, {}).value().comm.shrink_grace_ms, 7u);
+  config.quorum = 2;
+  const auto options = Parse(config, {});
+  ASSERT_FALSE(options.ok());
+  EXPECT_EQ(options.status().text(), "config: quorum is 2, but may be 0 or 1");
+}
+
+// Programs that were compiled before the structure grew.
+TEST(CommConfigTest, AFormerSizeTakesTheDefaultsOfWhatCameLater) {
+  onebitConfig_t config = ONEBIT_CONFIG_INIT;
+  config.size = offsetof(onebitConfig_t, shrinkGraceMs);
+  config.collectiveTimeoutMs = 5;
+  config.shrinkGraceMs = -3;
+  config.quorum = 99;
+  const auto options = Parse(config, {});
+  ASSERT_TRUE(options.ok()) << options.status().text();
+  EXPECT_EQ(options.value().comm.timeout_ms, 5u);
+  EXPECT_EQ(options.value().comm.shrink_grace_ms, 5000u);
+  config.size -= 4;
+  EXPECT_FALSE(Parse(config, {}).ok());
 }
 
 TEST(CommConfigTest, ARankIsNotLostBeforeItCouldBeHeard) {

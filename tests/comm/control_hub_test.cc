@@ -328,7 +328,6 @@ TEST_F(ControlHubTest, TheFirstFailureWins) {
   JoinAll(3);
   Say(LinkOf(1), Report{{}, Error(Code::kCorrupt, "first")});
   Say(LinkOf(2), Report{{}, Error(Code::kTimeout, "second")});
-  hub_.OnGone(LinkOf(0), "went");
   EXPECT_THAT(Said(1), ElementsAre("rank 1 failed: 101 first"));
   EXPECT_THAT(Said(2), ElementsAre("rank 1 failed: 101 first"));
 }
@@ -377,6 +376,17 @@ TEST_F(ControlHubTest, AConnectionThatEndsIsALoss) {
   hub_.OnGone(LinkOf(1), "again");
   hub_.OnGone(4711, "never joined");
   EXPECT_EQ(hub_.present(), 2u);
+}
+
+TEST_F(ControlHubTest, EveryLossIsTold) {
+  JoinAll(4);
+  hub_.OnGone(LinkOf(1), "went");
+  hub_.OnGone(LinkOf(3), "went, too");
+  EXPECT_THAT(Said(2), ElementsAre("rank 1 lost: 102 its process host:1 went",
+                                   "rank 3 lost: 102 its process host:3 went, too"));
+  // The first one is the cause.
+  JoinOne(1, 4);
+  EXPECT_THAT(Said(1), ElementsAre("rank 1 lost: 102 its process host:1 went", "(closed)"));
 }
 
 TEST_F(ControlHubTest, SilenceIsALossAtTheTimeOutAndNotBefore) {

@@ -120,6 +120,7 @@ def loss(comm: onebit.Communicator) -> dict:
             }
             break
     smaller = comm.shrink(abort=True)
+    found["lost"] = comm.lost
     comm.close()
     found["source"] = compressor.rebind(smaller)
     ours = gradient(smaller.rank)

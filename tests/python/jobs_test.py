@@ -69,6 +69,7 @@ class JobsTest(unittest.TestCase):
             self.assertEqual(each["failure"], "PeerLost")
             self.assertIn("rank 1 is gone", each["text"])
             self.assertEqual(each["ranks"], 2)
+            self.assertEqual(each["lost"], [1])
         self.assertEqual(found[0]["result"], found[2]["result"])
         self.assertEqual(found[0]["source"], found[2]["source"])
 

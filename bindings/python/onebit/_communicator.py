@@ -29,6 +29,11 @@ class Config:
             Equal on all ranks.
         collective_timeout_ms: a collective without progress for so long fails; 600000
             (ONEBIT_COLLECTIVE_TIMEOUT_MS).
+        shrink_grace_ms: shrink without a list waits so long for ranks that do not answer; 5000
+            (ONEBIT_SHRINK_GRACE_MS).
+        quorum: which ranks may go on after that. 0 (default): any, so both halves of a network that
+            was cut in two. 1: more than half, or half with the lowest (ONEBIT_QUORUM). Equal on all
+            ranks.
     """
 
     transport: Optional[str] = None
@@ -36,6 +41,8 @@ class Config:
     heartbeat_ms: Optional[int] = None
     loss_timeout_ms: Optional[int] = None
     collective_timeout_ms: Optional[int] = None
+    shrink_grace_ms: Optional[int] = None
+    quorum: Optional[int] = None
 
     @staticmethod
     def native(config: Optional[Config]) -> Optional[_native.Config]:
@@ -151,9 +158,14 @@ class Communicator(Collectives):
                 smaller.broadcast(parameters, source)
 
         Args:
-            exclude: ranks that do not take part, equal on all that do. Empty: the rank whose loss put
-                this communicator out of use.
+            exclude: ranks that do not take part, equal on all that do. Empty: whoever comes is in. A
+                rank that lives is waited for up to `connect_timeout_ms`, one that does not answer for
+                `shrink_grace_ms`, a lost one not at all; `lost` then has those that did not come.
             abort: end a call of another thread first.
+
+        Raises:
+            InvalidUsage: this rank may not go on: the others did without it, or too few have met for
+                the `quorum`.
         """
         handle = _native.Comm()
         lib.onebitCommShrink(
@@ -184,6 +196,14 @@ class Communicator(Collectives):
         if result.value == _native.Result.SUCCESS:
             return None
         return error_of(result.value, lib.onebitGetLastError(self.handle).decode(errors="replace"))
+
+    @property
+    def lost(self) -> List[int]:
+        """The ranks whose loss is known, or, after `shrink` without a list, those that did not come."""
+        ranks = (ctypes.c_int * self.size)()
+        count = ctypes.c_int(self.size)
+        lib.onebitCommGetLost(self.handle, ranks, count)
+        return ranks[: count.value]
 
     def stats(self) -> _native.CommStats:
         """Counters since the creation, with the members of onebitCommStats_t: `bytes_sent`,
