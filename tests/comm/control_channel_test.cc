@@ -108,7 +108,7 @@ TEST(ControlChannelTest, RanksThatSpeakAreNotLost) {
 }
 
 TEST(ControlChannelTest, MoreRanksMayComeAtOnceThanStrangersMayWait) {
-  constexpr int kRanks = ControlServer::kMaxStrangers + 50;
+  constexpr int kRanks = LinkServer::kMaxStrangers + 50;
   const Job job = JoinJob(StartControlServer(), kRanks);
   for (const auto& client : job.ranks) EXPECT_FALSE(client->first_failure().has_value());
 }

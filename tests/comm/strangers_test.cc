@@ -153,9 +153,9 @@ TEST_F(StrangersTest, AThousandIdleConnectionsKeepNobodyOut) {
   std::vector<Descriptor> idle;
   for (int i = 0; i < 1000; ++i) idle.push_back(ConnectTo(id.address));
   EXPECT_TRUE(
-      DescriptorsSettleAt(descriptors + idle.size() + ControlServer::kMaxStrangers, kTestTimeout))
+      DescriptorsSettleAt(descriptors + idle.size() + LinkServer::kMaxStrangers, kTestTimeout))
       << OpenDescriptors() - descriptors - idle.size() << " strangers are let wait";
-  EXPECT_GE(OpenDescriptors(), descriptors + idle.size() + ControlServer::kMaxStrangers / 2);
+  EXPECT_GE(OpenDescriptors(), descriptors + idle.size() + LinkServer::kMaxStrangers / 2);
   ExpectThatAJobJoins(id);
 }
 
@@ -219,11 +219,11 @@ TEST_F(StrangersTest, NotMoreThanALimitMayProveThemselvesAndWait) {
   const UniqueId id = StartControlServer();
   const size_t descriptors = OpenDescriptors();
   std::vector<std::unique_ptr<ControlPeer>> peers;
-  for (size_t i = 0; i < ControlServer::kMaxStrangers + 50; ++i) {
+  for (size_t i = 0; i < LinkServer::kMaxStrangers + 50; ++i) {
     peers.push_back(std::make_unique<ControlPeer>(id));
   }
   EXPECT_TRUE(
-      DescriptorsSettleAt(descriptors + peers.size() + ControlServer::kMaxStrangers, kTestTimeout));
+      DescriptorsSettleAt(descriptors + peers.size() + LinkServer::kMaxStrangers, kTestTimeout));
   ExpectThatAJobJoins(id);
 }
 
