@@ -138,7 +138,7 @@ onebitResult_t onebitCommGetAsyncError(onebitComm_t comm, onebitResult_t* result
 
 onebitResult_t onebitCommGetLost(onebitComm_t comm, int* ranks, int* count) {
   return Guard([&]() -> Status {
-    if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+    ONEBIT_TRY(onebit::CheckHandle(comm, "comm"));
     if (count == nullptr) return Error(Code::kInvalidArgument, "count is NULL");
     const size_t room = ranks == nullptr ? 0 : static_cast<size_t>(std::max(*count, 0));
     if (ranks != nullptr && *count < 0) {

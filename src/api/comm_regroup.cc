@@ -94,17 +94,8 @@ Status Shrink(onebitComm_t comm, const int* list, int count, onebitComm_t* newco
                  "shrinkFlags is {}: ONEBIT_SHRINK_DEFAULT (0) or ONEBIT_SHRINK_ABORT (1)", flags);
   }
   ONEBIT_ASSIGN_OR_RETURN(const auto options, OptionsOf(config, *comm->comm));
-  ONEBIT_ASSIGN_OR_RETURN(std::vector<int> excluded, ReadExcluded(*comm->comm, list, count));
-  // Abort asks the group for its first failure, which may be a lost rank.
+  ONEBIT_ASSIGN_OR_RETURN(const std::vector<int> excluded, ReadExcluded(*comm->comm, list, count));
   if (flags == ONEBIT_SHRINK_ABORT) comm->comm->Abort();
-  if (excluded.empty()) {
-    excluded = comm->comm->FindLostRanks();
-    if (std::ranges::count(excluded, comm->comm->rank()) != 0) {
-      return Error(Code::kInvalidUsage,
-                   "rank {}: the other ranks have given this one up, so it cannot remain: {}",
-                   comm->comm->rank(), comm->comm->failure().text());
-    }
-  }
   ONEBIT_TRY(onebit::AwaitPending(comm));
   ONEBIT_TRY(comm->comm->Acquire());
   const onebit::CommUse use(*comm->comm);

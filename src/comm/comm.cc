@@ -106,6 +106,7 @@ CpuSet Comm::FindCpuSet() const {
 Comm::~Comm() {
   // OnRemoteFailure must not be called while the endpoint is destroyed.
   control_.reset();
+  if (fallback_) fallback_->point->Leave();
 }
 
 Status Comm::Acquire() {
@@ -177,6 +178,10 @@ Status Comm::FindFailure() {
 
 std::vector<int> Comm::FindLostRanks() {
   if (is_stopped()) static_cast<void>(Fail(OkStatus()));
+  {
+    std::lock_guard lock(failure_mutex_);
+    if (left_out_) return *left_out_;
+  }
   return control_ == nullptr ? std::vector<int>() : control_->lost_ranks();
 }
 

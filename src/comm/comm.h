@@ -21,6 +21,7 @@
 #include "comm/control.h"
 #include "comm/control_client.h"
 #include "comm/local_control.h"
+#include "comm/meeting_point.h"
 #include "comm/rendezvous.h"
 #include "topology/placement.h"
 #include "transport/transport.h"
@@ -108,8 +109,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   //
   // Split is collective on this communicator, which must be healthy. Ranks of equal color, 0 or
   // more, become one communicator, ordered by key and then by rank; null for kNoColor. Shrink is
-  // called by the ranks that are not excluded and keeps their order; this communicator may have
-  // failed.
+  // called by the ranks that are not excluded, or, if none is, makes one of those that come. It
+  // keeps their order; this communicator may have failed.
   static constexpr int kNoColor = -1;
   Result<std::unique_ptr<Comm>> Split(int color, int key, const JoinOptions* options);
   Result<std::unique_ptr<Comm>> Shrink(std::span<const int> excluded, const JoinOptions* options);
@@ -212,8 +213,7 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // The means by which processes meet again after this communicator has failed.
   struct Fallback {
     JoinOptions options;  // how this rank joined
-    SpareRendezvous rendezvous;
-    std::vector<UniqueId> addresses;  // of all ranks, as this one reaches them
+    std::shared_ptr<MeetingPoint> point;
   };
 
   Comm(int rank, int ranks, uint32_t id, const CommOptions& options, const Transport& transport)
@@ -222,14 +222,18 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // Fails if the calls of `ranks` ranks of this process can never be made.
   Status CheckOtherThreads(int ranks) const;
   Status ConnectTo(ControlClient* control);
-  // Makes a communicator of these ranks, in the order of their new ranks. `purpose` is equal on all
-  // of them and keeps others out.
-  Result<std::unique_ptr<Comm>> JoinMembers(std::span<const int> members, std::string_view purpose,
-                                            const JoinOptions* options) const;
+  // Make a communicator of these ranks, in the order of their new ranks. Processes: if there are
+  // none, of those that come.
+  Result<std::unique_ptr<Comm>> JoinMembers(std::span<const int> members,
+                                            const JoinOptions* options);
   Result<std::unique_ptr<Comm>> JoinProcesses(std::span<const int> members,
-                                              std::string_view purpose, JoinOptions options) const;
+                                              const JoinOptions& options);
+  // Joins those who have met.
+  Result<std::unique_ptr<Comm>> JoinAgreed(const MeetingPoint::Agreement& agreement,
+                                           JoinOptions options) const;
   Result<std::unique_ptr<Comm>> JoinThreads(std::span<const int> members,
                                             const CommOptions& options) const;
+  Result<std::unique_ptr<Comm>> JoinAlone(const CommOptions& options) const;
   Status ConnectLocal();
   StopCheck StopOfThisCall() const;
   void OnPeerError(int peer, Code code, const char* text) override;
@@ -257,13 +261,16 @@ class Comm final : private PeerErrorSink, private FailureListener {
   std::atomic<bool> is_stopped_{false};
   std::atomic<bool> is_finalized_{false};
   std::atomic<uint64_t> aborts_{0};
-  mutable std::mutex failure_mutex_;  // guards failure_ and peer_error_
+  mutable std::mutex failure_mutex_;  // guards the next three
   Status failure_;
   std::optional<Failure> peer_error_;
+  std::optional<std::vector<int>> left_out_;  // ranks without which Shrink went on
   CommCounters counters_;
   Endpoint endpoint_;
-  AbortThread abort_thread_;                 // uses endpoint_
-  std::optional<Fallback> fallback_;         // for processes
+  AbortThread abort_thread_;          // uses endpoint_
+  std::optional<Fallback> fallback_;  // for processes
+  // Of former communicators that lost ranks: a rank that comes late learns there who went on.
+  std::vector<std::shared_ptr<MeetingPoint>> former_points_;
   std::shared_ptr<LocalGroup> local_group_;  // for threads
   std::unique_ptr<Control> control_;         // last: it calls back, so it is destroyed first
 };

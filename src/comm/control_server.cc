@@ -31,17 +31,11 @@ ControlServer::ControlServer(Options options)
       door_(*this, *this,
             {.key = options_.key,
              .most_message_bytes = kMostRankMessageBytes,
-             .handshake_timeout = options_.handshake_timeout,
-             .is_wrong_key_expected = options_.has_visitors}) {}
+             .handshake_timeout = options_.handshake_timeout}) {}
 
 Result<SocketAddress> ControlServer::Start(Options options) {
   ONEBIT_ASSIGN_OR_RETURN(Descriptor listener, Listen(options.address));
   ONEBIT_ASSIGN_OR_RETURN(const SocketAddress address, LocalAddress(listener));
-  ONEBIT_TRY(StartAt(std::move(listener), std::move(options)));
-  return address;
-}
-
-Status ControlServer::StartAt(Descriptor listener, Options options) {
   const auto destroy = [](ControlServer* server) { delete server; };
   std::unique_ptr<ControlServer, decltype(destroy)> server(new ControlServer(std::move(options)),
                                                            destroy);
@@ -54,7 +48,7 @@ Status ControlServer::StartAt(Descriptor listener, Options options) {
   }
   Live().push_back(server.get());
   server.release();
-  return OkStatus();
+  return address;
 }
 
 void ControlServer::OnEvent(int fd, uint32_t events) { door_.OnEvent(fd, events); }

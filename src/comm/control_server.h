@@ -21,7 +21,6 @@ class ControlServer final : private LoopItem, private ControlLinks, private Link
     JobKey key;
     std::string process;              // "host:pid" of this process
     std::optional<std::string> job;   // ControlHub
-    bool has_visitors = false;        // clients that leave, or have another key, are expected
     std::function<void()> on_closed;  // called once, by the loop, when no rank can join any more
     std::chrono::milliseconds handshake_timeout{5000};  // LinkServer
     // The time to wait for the first rank; 0: as long as the process lives.
@@ -31,8 +30,6 @@ class ControlServer final : private LoopItem, private ControlLinks, private Link
   };
   // Returns the address it listens at.
   static Result<SocketAddress> Start(Options options);
-  // The same with a socket that is listening already; ignores options.address.
-  static Status StartAt(Descriptor listener, Options options);
 
   // Ends the servers of this process whose start failed and closes their ports at once, because the
   // process starts again.

@@ -183,9 +183,12 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options, const StopC
     const int self = options.control.rank;
     return DescribeFailure(control->Report({.rank = self, .is_loss = false, .cause = cause}), self);
   };
-  auto spare = SpareRendezvous::Open({.interfaces = options.interfaces}, SpareAddress(*control));
+  auto spare = OpenSparePort({.interfaces = options.interfaces}, SpareAddress(*control));
   if (!spare.ok()) return fail(spare.status());
-  auto found = Introduce(options, *transport.value(), spare.value().id(), control);
+  // The transport listens where survivors would meet: that address is known to be reachable.
+  SocketAddress address = spare.value().id.address;
+  address.set_port(0);
+  auto found = Introduce(options, *transport.value(), spare.value().id, control);
   if (!found.ok()) {
     const Status& status = found.status();
     return status.code() == Code::kMismatch ? status : fail(status);
@@ -197,14 +200,11 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options, const StopC
       new Comm(rank, ranks, static_cast<uint32_t>(id), options.comm, *transport.value()));
   const bool is_one_host = found.value().is_one_host;
   comm->sharing_ranks_ = found.value().sharing_ranks;
-  comm->fallback_ = Fallback{.options = options,
-                             .rendezvous = std::move(spare).value(),
-                             .addresses = std::move(found.value().spares)};
+  auto point = MeetingPoint::Open(std::move(spare).value(), rank, std::move(found.value().spares));
+  if (!point.ok()) return fail(point.status());
+  comm->fallback_ = Fallback{.options = options, .point = std::move(point).value()};
   comm->fallback_->options.group = nullptr;
   comm->control_ = std::move(joined);  // ends before what it reports to, whatever happens
-  // The transport listens where survivors would meet: that address is known to be reachable.
-  SocketAddress address = comm->fallback_->rendezvous.id().address;
-  address.set_port(0);
   auto endpoint = Endpoint::Open(*transport.value(), {.rank = rank,
                                                       .nranks = ranks,
                                                       .comm_id = id,

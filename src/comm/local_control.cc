@@ -56,6 +56,18 @@ std::vector<int> LocalGroup::lost_ranks() const {
   return {first_failure_->rank};
 }
 
+std::vector<int> LocalGroup::Present(std::span<const int> lost) const {
+  std::lock_guard lock(mutex_);
+  std::vector<int> present;
+  for (size_t r = 0; r < listeners_.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    if (listeners_[r] != nullptr && std::ranges::find(lost, rank) == lost.end()) {
+      present.push_back(rank);
+    }
+  }
+  return present;
+}
+
 void LocalGroup::CompareCalls(int rank, CallRecordRing* calls) {
   std::lock_guard lock(mutex_);
   while (!first_failure_) {

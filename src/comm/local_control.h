@@ -30,6 +30,8 @@ class LocalGroup {
   Failure Report(const Failure& failure);
   std::optional<Failure> first_failure() const;
   std::vector<int> lost_ranks() const;
+  // The ranks that have not left, without `lost`.
+  std::vector<int> Present(std::span<const int> lost) const;
   void CompareCalls(int rank, CallRecordRing* calls);
   Result<std::vector<Bytes>> Gather(int rank, std::span<const std::byte> mine, Deadline deadline,
                                     const StopCheck& stop, std::string_view what);

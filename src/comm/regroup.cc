@@ -3,9 +3,7 @@
 // Makes new communicators from the ranks of one: Split while it is healthy, Shrink also after it
 // has failed.
 //
-// Ranks that are threads find each other in the group they share. Processes meet at a port of the
-// first of them, which every rank has held ready since it joined, because the control channel may
-// be what died. A rank that expects another set of members has another key and is not admitted.
+// Ranks that are threads find each other in the group they share, processes at a MeetingPoint.
 #include <algorithm>
 
 #include "base/log.h"
@@ -59,13 +57,6 @@ int PositionOf(std::span<const int> members, int rank) {
   return static_cast<int>(std::ranges::find(members, rank) - members.begin());
 }
 
-// Returns a key purpose that differs for different members.
-std::string PurposeOf(std::string_view what, std::span<const int> members) {
-  std::string purpose(what);
-  for (const int rank : members) AppendFormat(&purpose, " {}", rank);
-  return purpose;
-}
-
 // The data that threads of a group exchange before they connect.
 struct LocalIntroduction {
   AgreedValues values;
@@ -88,8 +79,9 @@ LocalIntroduction DecodeLocal(const Bytes& bytes) {
 }
 
 Status Explained(const Status& status, std::span<const int> members) {
-  return Error(status.code(), "{} (making a communicator of the former ranks {})", status.text(),
-               TextOfRanks(members));
+  return Error(status.code(), "{} (making a communicator of {})", status.text(),
+               members.empty() ? "the ranks that remain"
+                               : Format("the former ranks {}", TextOfRanks(members)));
 }
 
 milliseconds RegroupTime(const CommOptions& options) {
@@ -114,14 +106,19 @@ Result<std::unique_ptr<Comm>> Comm::Split(int color, int key, const JoinOptions*
                  rank_, rank, requests[rank].color, kNoColor);
   }
   if (color == kNoColor) return std::unique_ptr<Comm>();
-  return JoinMembers(MembersOf(requests, rank_), "split", options);
+  return JoinMembers(MembersOf(requests, rank_), options);
 }
 
 Result<std::unique_ptr<Comm>> Comm::Shrink(std::span<const int> excluded,
                                            const JoinOptions* options) {
+  const std::vector<int> lost = FindLostRanks();
+  const auto has = [](std::span<const int> list, int rank) {
+    return std::ranges::binary_search(list, rank);
+  };
   std::vector<int> members;
   for (int rank = 0; rank < ranks_; ++rank) {
-    if (!std::ranges::binary_search(excluded, rank)) members.push_back(rank);
+    const bool is_out = excluded.empty() ? has(lost, rank) && rank != rank_ : has(excluded, rank);
+    if (!is_out) members.push_back(rank);
   }
   if (members.size() > 1 && is_stopped() && !transport_->properties().survivesLoss) {
     return Error(
@@ -130,49 +127,91 @@ Result<std::unique_ptr<Comm>> Comm::Shrink(std::span<const int> excluded,
         "the job again from a checkpoint",
         rank_, transport_name());
   }
-  return JoinMembers(members, "shrink", options);
+  if (excluded.empty() && local_group_ != nullptr) {
+    if (has(lost, rank_)) {
+      return Error(Code::kInvalidUsage,
+                   "rank {}: the other ranks have given this one up, so it cannot remain: {}",
+                   rank_, failure().text());
+    }
+    members = local_group_->Present(lost);
+  }
+  if (excluded.empty() && local_group_ == nullptr) members.clear();
+  return JoinMembers(members, options);
 }
 
 Result<std::unique_ptr<Comm>> Comm::JoinMembers(std::span<const int> members,
-                                                std::string_view purpose,
-                                                const JoinOptions* options) const {
+                                                const JoinOptions* options) {
   const CommOptions& used = options == nullptr ? options_ : options->comm;
+  if (members.size() == 1) return JoinAlone(used);
   if (local_group_ != nullptr) return JoinThreads(members, used);
-  if (members.size() > 1) {
-    return JoinProcesses(members, PurposeOf(purpose, members),
-                         options == nullptr ? fallback_->options : *options);
-  }
+  auto joined = JoinProcesses(members, options == nullptr ? fallback_->options : *options);
+  if (!joined.ok()) return Explained(joined.status(), members);
+  return joined;
+}
+
+Result<std::unique_ptr<Comm>> Comm::JoinAlone(const CommOptions& options) const {
   ONEBIT_ASSIGN_OR_RETURN(const Transport* local, Transport::Get("local"));
-  ONEBIT_ASSIGN_OR_RETURN(auto alone, CreateLocalGroup(*local, 1, used));
+  ONEBIT_ASSIGN_OR_RETURN(auto alone, CreateLocalGroup(*local, 1, options));
   return std::move(alone.front());
 }
 
 Result<std::unique_ptr<Comm>> Comm::JoinProcesses(std::span<const int> members,
-                                                  std::string_view purpose,
-                                                  JoinOptions options) const {
-  const int first = members.front();
-  if (first == rank_) ONEBIT_TRY(fallback_->rendezvous.Serve(purpose, RegroupTime(options.comm)));
-  UniqueId address = fallback_->addresses[static_cast<size_t>(first)];
-  address.key = MixedKey(address.key, purpose);
+                                                  const JoinOptions& options) {
+  // A rank that is lost while the others join makes them meet again, without it.
+  constexpr int kMostAttempts = 8;
+  MeetingPoint& point = *fallback_->point;
+  const StopCheck stop = StopOfThisCall();
+  const Deadline deadline = std::chrono::steady_clock::now() + RegroupTime(options.comm);
+  for (int attempt = 1;; ++attempt) {
+    ONEBIT_ASSIGN_OR_RETURN(const auto agreement,
+                            point.Meet({.members = {members.begin(), members.end()},
+                                        .grace = milliseconds(options.comm.shrink_grace_ms),
+                                        .needs_quorum = options.comm.is_quorum_needed,
+                                        .deadline = deadline},
+                                       stop));
+    auto joined = JoinAgreed(agreement, options);
+    const bool is_broken = point.is_broken();
+    point.End(joined.ok());
+    if (joined.ok()) {
+      Comm& made = *joined.value();
+      made.former_points_ = former_points_;
+      if (members.empty()) {
+        if (!agreement.missing.empty()) made.former_points_.push_back(fallback_->point);
+        Log(LogLevel::kInfo, "communicator {:08x}: ranks {} of {:08x}, without {}", made.id_,
+            TextOfRanks(agreement.members), id_, TextOfRanks(agreement.missing));
+        std::lock_guard lock(failure_mutex_);
+        left_out_ = agreement.missing;
+      }
+      return joined;
+    }
+    const bool is_worth_another = is_broken || joined.status().code() == Code::kPeerLost ||
+                                  joined.status().code() == Code::kRemoteError;
+    if (stop() || !is_worth_another || attempt == kMostAttempts ||
+        std::chrono::steady_clock::now() >= deadline) {
+      return joined;
+    }
+    Log(LogLevel::kInfo, "rank {}: ranks meet again, because joining failed: {}", rank_,
+        joined.status().text());
+  }
+}
+
+Result<std::unique_ptr<Comm>> Comm::JoinAgreed(const MeetingPoint::Agreement& agreement,
+                                               JoinOptions options) const {
+  const std::vector<int>& members = agreement.members;
+  if (members.size() == 1) return JoinAlone(options.comm);
   options.control.rank = PositionOf(members, rank_);
   options.control.ranks = static_cast<int>(members.size());
   options.control.connect_timeout = RegroupTime(options.comm);
-  options.control.is_address_reused = true;  // there may have been an attempt before this one
   options.control.process = fallback_->options.control.process;
-  options.control.known_as.assign(members.begin(), members.end());
-  options.control.address_source = Format("rank {} of the former communicator", first);
-  options.locate = [address](Deadline) { return Result<UniqueId>(address); };
-  options.is_location_final = false;
+  options.control.known_as = members;
+  options.control.address_source = "the ranks' meeting";
+  options.locate = [id = agreement.id](Deadline) { return Result<UniqueId>(id); };
+  options.is_location_final = true;
   options.transport = fallback_->options.transport;
   options.group = nullptr;  // that of this communicator, if there was one
   options.interfaces = fallback_->options.interfaces;
-  auto joined = Join(options, StopOfThisCall());
-  if (joined.ok()) return joined;
-  if (joined.status().code() != Code::kNotAuthenticated) return Explained(joined.status(), members);
-  return Error(Code::kMismatch,
-               "rank {}: rank {} makes a communicator of other ranks than {}: all that remain must "
-               "exclude the same",
-               rank_, first, TextOfRanks(members));
+  const StopCheck stop = StopOfThisCall();
+  return Join(options, [&] { return stop() || fallback_->point->is_broken(); });
 }
 
 Result<std::unique_ptr<Comm>> Comm::JoinThreads(std::span<const int> members,

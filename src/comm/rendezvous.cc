@@ -2,12 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/rendezvous.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <memory>
 
 #include "base/log.h"
@@ -203,8 +200,7 @@ Result<UniqueId> OpenRendezvous(const RendezvousOptions& options) {
   return id;
 }
 
-Result<SpareRendezvous> SpareRendezvous::Open(const RendezvousOptions& options,
-                                              SocketAddress address) {
+Result<SparePort> OpenSparePort(const RendezvousOptions& options, SocketAddress address) {
   address.set_port(0);
   if (!options.interfaces.empty()) {
     ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
@@ -212,25 +208,7 @@ Result<SpareRendezvous> SpareRendezvous::Open(const RendezvousOptions& options,
   }
   ONEBIT_ASSIGN_OR_RETURN(Descriptor listener, Listen(address));
   ONEBIT_ASSIGN_OR_RETURN(address, LocalAddress(listener));
-  return SpareRendezvous(std::move(listener), UniqueId{.address = address, .key = RandomKey()});
-}
-
-Status SpareRendezvous::Serve(std::string_view purpose,
-                              std::chrono::milliseconds first_rank_timeout) const {
-  ControlServer::RetireFailed();
-  // The server closes its own descriptor; the port stays open with this one.
-  Descriptor listener =
-      Descriptor::From([&] { return fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0); });
-  if (!listener.is_open()) {
-    return Error(Code::kSystemError, "no descriptor for the port {}: {}", id_.address.Text(),
-                 std::strerror(errno));
-  }
-  return ControlServer::StartAt(std::move(listener),
-                                {.address = id_.address,
-                                 .key = MixedKey(id_.key, purpose),
-                                 .process = NameOfThisProcess(),
-                                 .has_visitors = true,
-                                 .first_rank_timeout = first_rank_timeout + kGrace});
+  return SparePort{.listener = std::move(listener), .id = {.address = address, .key = RandomKey()}};
 }
 
 Result<RendezvousPoint> ResolveRendezvous(const Rendezvous& rendezvous, int rank,

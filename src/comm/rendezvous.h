@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "comm/control_client.h"
 #include "comm/launch_rendezvous.h"
+#include "comm/meeting_point.h"
 
 namespace onebit {
 
@@ -32,26 +33,9 @@ std::string NameOfThisProcess();
 // Starts a server in this process with a key of its own; it serves one communicator.
 Result<UniqueId> OpenRendezvous(const RendezvousOptions& options);
 
-// A rendezvous reserved for a later communicator: a port that is open but not served until Serve.
-// Ranks that connect earlier wait in its backlog.
-class SpareRendezvous {
- public:
-  // Listens at `address`, unless `options` select an interface. Takes any port.
-  static Result<SpareRendezvous> Open(const RendezvousOptions& options, SocketAddress address);
-
-  const UniqueId& id() const { return id_; }
-  // Starts a server for one communicator, whose ranks must also know its `purpose`. May be called
-  // again: the server of a failed attempt ends first. The server ends if no rank has come within
-  // `first_rank_timeout`.
-  Status Serve(std::string_view purpose, std::chrono::milliseconds first_rank_timeout) const;
-
- private:
-  SpareRendezvous(Descriptor listener, const UniqueId& id)
-      : listener_(std::move(listener)), id_(id) {}
-
-  Descriptor listener_;
-  UniqueId id_;
-};
+// Opens the port that a rank holds for as long as its communicator lives (MeetingPoint). Listens at
+// `address`, unless `options` select an interface. Takes any port.
+Result<SparePort> OpenSparePort(const RendezvousOptions& options, SocketAddress address);
 
 struct RendezvousPoint {
   ControlClient::Locate locate;

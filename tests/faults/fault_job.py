@@ -91,7 +91,8 @@ class Programs:
                        ONEBIT_ONE_EXCHANGE_ELEMENTS=str(COUNT if exchanges == 1 else 0),
                        ONEBIT_DEBUG="NONE",
                        ONEBIT_LOSS_TIMEOUT_MS=str(int(1000 * job.paced(LOSS_SECONDS))),
-                       ONEBIT_HEARTBEAT_MS=str(int(1000 * HEARTBEAT_SECONDS)), **self.variables)
+                       ONEBIT_HEARTBEAT_MS=str(int(1000 * HEARTBEAT_SECONDS)),
+                       ONEBIT_SHRINK_GRACE_MS="200", **self.variables)
 
     def reference(self, mode: str, exchanges: int) -> list[dict]:
         """By rank: residuals by epoch and outputs by call, as they are without a fault."""

@@ -172,9 +172,8 @@ class Run {
       if (rank != kStruckRank || !CutsOff(case_.kind)) members.push_back(rank);
     }
     Recovery recovery(&group_, &reference_, members);
-    // With this fault the application must name the lost rank; otherwise the transport has reported
-    // it.
-    const bool is_told = case_.kind == Fault::Kind::kDisconnect;
+    // A rank that is cut off lives, so it would be waited for.
+    const bool is_told = CutsOff(case_.kind);
     const auto is_well = [&](const Violations& violations) {
       for (const std::string& violation : violations) Violation("recovery", violation);
       return violations.empty();

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Feeds arbitrary input to the control channel. The first byte selects the receiver of the rest:
 // 0 the opener of frames, as bytes of a connection; 1 a hub, as messages of ranks; 2 a client, as a
-// message of the hub; 3 the decoder of unique ids. Any input must leave the process alive, errors
-// with a text, and a hub whose counts add up.
+// message of the hub; 3 the decoder of unique ids; 4 and 5 the decoders of messages between ranks
+// that meet. Any input must leave the process alive, errors with a text, and a hub whose counts add
+// up.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -13,6 +14,7 @@
 
 #include "comm/control_hub.h"
 #include "comm/control_message.h"
+#include "comm/meeting_message.h"
 #include "comm/secret.h"
 #include "comm/unique_id.h"
 
@@ -142,12 +144,21 @@ void DecodeId(std::span<const std::byte> input) {
   Require(!id.value().address.Text().empty());
 }
 
+template <typename Message>
+void DecodeForMeeting(const Result<Message>& message, std::span<const std::byte> input) {
+  if (!message.ok()) return Require(!message.status().text().empty());
+  const Bytes again = Encode(message.value());
+  // Only long texts are not written as they were read.
+  Require(std::equal(again.begin(), again.end(), input.begin(), input.end()) ||
+          input.size() > kMostRefusalText);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::span<const std::byte> input(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
-  switch (data[0] % 4) {
+  switch (data[0] % 6) {
     case 0:
       OpenFrames(input);
       break;
@@ -159,6 +170,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 3:
       DecodeId(input);
+      break;
+    case 4:
+      DecodeForMeeting(DecodeVisitorMessage(input), input);
+      break;
+    case 5:
+      DecodeForMeeting(DecodeHostMessage(input), input);
       break;
   }
   return 0;

@@ -81,6 +81,10 @@ class TwoHosts:
             call("ip", "-n", host.namespace, "neighbour", "delete", other, "dev", "eth0")
         return time.monotonic() - begin
 
+    def reset_connections(self):
+        """All of host 0, which are those between the hosts and its own; ports stay open."""
+        call("ip", "netns", "exec", self._network.hosts[0].namespace, "ss", "-K", "-t", "state", "established")
+
     def without_names(self, index: int, folder: str, command: list[str]) -> list[str]:
         """As `on`, with a name server that never answers."""
         host = self._network.hosts[index]

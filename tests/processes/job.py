@@ -35,8 +35,9 @@ def paced(seconds: float) -> float:
 class Rank:
     """One process and the lines it has printed so far."""
 
-    def __init__(self, command: list[str], environment: dict[str, str]):
+    def __init__(self, command: list[str], environment: dict[str, str], has_input: bool):
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE,
+                                        stdin=subprocess.PIPE if has_input else None,
                                         stderr=subprocess.STDOUT, text=True, errors="replace")
         self.lines: list[str] = []
         self._changed = threading.Condition()
@@ -84,7 +85,7 @@ class Rank:
 class Job:
     """A process per command, as ranks that meet at a file; gone when the block is left."""
 
-    def __init__(self, commands: list[list[str]], **variables: str):
+    def __init__(self, commands: list[list[str]], has_input: bool = False, **variables: str):
         self._folder = tempfile.TemporaryDirectory(prefix="onebit-test-")
         self.rendezvous = pathlib.Path(self._folder.name) / "meet"
         inherited = {name: value for name, value in os.environ.items()
@@ -93,7 +94,7 @@ class Job:
         for rank, command in enumerate(commands):
             environment = inherited | {"RANK": str(rank), "WORLD_SIZE": str(len(commands)),
                                        "ONEBIT_RENDEZVOUS": str(self.rendezvous)} | variables
-            self.ranks.append(Rank(command, environment))
+            self.ranks.append(Rank(command, environment, has_input))
 
     def __enter__(self):
         return self
