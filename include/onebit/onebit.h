@@ -58,8 +58,8 @@
  *   - Nothing waits forever: a collective that makes no progress fails after the communicator's
  *     collectiveTimeoutMs.
  *   - A forked child has copies of its parent's handles, but none of its connections: calls with
- *     them return onebitInvalidUsage, and nothing reaches the parent or its peers. Destroying a copy
- *     succeeds and does nothing. A child may make handles of its own.
+ *     them return onebitInvalidUsage, nothing reaches the parent or its peers, and destroying one
+ *     does nothing. A child may make handles of its own.
  *   - Configuration and stats structures begin with their size, so that they can grow. The library
  *     refuses a configuration of an unknown size or from a later major version.
  *
@@ -207,9 +207,9 @@ typedef struct {
                                default 60000 */
   int32_t heartbeatMs;      /* ONEBIT_HEARTBEAT_MS: time between heartbeats; default 1000. Equal on
                                all ranks */
-  int32_t lossTimeoutMs; /* ONEBIT_LOSS_TIMEOUT_MS: a rank silent for this long counts as lost, after
-                            twice this while packets to it get lost; more than heartbeatMs; default
-                            15000. Equal on all ranks */
+  int32_t lossTimeoutMs;    /* ONEBIT_LOSS_TIMEOUT_MS: a rank that is silent for this long, or for
+                               twice this while packets to it get lost, counts as lost; more than
+                               heartbeatMs; default 15000. Equal on all ranks */
   int32_t collectiveTimeoutMs; /* ONEBIT_COLLECTIVE_TIMEOUT_MS: a collective without progress for
                                   this long fails; default 600000 */
   int32_t shrinkGraceMs;       /* ONEBIT_SHRINK_GRACE_MS: see onebitCommShrink; default 5000 */
@@ -399,11 +399,9 @@ typedef struct {
   float efDecay; /* onebitModeEf: weight of the worker residual in the next call, from 0 to 1. Below
                     1 a part of what is not sent is forgotten, and results do not add up to the
                     inputs. Default (negative): 1 */
-  /* onebitCodecSign in an AllReduce with blocks only: elements of the tensor at which blocks
-     restart, so that no scale spans two of the parameters that the tensor holds. Each cut adds at
-     most 5 bytes to a packet. cutCount offsets that ascend, from above 0 to below `count`; NULL and
-     0: none. Copied. Such a compressor takes no weights (onebitCompressorSetWeight). States that
-     were saved with other cuts fit */
+  /* onebitCodecSign with blocks in an AllReduce: elements at which blocks restart, so that no scale
+     spans two of the tensor's parameters. cutCount offsets that ascend, above 0 and below `count`;
+     NULL and 0: none. Copied. Not with weights. A state fits whatever the cuts were */
   const size_t* cuts;
   size_t cutCount;
 } onebitCompressorConfig_t;

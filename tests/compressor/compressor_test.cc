@@ -252,5 +252,14 @@ TEST(CompressorMaskTest, EveryChunkBeginsAtAByte) {
   EXPECT_NE(digest, 0u);
 }
 
+TEST(CompressorMaskTest, ATensorWithoutElementsHasOne) {
+  Compressor compressor = Make({.count = 0, .chunks = 3});
+  const uint8_t mask = 0xff;
+  ASSERT_TRUE(compressor.SetMask(&mask).ok());
+  // Not a constant, for which a compiler would leave out the division.
+  EXPECT_NE(compressor.mask(compressor.config().count), nullptr);
+  EXPECT_NE(compressor.mask_digest(), 0u);
+}
+
 }  // namespace
 }  // namespace onebit
