@@ -4,6 +4,8 @@
 #include "api/compressor_config.h"
 
 #include <array>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -16,6 +18,8 @@ namespace onebit {
 namespace {
 
 constexpr size_t kMaxCount = SIZE_MAX / 2 / sizeof(float);  // so that no size overflows
+// The structure ended before `cuts` at first.
+constexpr std::array<size_t, 1> kFormerSizes = {offsetof(onebitCompressorConfig_t, cuts)};
 constexpr int32_t kMaxBlock = 1 << 30;
 constexpr int32_t kMaxLowBitBlock = 65'536;
 constexpr int32_t kLowBitBlockMultiple = 32;
@@ -267,14 +271,17 @@ std::optional<Collective> CollectiveOf(int32_t collective) {
 
 }  // namespace
 
-Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t* config,
+Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t* given,
                                                  size_t count, onebitDataType_t type,
                                                  uint32_t default_tensor_id, uint32_t ranks) {
-  const onebitCompressorConfig_t defaults = ONEBIT_COMPRESSOR_CONFIG_INIT;
-  if (config == nullptr) config = &defaults;
-  ONEBIT_TRY(CheckConfigHead("compressor config", "ONEBIT_COMPRESSOR_CONFIG_INIT",
-                             {config->size, config->magic, config->version},
-                             {defaults.size, defaults.magic, defaults.version}));
+  onebitCompressorConfig_t known = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  if (given != nullptr) {
+    ONEBIT_TRY(CheckConfigHead("compressor config", "ONEBIT_COMPRESSOR_CONFIG_INIT",
+                               {given->size, given->magic, given->version},
+                               {known.size, known.magic, known.version}, kFormerSizes));
+    std::memcpy(&known, given, given->size);
+  }
+  const onebitCompressorConfig_t* const config = &known;
   const auto data_type = TypeOf(type);
   if (!data_type) {
     return Error(Code::kInvalidArgument,

@@ -8,9 +8,9 @@
 
 namespace onebit {
 
-// A null `config` means all defaults. The tensor id defaults to `default_tensor_id`, the hops to
+// A null `given` means all defaults. The tensor id defaults to `default_tensor_id`, the hops to
 // what suits `ranks`.
-Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t* config,
+Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t* given,
                                                  size_t count, onebitDataType_t type,
                                                  uint32_t default_tensor_id, uint32_t ranks);
 

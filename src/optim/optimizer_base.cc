@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "base/digest.h"
@@ -51,7 +52,8 @@ Status Optimizer::AllocateMoments() {
 // The residuals are in the optimizer's memory location.
 onebitCompressorConfig_t Optimizer::CompressorHere(const onebitCompressorConfig_t* config) const {
   onebitCompressorConfig_t here = ONEBIT_COMPRESSOR_CONFIG_INIT;
-  if (config != nullptr) here = *config;
+  if (config != nullptr) std::memcpy(&here, config, config->size);
+  here.size = sizeof(here);
   const MemoryLocation& location = arithmetic_->location();
   if (location.is_device()) {
     here.memory = onebitMemoryDevice;

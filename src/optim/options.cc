@@ -149,7 +149,6 @@ Status ReadCopy(const onebitOptimizerConfig_t& config, Options* options) {
   return OkStatus();
 }
 
-// onebitCompressorCreate checks the other members.
 // Reads if scales may span segments. A compressor that cannot restart its blocks decides by
 // default.
 Result<bool> ReadScales(const onebitOptimizerConfig_t& config) {
@@ -177,9 +176,11 @@ Result<bool> ReadScales(const onebitOptimizerConfig_t& config) {
   }
 }
 
+// onebitCompressorCreate checks the other members.
 Status CheckCompressor(const onebitCompressorConfig_t* compressor) {
   if (compressor == nullptr) return OkStatus();
-  if (compressor->size != sizeof(onebitCompressorConfig_t)) {
+  const bool has_cuts = compressor->size == sizeof(onebitCompressorConfig_t);
+  if (!has_cuts && compressor->size != offsetof(onebitCompressorConfig_t, cuts)) {
     return Error(Code::kInvalidArgument,
                  "compressor->size is {}: start from ONEBIT_COMPRESSOR_CONFIG_INIT",
                  compressor->size);
@@ -188,7 +189,7 @@ Status CheckCompressor(const onebitCompressorConfig_t* compressor) {
     return Error(Code::kInvalidArgument,
                  "compressor->mask must be NULL: set the mask of segments instead");
   }
-  if (compressor->cutCount != 0) {
+  if (has_cuts && compressor->cutCount != 0) {
     return Error(Code::kInvalidArgument,
                  "compressor->cutCount must be 0: blocks restart at segments (scales)");
   }

@@ -1,10 +1,12 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Members of a compressor's configuration: defaults, limits, and errors that name the member.
+#include <cstddef>
 #include <functional>
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -60,6 +62,44 @@ TEST_F(CompressorConfigTest, DefaultsAreTheHeaders) {
   EXPECT_TRUE(config().has_server_residual);
   EXPECT_EQ(config().tensor_id, 0u);
   EXPECT_EQ(compressor_->planned.compressor.mask(0), nullptr);
+}
+
+// Programs that were compiled before the structure had cuts.
+TEST_F(CompressorConfigTest, TheFormerSizeTakesTheDefaultsOfWhatCameLater) {
+  EXPECT_EQ(Create([](auto& c) {
+              c.size = offsetof(onebitCompressorConfig_t, cuts);
+              c.block = 64;
+              c.cutCount = 7;  // not part of that size
+            }),
+            onebitSuccess);
+  EXPECT_EQ(config().block, 64u);
+  EXPECT_EQ(config().cuts, nullptr);
+  EXPECT_EQ(Create([](auto& c) { c.size = offsetof(onebitCompressorConfig_t, cuts) - 8; }),
+            onebitInvalidArgument);
+}
+
+TEST_F(CompressorConfigTest, CutsAreForBlocksOfSignsInAnAllReduce) {
+  static constexpr size_t kCuts[] = {8, 9};
+  const auto with_cuts = [](onebitCompressorConfig_t& c) {
+    c.cuts = kCuts;
+    c.cutCount = 2;
+  };
+  ASSERT_EQ(Create(with_cuts), onebitSuccess);
+  EXPECT_EQ(config().cuts->size(), 2u);
+  EXPECT_EQ(onebitCompressorSetWeight(compressor_.get(), 1), onebitInvalidUsage);
+  for (const Change& change :
+       std::vector<Change>{[](auto& c) { c.block = ONEBIT_BLOCK_TENSOR; },
+                           [](auto& c) { c.codec = onebitCodecFp4; },
+                           [](auto& c) { c.collective = onebitCollectiveReduceScatter; }}) {
+    ExpectRefused(
+        [&](auto& c) {
+          with_cuts(c);
+          change(c);
+        },
+        "cutCount", "2");
+  }
+  EXPECT_EQ(Create([](auto& c) { c.cutCount = 1; }), onebitInvalidArgument);
+  EXPECT_EQ(Create(with_cuts, 9), onebitInvalidArgument);
 }
 
 TEST_F(CompressorConfigTest, MembersAreTaken) {

@@ -101,6 +101,23 @@ TEST_F(OneBitAdamArgumentsTest, CreateChecksCompressor) {
   ExpectConfigInvalid("mask", use);
   compressor.size = 8;
   ExpectConfigInvalid("compressor->size", use);
+  compressor = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  compressor.cutCount = 1;
+  ExpectConfigInvalid("cutCount", use);
+  compressor.block = ONEBIT_BLOCK_TENSOR;
+  ExpectConfigInvalid("onebitScalesSegment", [&](onebitOptimizerConfig_t& config) {
+    use(config);
+    config.scales = onebitScalesSegment;
+  });
+  ExpectConfigInvalid("scales is 3", [](onebitOptimizerConfig_t& config) { config.scales = 3; });
+  // The structure ended before cuts at first, and those bytes are not looked at.
+  compressor.block = 64;
+  compressor.size = offsetof(onebitCompressorConfig_t, cuts);
+  onebitOptimizerConfig_t config = ONEBIT_OPTIMIZER_CONFIG_INIT;
+  use(config);
+  onebitOptimizer_t optimizer = nullptr;
+  Check(onebitOptimizerCreate(&optimizer, comm_, x_.size(), x_.data(), &config));
+  Check(onebitOptimizerDestroy(optimizer));
 }
 
 TEST_F(OneBitAdamArgumentsTest, MembersThatNothingWouldUseAreErrors) {
