@@ -245,7 +245,7 @@ void HostLink::NoticeEnd(std::vector<RankEnd>* ends) {
                      .process = ranks_[i].process,
                      .kind = RankEnd::Kind::kLost,
                      .number = 0,
-                     .loss = is_silent_ ? fmt::format("its host was silent for {} ms ({})",
+                     .loss = is_silent_ ? fmt::format("its host was silent for {} ms (twice {})",
                                                       spec_.loss_timeout.count(), kLossTimeout)
                                         : "the connection to its host has ended"});
   }

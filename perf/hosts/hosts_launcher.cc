@@ -199,7 +199,9 @@ int LaunchOnHosts(const LaunchOptions& options, const HostsOptions& hosts) {
   JobGuard guard("");
   Supervisor supervisor(signals, options.tool, options.grace_seconds);
   const std::string agent = std::filesystem::read_symlink("/proc/self/exe");
-  const milliseconds loss_timeout = std::max(TimeOf(kLossTimeout), kLeastLossTimeout);
+  // Nothing tells whether the connection of ssh loses packets, so hosts get as long as ranks to
+  // which packets get lost.
+  const milliseconds loss_timeout = std::max(2 * TimeOf(kLossTimeout), kLeastLossTimeout);
   std::vector<HostLink*> links;
   int first_rank = 0;
   for (const HostRanks& host : hosts.hosts) {

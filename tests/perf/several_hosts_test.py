@@ -251,8 +251,8 @@ class SeveralHostsTest(unittest.TestCase):
         finally:
             HOSTS.set_link("b", "up")
         self.assertEqual(result.returncode, 1, result)
-        self.assertRegex(result.stderr, r"rank 2 \(pid \d+ on b\) was lost: its host was silent for 4000 ms "
-                                        r"\(ONEBIT_LOSS_TIMEOUT_MS\)\n")
+        self.assertRegex(result.stderr, r"rank 2 \(pid \d+ on b\) was lost: its host was silent for 8000 ms "
+                                        r"\(twice ONEBIT_LOSS_TIMEOUT_MS\)\n")
 
     def test_a_connection_that_ssh_loses(self):
         job = self.start_waiting()
