@@ -718,8 +718,8 @@ ONEBIT_API onebitResult_t onebitCommAbort(onebitComm_t comm);
  *
  * Without a list, whoever comes is in. Processes meet at the lowest rank that answers. One whose
  * process has ended is not waited for; one that does not answer, as shrinkGraceMs says; one that
- * lives but has not made this call yet, up to connectTimeoutMs. Then those who met go on, and a
- * rank that comes later is refused. With a list exactly the others are in, and wait for each other.
+ * lives but has not made this call yet, up to the first connectTimeoutMs. Then those who met go on;
+ * others are refused, unless more meet later. A list makes exactly the others wait for each other.
  *
  * With quorum 0 both halves of a network that was cut in two go on, and may write the same
  * checkpoint. With 1 more than half of the ranks go on, or half with the lowest; those whose ports

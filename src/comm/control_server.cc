@@ -93,7 +93,9 @@ void ControlServer::AnswerWaiting() {
        Clock::now() < end && Clock::now() < quiet_since + kQuiet;) {
     {
       std::lock_guard lock(ControlLoop::Get().mutex());
-      const auto owes = [](const ControlServer* server) { return server->owes_answers_; };
+      const auto owes = [](const ControlServer* server) {
+        return server->origin_.is_here() && server->owes_answers_;
+      };
       if (std::ranges::none_of(Live(), owes)) return;
       const bool is_quiet = std::ranges::none_of(Live(), [&](const ControlServer* server) {
         return owes(server) && !server->door_.IsQuiet();

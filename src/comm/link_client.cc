@@ -21,7 +21,10 @@ Status LinkClient::Explain(const char* what, int error) {
 
 Status LinkClient::Start(LoopItem* item) {
   socket_ = NewSocket(id_.address.family());
-  if (!socket_.is_open()) return Explain("no socket for", errno);
+  if (!socket_.is_open()) {
+    return Error(Code::kSystemError, "no socket for {}: {} (errno {}){}", id_.address.Text(),
+                 std::strerror(errno), errno, errno == EMFILE ? ": raise ulimit -n" : "");
+  }
   if (connect(socket_.get(), id_.address.get(), id_.address.size()) != 0 && errno != EINPROGRESS) {
     return Explain("cannot connect to", errno);
   }

@@ -24,7 +24,7 @@ class LinkClient {
   LinkClient(const LinkClient&) = delete;
   LinkClient& operator=(const LinkClient&) = delete;
 
-  // Begins to connect. Errors, here and below, end the link.
+  // Begins to connect. Errors, here and below, end the link; kSystemError is this process's own.
   Status Start(LoopItem* item);
   Status OnEvent(uint32_t events, const std::function<Status(const Bytes&)>& take);
   void Send(std::span<const std::byte> message);

@@ -56,7 +56,8 @@ Bytes EncodeOne(const Visit& visit) {
   ByteWriter writer = BeginMessage(MeetingKind::kVisit);
   writer.Integer(visit.rank)
       .Integer(static_cast<uint8_t>(visit.is_question))
-      .Integer(static_cast<uint8_t>(visit.needs_quorum));
+      .Integer(static_cast<uint8_t>(visit.needs_quorum))
+      .Integer(visit.patience_ms);
   for (const unsigned char byte : visit.wish) writer.Integer(byte);
   return writer.Take();
 }
@@ -83,6 +84,7 @@ Bytes EncodeOne(const GoOn& go) {
 Bytes EncodeOne(const Refusal& refused) {
   return BeginMessage(MeetingKind::kRefusal)
       .Integer(static_cast<uint8_t>(refused.cause))
+      .Integer(refused.went_on)
       .Text(std::string_view(refused.text).substr(0, kMostRefusalText))
       .Take();
 }
@@ -115,6 +117,7 @@ Result<VisitorMessage> DecodeVisitorMessage(std::span<const std::byte> bytes) {
       visit.rank = reader.Integer<uint32_t>();
       visit.is_question = ReadFlag(&reader, &is_wrong);
       visit.needs_quorum = ReadFlag(&reader, &is_wrong);
+      visit.patience_ms = reader.Integer<uint32_t>();
       ReadArray(&reader, &visit.wish);
       message = visit;
       break;
@@ -165,6 +168,7 @@ Result<HostMessage> DecodeHostMessage(std::span<const std::byte> bytes) {
       const uint8_t cause = reader.Integer<uint8_t>();
       is_wrong = cause > static_cast<uint8_t>(Refusal::Cause::kFailed);
       refused.cause = static_cast<Refusal::Cause>(cause);
+      refused.went_on = reader.Integer<uint32_t>();
       refused.text = reader.Text();
       message = std::move(refused);
       break;

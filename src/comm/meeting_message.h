@@ -22,6 +22,7 @@ struct Visit {
   uint32_t rank = 0;
   bool is_question = false;   // wants to know if the host lives, and will not stay
   bool needs_quorum = false;  // ONEBIT_QUORUM of the rank
+  uint32_t patience_ms = 0;   // how long it waits for ranks that live
   std::array<unsigned char, kKeyBytes> wish{};  // differs for different sets of wanted members
 };
 struct StillHere {};
@@ -44,8 +45,10 @@ struct GoOn {
   JobKey key{};
 };
 struct Refusal {
-  enum class Cause : uint8_t { kWentOn = 0, kNoQuorum = 1, kMissing = 2, kFailed = 3 };
+  // kWentOn: others did, without the visitor. kTooFew: those who met do not go on.
+  enum class Cause : uint8_t { kWentOn = 0, kTooFew = 1, kMissing = 2, kFailed = 3 };
   Cause cause = Cause::kWentOn;
+  uint32_t went_on = 0;  // how many, with kWentOn
   std::string text;
 };
 using HostMessage = std::variant<HostState, MoveTo, GoOn, Refusal, HasJoined>;

@@ -3,9 +3,9 @@
 #include "comm/meeting_point.h"
 
 #include <sodium.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/log.h"
 #include "comm/control_server.h"
@@ -61,7 +61,6 @@ std::array<unsigned char, kKeyBytes> DigestOf(std::span<const int> members) {
 MeetingPoint::MeetingPoint(int rank, std::vector<UniqueId> ids, const JobKey& key)
     : rank_(rank),
       ids_(std::move(ids)),
-      owner_pid_(getpid()),
       door_(*this, *this,
             {.key = key,
              .most_message_bytes = kMostVisitorMessageBytes,
@@ -79,7 +78,7 @@ Result<std::shared_ptr<MeetingPoint>> MeetingPoint::Open(SparePort port, int ran
 }
 
 MeetingPoint::~MeetingPoint() {
-  if (owner_pid_ != getpid()) return;
+  if (!origin_.is_here()) return;
   ControlLoop& loop = ControlLoop::Get();
   std::lock_guard lock(loop.mutex());
   attempts_.clear();
@@ -93,14 +92,15 @@ Result<MeetingPoint::Agreement> MeetingPoint::Meet(const Wish& wish, const StopC
   std::unique_lock lock(ControlLoop::Get().mutex());
   Reset();
   wish_ = wish;
+  wish_digest_ = DigestOf(wish.members);
   stage_ = Stage::kMeeting;
   started_ = last_arrival_ = Clock::now();
   ControlLoop::Get().Wake();
   auto agreement = MeetOrFail(lock, stop);
   if (!agreement.ok()) {
     const bool is_late = agreement.status().code() == Code::kTimeout;
-    RefuseVisitors(is_late ? Refusal::Cause::kMissing : Refusal::Cause::kFailed,
-                   agreement.status().text());
+    RefuseVisitors({.cause = is_late ? Refusal::Cause::kMissing : Refusal::Cause::kFailed,
+                    .text = agreement.status().text()});
     Reset();
   }
   return agreement;
@@ -168,7 +168,7 @@ void MeetingPoint::End(bool has_joined) {
   for (const auto& [rank, visitor] : visitors_) {
     if (is_member(rank)) door_.Send(visitor.link, joined);
   }
-  RefuseVisitors(Refusal::Cause::kWentOn, WentOnText());
+  RefuseVisitors(WentOn());
   if (host_ && attempts_.contains(*host_)) {
     // The host closes the connection when it has joined, too: closed from here it might be reset
     // before the host has read this.
@@ -179,10 +179,10 @@ void MeetingPoint::End(bool has_joined) {
 }
 
 void MeetingPoint::Leave() {
-  if (owner_pid_ != getpid()) return;
+  if (!origin_.is_here()) return;
   std::lock_guard lock(ControlLoop::Get().mutex());
   has_left_ = true;
-  if (!went_on_.empty()) RefuseVisitors(Refusal::Cause::kWentOn, WentOnText());
+  if (!went_on_.empty()) RefuseVisitors(WentOn());
 }
 
 // Visitors stay: they may wait for the next meeting.
@@ -193,6 +193,7 @@ void MeetingPoint::Reset() {
   host_state_ = {};
   last_error_ = {};
   refusal_ = {};
+  gone_on_ = {};
   agreement_.reset();
   wish_.reset();
   stage_ = Stage::kAway;
@@ -204,8 +205,16 @@ bool MeetingPoint::is_member(int rank) const {
   return agreement_ && std::ranges::find(agreement_->members, rank) != agreement_->members.end();
 }
 
-std::string MeetingPoint::WentOnText() const {
-  return Format("the former ranks {} went on without it", TextOfRanks(went_on_));
+bool MeetingPoint::needs_quorum() const {
+  return wish_->needs_quorum || std::ranges::any_of(visitors_, [](const auto& visitor) {
+           return visitor.second.visit.needs_quorum;
+         });
+}
+
+Refusal MeetingPoint::WentOn() const {
+  return {.cause = Refusal::Cause::kWentOn,
+          .went_on = static_cast<uint32_t>(went_on_.size()),
+          .text = Format("the former ranks {} went on without it", TextOfRanks(went_on_))};
 }
 
 // ------------------------------------------------------------------------------------ as a host
@@ -236,8 +245,7 @@ void MeetingPoint::On(uint64_t link, const Visit& visit) {
   const bool is_latecomer =
       !went_on_.empty() && (has_left_ || std::ranges::find(went_on_, rank) == went_on_.end());
   if (stage_ == Stage::kAway && is_latecomer) {
-    const Refusal refused{.cause = Refusal::Cause::kWentOn, .text = WentOnText()};
-    door_.Send(link, Encode(HostMessage(refused)));
+    door_.Send(link, Encode(HostMessage(WentOn())));
     known_links_.erase(link);
     return door_.CloseLink(link);
   }
@@ -253,7 +261,11 @@ void MeetingPoint::On(uint64_t link, const Visit& visit) {
     return door_.CloseLink(link);
   }
   if (visitors_.contains(rank)) DropVisitor(rank);  // it has lost the connection, and we not yet
-  visitors_[rank] = {.link = link, .visit = visit, .has_joined = false, .last_heard = now};
+  visitors_[rank] = {.link = link,
+                     .visit = visit,
+                     .has_joined = false,
+                     .last_heard = now,
+                     .deadline = now + milliseconds(visit.patience_ms)};
   rank_of_link_[link] = rank;
   last_arrival_ = now;
   door_.Send(link, StateFor(visit));
@@ -292,13 +304,13 @@ void MeetingPoint::SendAwayTo(int host) {
 }
 
 // Those that want other members are none of this rank's business.
-void MeetingPoint::RefuseVisitors(Refusal::Cause cause, const std::string& text) {
-  const Bytes message = Encode(HostMessage(Refusal{.cause = cause, .text = text}));
+void MeetingPoint::RefuseVisitors(const Refusal& refusal) {
+  const Bytes message = Encode(HostMessage(refusal));
   std::vector<int> refused;
   for (const auto& [rank, visitor] : visitors_) {
-    const bool has_same_wish = !wish_ || visitor.visit.wish == DigestOf(wish_->members);
+    const bool has_same_wish = !wish_ || is_same_wish(visitor.visit);
     if (!has_same_wish && !has_left_) continue;
-    const bool is_in = cause == Refusal::Cause::kWentOn && is_member(rank) && !has_left_;
+    const bool is_in = refusal.cause == Refusal::Cause::kWentOn && is_member(rank) && !has_left_;
     if (!is_in) door_.Send(visitor.link, message);
     refused.push_back(rank);
   }
@@ -309,7 +321,7 @@ void MeetingPoint::RefuseVisitors(Refusal::Cause cause, const std::string& text)
 Bytes MeetingPoint::StateFor(const Visit& visit) const {
   HostState state{.is_away = stage_ == Stage::kAway};
   if (wish_) {
-    state.is_other_wish = visit.wish != DigestOf(wish_->members);
+    state.is_other_wish = !is_same_wish(visit);
     const std::vector<int> missing = Missing();
     state.missing = static_cast<uint32_t>(missing.size());
     for (const int rank : std::span(missing).first(std::min(missing.size(), kNamedAbsent))) {
@@ -321,7 +333,6 @@ Bytes MeetingPoint::StateFor(const Visit& visit) const {
 
 // Wanted ranks that have not come here to make the same communicator.
 std::vector<int> MeetingPoint::Missing() const {
-  const auto digest = DigestOf(wish_->members);
   std::vector<int> missing;
   for (int rank = 0; rank < static_cast<int>(ids_.size()); ++rank) {
     if (rank == rank_) continue;
@@ -329,32 +340,44 @@ std::vector<int> MeetingPoint::Missing() const {
       continue;
     }
     const auto found = visitors_.find(rank);
-    if (found == visitors_.end() || found->second.visit.wish != digest) missing.push_back(rank);
+    if (found == visitors_.end() || !is_same_wish(found->second.visit)) missing.push_back(rank);
   }
   return missing;
 }
 
+// Of all who have met: a visitor that gave up before its host would be left behind.
+MeetingPoint::TimePoint MeetingPoint::EarliestDeadline() const {
+  TimePoint earliest = wish_->deadline;
+  for (const auto& [rank, visitor] : visitors_) {
+    if (is_same_wish(visitor.visit)) earliest = std::min(earliest, visitor.deadline);
+  }
+  return earliest;
+}
+
 // What made the communicator fail does not matter: a rank that was silent for too long may answer
 // again.
-bool MeetingPoint::IsWorthWaitingFor(int rank, TimePoint now) const {
+bool MeetingPoint::IsWorthWaitingFor(int rank, TimePoint now, TimePoint deadline) const {
   const Peer& known = peer(rank);
-  if (known.is_closed || now >= wish_->deadline + wish_->grace) return false;
+  if (known.is_closed || now >= deadline + wish_->grace) return false;
   // Somebody who has just come may have come with others, through a network that works again.
   if (known.asked < last_arrival_) return true;
   const bool is_alive = known.answered >= known.asked;
-  if (is_alive) return !known.is_away || now < wish_->deadline;
+  if (is_alive) return !known.is_away || now < deadline;
   return now < std::max(started_, known.answered) + wish_->grace;
 }
 
 void MeetingPoint::DecideIfDue(TimePoint now) {
   const std::vector<int> missing = Missing();
   if (is_open_wish()) {
+    const TimePoint deadline = EarliestDeadline();
     for (const int rank : missing) {
-      if (IsWorthWaitingFor(rank, now)) return;
+      if (IsWorthWaitingFor(rank, now, deadline)) return;
     }
-    if (Status status = CheckQuorum(missing); !status.ok()) {
+    Status status = CheckThoseWhoWentOn(ids_.size() - missing.size());
+    if (status.ok()) status = CheckQuorum(missing);
+    if (!status.ok()) {
       refusal_ = Error(status.code(), "rank {}: {}", rank_, status.text());
-      RefuseVisitors(Refusal::Cause::kNoQuorum, status.text());
+      RefuseVisitors({.cause = Refusal::Cause::kTooFew, .text = status.text()});
       return changed_.notify_all();
     }
   } else if (!missing.empty()) {
@@ -372,6 +395,21 @@ void MeetingPoint::DecideIfDue(TimePoint now) {
   changed_.notify_all();
 }
 
+// A rank whose network was broken may have gone on alone. It must not stop the others.
+Status MeetingPoint::CheckThoseWhoWentOn(size_t met) const {
+  if (gone_on_.went_on == 0) return OkStatus();
+  if (needs_quorum() || gone_on_.went_on >= met) {
+    return Error(Code::kInvalidUsage,
+                 "the others have given this rank up: {}; start it again from a checkpoint",
+                 gone_on_.text);
+  }
+  Log(LogLevel::kWarn,
+      "{} of {} ranks have met and go on; but {}, so that both write the same checkpoint: set "
+      "ONEBIT_QUORUM=1, with which one of them stops",
+      met, ids_.size(), gone_on_.text);
+  return OkStatus();
+}
+
 Status MeetingPoint::CheckQuorum(const std::vector<int>& missing) const {
   std::vector<int> met;
   std::vector<int> dead;
@@ -380,11 +418,7 @@ Status MeetingPoint::CheckQuorum(const std::vector<int>& missing) const {
     const bool is_missing = std::ranges::binary_search(missing, rank);
     (!is_missing ? met : peer(rank).is_closed ? dead : doubtful).push_back(rank);
   }
-  const bool needs_quorum =
-      wish_->needs_quorum || std::ranges::any_of(visitors_, [](const auto& visitor) {
-        return visitor.second.visit.needs_quorum;
-      });
-  if (needs_quorum && !HasQuorum(static_cast<int>(ids_.size()), met, dead)) {
+  if (needs_quorum() && !HasQuorum(static_cast<int>(ids_.size()), met, dead)) {
     return Error(
         Code::kInvalidUsage,
         "{} of {} ranks have met, the former ranks {}, and the former ranks {} may be alive "
@@ -393,7 +427,7 @@ Status MeetingPoint::CheckQuorum(const std::vector<int>& missing) const {
         "again when the network is whole",
         met.size(), ids_.size(), TextOfRanks(met), TextOfRanks(doubtful));
   }
-  if (!needs_quorum && !doubtful.empty() && 2 * met.size() <= ids_.size()) {
+  if (!needs_quorum() && !doubtful.empty() && 2 * met.size() <= ids_.size()) {
     Log(LogLevel::kWarn,
         "the former ranks {}, {} of {}, go on, though the former ranks {} may be alive and go on, "
         "too: if the network was cut, both write the same checkpoint; with ONEBIT_QUORUM=1 one of "
@@ -405,18 +439,20 @@ Status MeetingPoint::CheckQuorum(const std::vector<int>& missing) const {
 
 // -------------------------------------------------------------------------------- as a visitor
 
-bool MeetingPoint::IsHostable(int rank, TimePoint now) const {
+bool MeetingPoint::IsHostable(int rank) const {
   if (!is_open_wish()) return rank == wish_->members.front();
-  // A rank that has not made the call in time is no host for those that wait.
-  return rank < host_.value_or(rank_) && !(peer(rank).is_away && now >= wish_->deadline);
+  return rank < host_.value_or(rank_);
 }
 
 void MeetingPoint::Try(int rank, TimePoint now) {
-  const bool is_question = !IsHostable(rank, now);
+  const bool is_question = !IsHostable(rank);
+  const auto patience = std::chrono::duration_cast<milliseconds>(wish_->deadline - now).count();
+  constexpr int64_t kMostPatience = std::numeric_limits<uint32_t>::max();
   Visit visit{.rank = static_cast<uint32_t>(rank_),
               .is_question = is_question,
               .needs_quorum = wish_->needs_quorum,
-              .wish = DigestOf(wish_->members)};
+              .patience_ms = static_cast<uint32_t>(std::clamp<int64_t>(patience, 0, kMostPatience)),
+              .wish = wish_digest_};
   Attempt attempt{.client = std::make_unique<LinkClient>(ids_[static_cast<size_t>(rank)],
                                                          Encode(VisitorMessage(visit)),
                                                          MostHostMessageBytes(ids_.size())),
@@ -426,31 +462,45 @@ void MeetingPoint::Try(int rank, TimePoint now) {
                   .last_heard = now};
   Status status = attempt.client->Start(this);
   attempts_[rank] = std::move(attempt);
-  if (!status.ok()) EndAttempt(rank, status);
+  if (status.ok()) return;
+  if (status.code() == Code::kSystemError) {
+    // Nothing is known of the other rank. A rank without descriptors must not go on alone.
+    refusal_ = Error(Code::kSystemError, "rank {}: {}", rank_, status.text());
+    changed_.notify_all();
+  }
+  EndAttempt(rank, status);
 }
 
-// Lower ranks first, each only when those below it have had time to answer. A rank that finds none
-// is the host, and asks those that are missing.
+// A rank that finds no lower one to visit is the host, and asks those that are missing.
 void MeetingPoint::TryOthers(TimePoint now) {
-  const auto try_if_due = [&](int rank) {
-    if (attempts_.contains(rank) || visitors_.contains(rank) || attempts_.size() >= kMostAttempts) {
-      return;
-    }
-    if (!peer(rank).is_closed && now >= peer(rank).next_try) Try(rank, now);
-  };
-  if (!is_open_wish()) {
-    if (!host_ && wish_->members.front() != rank_) try_if_due(wish_->members.front());
-    return;
-  }
   if (host_) return;
-  for (int rank = 0; rank < rank_; ++rank) {
-    try_if_due(rank);
-    const auto attempt = attempts_.find(rank);
-    const bool is_waiting = attempt != attempts_.end() && now < attempt->second.started + kStagger;
-    if (is_waiting && peer(rank).asked < started_) return;
+  std::vector<int> due;
+  const auto add_if_due = [&](int rank) {
+    const bool is_busy = attempts_.contains(rank) || visitors_.contains(rank);
+    if (!is_busy && !peer(rank).is_closed && now >= peer(rank).next_try) due.push_back(rank);
+  };
+  if (is_open_wish()) {
+    // At first, each lower rank only when those below it have had time to answer.
+    bool is_turn = true;
+    for (int rank = 0; rank < rank_ && is_turn; ++rank) {
+      add_if_due(rank);
+      const auto attempt = attempts_.find(rank);
+      const bool is_new = attempt == attempts_.end() ? !due.empty() && due.back() == rank
+                                                     : now < attempt->second.started + kStagger;
+      is_turn = !is_new || peer(rank).asked >= started_ || now >= started_ + kConnect;
+    }
+    if (is_turn && now >= started_ + kHeadStart) {
+      for (int rank = rank_ + 1; rank < static_cast<int>(ids_.size()); ++rank) add_if_due(rank);
+    }
+    // Many silent ranks must not take the places of those that have not been asked for longest.
+    std::ranges::stable_sort(due, {}, [&](int rank) { return peer(rank).asked; });
+  } else if (wish_->members.front() != rank_) {
+    add_if_due(wish_->members.front());
   }
-  if (now < started_ + kHeadStart) return;
-  for (int rank = rank_ + 1; rank < static_cast<int>(ids_.size()); ++rank) try_if_due(rank);
+  for (const int rank : due) {
+    if (attempts_.size() >= kMostAttempts || !refusal_.ok()) return;
+    Try(rank, now);
+  }
 }
 
 void MeetingPoint::On(int rank, HostMessage message) {
@@ -472,38 +522,50 @@ void MeetingPoint::On(int rank, HostMessage message) {
     host_has_joined_ |= host_ == rank;
     return;
   }
-  const auto& refused = std::get<Refusal>(message);
-  if (stage_ == Stage::kMeeting) {
-    if (refused.cause == Refusal::Cause::kWentOn) {
+  OnRefusal(rank, std::get<Refusal>(message));
+}
+
+void MeetingPoint::OnRefusal(int rank, const Refusal& refused) {
+  const bool is_host = host_ == rank;
+  EndAttempt(rank, OkStatus());
+  if (stage_ != Stage::kMeeting) return;
+  if (refused.cause == Refusal::Cause::kWentOn) {
+    peer(rank).is_closed = true;
+    if (refused.went_on > gone_on_.went_on) {
+      gone_on_ = refused;
+      gone_on_.text += Format(" (says former rank {})", rank);
+    }
+    // Those that are left cannot be more, or must not go on even so.
+    if (!is_open_wish() || wish_->needs_quorum || 2 * refused.went_on >= ids_.size()) {
       refusal_ =
           Error(Code::kInvalidUsage,
                 "rank {}: the others have given this rank up: {} (says former rank {}); start "
                 "it again from a checkpoint",
                 rank_, refused.text, rank);
-    } else if (host_ == rank && refused.cause == Refusal::Cause::kNoQuorum) {
-      refusal_ = Error(Code::kInvalidUsage, "rank {}: {}", rank_, refused.text);
-    } else if (host_ == rank && refused.cause == Refusal::Cause::kMissing) {
-      refusal_ = {Code::kTimeout, refused.text};
     }
-    changed_.notify_all();
+  } else if (is_host && refused.cause == Refusal::Cause::kTooFew) {
+    refusal_ = Error(Code::kInvalidUsage, "rank {}: {}", rank_, refused.text);
+  } else if (is_host && refused.cause == Refusal::Cause::kMissing) {
+    refusal_ = {Code::kTimeout, refused.text};
   }
-  EndAttempt(rank, OkStatus());
+  changed_.notify_all();
 }
 
 void MeetingPoint::OnState(int rank, const HostState& state) {
-  const TimePoint now = Clock::now();
   peer(rank).is_away = state.is_away;
   Attempt& attempt = attempts_[rank];
   attempt.has_answered = true;
   if (stage_ != Stage::kMeeting) return;
+  // When it comes, it asks this rank, and is found. Until then the others must not depend on it.
+  const bool is_no_host = state.is_away && is_open_wish();
   if (host_ == rank) {
     host_state_ = state;
-    if (state.is_away && now >= wish_->deadline && is_open_wish()) {
-      EndAttempt(rank, OkStatus());
-    }
+    if (is_no_host) EndAttempt(rank, OkStatus());
     return;
   }
-  if (attempt.is_question || !IsHostable(rank, now)) return EndAttempt(rank, OkStatus());
+  if (attempt.is_question || is_no_host || !IsHostable(rank)) {
+    return EndAttempt(rank, OkStatus());
+  }
   if (host_) EndAttempt(*host_, OkStatus());
   host_ = rank;
   host_state_ = state;
@@ -657,10 +719,14 @@ void MeetingPoint::OnOutOfMemory() {
 Status MeetingPoint::TimeOutError() const {
   std::vector<int> missing;
   bool is_other_wish = false;
+  std::string more;
   const double seconds = std::chrono::duration<double>(wish_->deadline - started_).count();
   if (host_) {
     is_other_wish = host_state_.is_other_wish;
     for (const uint32_t rank : host_state_.some_missing) missing.push_back(static_cast<int>(rank));
+    if (missing.size() < host_state_.missing) {
+      more = Format(" ... ({} in all)", host_state_.missing);
+    }
     if (host_state_.is_away) missing = {*host_};
   } else {
     const bool is_host = is_open_wish() || wish_->members.front() == rank_;
@@ -677,8 +743,8 @@ Status MeetingPoint::TimeOutError() const {
   }
   const std::string cause = last_error_.ok() ? "" : Format(" ({})", last_error_.text());
   return Error(Code::kTimeout,
-               "rank {}: former ranks {} missing after {:.1f} s (ONEBIT_CONNECT_TIMEOUT_MS){}",
-               rank_, TextOfRanks(missing), seconds, cause);
+               "rank {}: former ranks {}{} missing after {:.1f} s (ONEBIT_CONNECT_TIMEOUT_MS){}",
+               rank_, TextOfRanks(missing), more, seconds, cause);
 }
 
 }  // namespace onebit

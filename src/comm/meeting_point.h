@@ -4,11 +4,13 @@
 //
 // Each rank holds a port from the moment it has joined, and its control thread answers there: that
 // the rank lives, whether it wants to meet, or that it went on without the asker. A rank that wants
-// to meet visits the lowest rank that answers, its host. A host that finds a lower rank sends its
-// visitors there. It asks the ranks that are missing whether they live, decides when nobody is
-// worth waiting for any more, and opens a port where those who met join.
+// to meet visits the lowest rank that wants to meet as well, its host; with a list, the first of
+// it. A host that finds a lower one sends its visitors there. It asks the ranks that are missing
+// whether they live, decides when nobody is worth waiting for any more, and opens a port where
+// those who met join.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <map>
@@ -18,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fork.h"
 #include "comm/control.h"
 #include "comm/control_loop.h"
 #include "comm/link_client.h"
@@ -75,6 +78,7 @@ class MeetingPoint final : private LoopItem, private LinkOwner {
     Visit visit;
     bool has_joined = false;
     TimePoint last_heard;
+    TimePoint deadline;  // of its wish
   };
   // A connection to another rank's port, to visit it or to ask if it lives.
   struct Attempt {
@@ -90,7 +94,7 @@ class MeetingPoint final : private LoopItem, private LinkOwner {
     TimePoint answered{};  // the last sign of life
     TimePoint next_try{};
     bool is_away = false;    // by its last answer
-    bool is_closed = false;  // nobody holds its port: it has ended, or left
+    bool is_closed = false;  // it does not come: it has ended, left, or gone on without this one
   };
 
   MeetingPoint(int rank, std::vector<UniqueId> ids, const JobKey& key);
@@ -109,6 +113,8 @@ class MeetingPoint final : private LoopItem, private LinkOwner {
 
   bool is_open_wish() const { return wish_->members.empty(); }
   bool is_member(int rank) const;
+  bool is_same_wish(const Visit& visit) const { return visit.wish == wish_digest_; }
+  bool needs_quorum() const;
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   const Peer& peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
 
@@ -116,21 +122,24 @@ class MeetingPoint final : private LoopItem, private LinkOwner {
   void On(uint64_t link, const Visit& visit);
   void DropVisitor(int rank);
   void SendAwayTo(int host);
-  void RefuseVisitors(Refusal::Cause cause, const std::string& text);
+  void RefuseVisitors(const Refusal& refusal);
   Bytes StateFor(const Visit& visit) const;
   std::vector<int> Missing() const;
-  bool IsWorthWaitingFor(int rank, TimePoint now) const;
+  TimePoint EarliestDeadline() const;
+  bool IsWorthWaitingFor(int rank, TimePoint now, TimePoint deadline) const;
   void DecideIfDue(TimePoint now);
+  Status CheckThoseWhoWentOn(size_t met) const;
   Status CheckQuorum(const std::vector<int>& missing) const;
-  std::string WentOnText() const;
+  Refusal WentOn() const;
 
   // As a visitor, or to ask.
   void Try(int rank, TimePoint now);
   void TryOthers(TimePoint now);
-  bool IsHostable(int rank, TimePoint now) const;
+  bool IsHostable(int rank) const;
   void On(int rank, HostMessage message);
   void OnState(int rank, const HostState& state);
   void OnGoOn(int rank, const GoOn& go);
+  void OnRefusal(int rank, const Refusal& refused);
   // `why` is the error that ended the attempt; ok if it is not needed any more.
   void EndAttempt(int rank, const Status& why);
   void ExpireAttempts(TimePoint now);
@@ -143,7 +152,7 @@ class MeetingPoint final : private LoopItem, private LinkOwner {
 
   const int rank_;
   const std::vector<UniqueId> ids_;
-  const int owner_pid_;  // a forked copy must not use the connections
+  const Origin origin_;  // a forked copy must not use the connections
   LinkServer door_;
   std::atomic<bool> is_broken_{false};
 
@@ -151,6 +160,7 @@ class MeetingPoint final : private LoopItem, private LinkOwner {
   std::condition_variable changed_;
   Stage stage_ = Stage::kAway;
   std::optional<Wish> wish_;
+  std::array<unsigned char, kKeyBytes> wish_digest_{};
   TimePoint started_{};
   std::vector<Peer> peers_;
   std::set<uint64_t> known_links_;
@@ -166,6 +176,7 @@ class MeetingPoint final : private LoopItem, private LinkOwner {
   TimePoint next_beat_{};
   std::optional<Agreement> agreement_;
   Status refusal_;
+  Refusal gone_on_;           // of the most ranks that went on without this one
   std::vector<int> went_on_;  // those who came when this rank last went on with whoever came
   bool has_left_ = false;
 };

@@ -136,7 +136,16 @@ Result<std::unique_ptr<Comm>> Comm::Shrink(std::span<const int> excluded,
     members = local_group_->Present(lost);
   }
   if (excluded.empty() && local_group_ == nullptr) members.clear();
-  return JoinMembers(members, options);
+  auto joined = JoinMembers(members, options);
+  if (joined.ok() && excluded.empty() && local_group_ != nullptr) {
+    std::vector<int> missing;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (!has(members, rank)) missing.push_back(rank);
+    }
+    std::lock_guard lock(failure_mutex_);
+    left_out_ = std::move(missing);
+  }
+  return joined;
 }
 
 Result<std::unique_ptr<Comm>> Comm::JoinMembers(std::span<const int> members,
@@ -184,8 +193,14 @@ Result<std::unique_ptr<Comm>> Comm::JoinProcesses(std::span<const int> members,
       }
       return joined;
     }
-    const bool is_worth_another = is_broken || joined.status().code() == Code::kPeerLost ||
-                                  joined.status().code() == Code::kRemoteError;
+    const Code code = joined.status().code();
+    // The join was stopped as onebitCommAbort stops it.
+    if (is_broken && code == Code::kAborted && !stop()) {
+      joined = Error(Code::kPeerLost, "rank {}: a rank that had met was lost before all had joined",
+                     rank_);
+    }
+    const bool is_worth_another = code == Code::kPeerLost || code == Code::kRemoteError ||
+                                  (is_broken && code != Code::kMismatch);
     if (stop() || !is_worth_another || attempt == kMostAttempts ||
         std::chrono::steady_clock::now() >= deadline) {
       return joined;
@@ -205,6 +220,7 @@ Result<std::unique_ptr<Comm>> Comm::JoinAgreed(const MeetingPoint::Agreement& ag
   options.control.process = fallback_->options.control.process;
   options.control.known_as = members;
   options.control.address_source = "the ranks' meeting";
+  options.control.is_address_reused = false;
   options.locate = [id = agreement.id](Deadline) { return Result<UniqueId>(id); };
   options.is_location_final = true;
   options.transport = fallback_->options.transport;

@@ -181,6 +181,39 @@ TEST_P(RegroupTest, RanksGoOnAfterAFailureOfNobodysDeath) {
   for (const Members& each : members) EXPECT_EQ(each, (Members{0, 1, 2}));
 }
 
+TEST_P(RegroupTest, AfterAShrinkAllThatDidNotComeAreLost) {
+  std::vector<UniqueComm> comms = MakeGroup(4);
+  for (const size_t gone : {2, 3}) comms[gone].reset();
+  std::vector<std::vector<int>> lost(2, std::vector<int>(4));
+  const auto outcomes = CallRanks({0, 1}, [&](size_t r) {
+    onebitComm_t comm = nullptr;
+    const onebitResult_t result =
+        onebitCommShrink(comms[r].get(), nullptr, 0, &comm, nullptr, ONEBIT_SHRINK_ABORT);
+    onebitCommDestroy(comm);
+    int count = 4;
+    EXPECT_EQ(onebitCommGetLost(comms[r].get(), lost[r].data(), &count), onebitSuccess);
+    lost[r].resize(static_cast<size_t>(count));
+    return result;
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
+  for (const std::vector<int>& each : lost) EXPECT_EQ(each, (std::vector<int>{2, 3}));
+}
+
+TEST_P(RegroupTest, ShrinkWithSettingsThatDifferFailsOnAllRanks) {
+  const std::vector<UniqueComm> comms = MakeGroup(3);
+  const auto outcomes = CallRanks(AllOf(comms), [&](size_t r) {
+    onebitConfig_t config = ONEBIT_CONFIG_INIT;
+    config.connectTimeoutMs = 600'000;  // nobody waits for it
+    config.quorum = r == 1 ? 1 : 0;
+    onebitComm_t comm = nullptr;
+    return onebitCommShrink(comms[r].get(), nullptr, 0, &comm, &config, ONEBIT_SHRINK_ABORT);
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.result, onebitMismatch) << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("ONEBIT_QUORUM"));
+  }
+}
+
 TEST_P(RegroupTest, ShrinkEndsTheCallOfAnotherThread) {
   const std::vector<UniqueComm> comms = MakeGroup(3);
   std::vector<Members> members(comms.size());

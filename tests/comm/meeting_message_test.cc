@@ -8,7 +8,11 @@ namespace onebit {
 namespace {
 
 TEST(MeetingMessageTest, VisitKeepsItsFields) {
-  Visit sent{.rank = 70'000, .is_question = true, .needs_quorum = false, .wish = {}};
+  Visit sent{.rank = 70'000,
+             .is_question = true,
+             .needs_quorum = false,
+             .patience_ms = 3'000'000'000,
+             .wish = {}};
   sent.wish.back() = 9;
   const Bytes bytes = Encode(VisitorMessage(sent));
   EXPECT_LE(bytes.size(), kMostVisitorMessageBytes);
@@ -16,6 +20,7 @@ TEST(MeetingMessageTest, VisitKeepsItsFields) {
   EXPECT_EQ(received.rank, 70'000u);
   EXPECT_TRUE(received.is_question);
   EXPECT_FALSE(received.needs_quorum);
+  EXPECT_EQ(received.patience_ms, 3'000'000'000);
   EXPECT_EQ(received.wish, sent.wish);
 }
 
@@ -38,10 +43,12 @@ TEST(MeetingMessageTest, HostMessagesKeepTheirFields) {
   EXPECT_EQ(went.members, go.members);
   EXPECT_EQ(went.port, 4711);
   EXPECT_EQ(went.key.bytes, go.key.bytes);
-  const Refusal refused{.cause = Refusal::Cause::kNoQuorum,
+  const Refusal refused{.cause = Refusal::Cause::kTooFew,
+                        .went_on = 100'000,
                         .text = std::string(2 * kMostRefusalText, 'x')};
   const auto told = std::get<Refusal>(again(refused));
-  EXPECT_EQ(told.cause, Refusal::Cause::kNoQuorum);
+  EXPECT_EQ(told.cause, Refusal::Cause::kTooFew);
+  EXPECT_EQ(told.went_on, 100'000u);
   EXPECT_EQ(told.text.size(), kMostRefusalText);
 }
 

@@ -4,8 +4,12 @@
 // threads that meet over loopback as processes do; what they meet for is left out.
 #include "comm/meeting_point.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -49,26 +53,45 @@ class MeetingPointTest : public ::testing::Test {
   }
   static Deadline In(milliseconds time) { return std::chrono::steady_clock::now() + time; }
 
+  using Wishes = std::map<int, MeetingPoint::Wish>;
+  static Wishes SameWish(const Ranks& ranks, const MeetingPoint::Wish& wish) {
+    Wishes wishes;
+    for (const int rank : ranks) wishes[rank] = wish;
+    return wishes;
+  }
+
   // What each of the ranks gets. Agreements are ended as if all had joined.
   std::map<int, Result<MeetingPoint::Agreement>> Meet(const Ranks& ranks,
                                                       const MeetingPoint::Wish& wish) {
+    return Meet(SameWish(ranks, wish));
+  }
+  std::map<int, Result<MeetingPoint::Agreement>> Meet(const Wishes& wishes) {
     std::map<int, Result<MeetingPoint::Agreement>> results;
-    for (const int rank : ranks) results.emplace(rank, Status(Code::kInternalError, "none"));
+    for (const auto& [rank, wish] : wishes) {
+      results.emplace(rank, Status(Code::kInternalError, "none"));
+    }
     {
       std::vector<std::jthread> threads;
-      for (const int rank : ranks) {
-        threads.emplace_back([&, rank] { results.at(rank) = points_[rank]->Meet(wish, {}); });
+      for (const auto& [rank, wish] : wishes) {
+        threads.emplace_back([&result = results.at(rank), point = points_[rank], wish = wish] {
+          result = point->Meet(wish, {});
+        });
       }
     }
-    for (const int rank : ranks) {
-      if (results.at(rank).ok()) points_[rank]->End(true);
+    for (const auto& [rank, result] : results) {
+      if (result.ok()) points_[rank]->End(true);
     }
     return results;
   }
 
   void ExpectToMeet(const Ranks& ranks, const MeetingPoint::Wish& wish) {
+    ExpectToMeet(SameWish(ranks, wish));
+  }
+  void ExpectToMeet(const Wishes& wishes) {
+    Ranks ranks;
+    for (const auto& [rank, wish] : wishes) ranks.push_back(rank);
     std::optional<UniqueId> place;
-    for (const auto& [rank, result] : Meet(ranks, wish)) {
+    for (const auto& [rank, result] : Meet(wishes)) {
       ASSERT_TRUE(result.ok()) << rank << ": " << result.status().text();
       const MeetingPoint::Agreement& agreement = result.value();
       EXPECT_EQ(agreement.members, ranks) << rank;
@@ -160,6 +183,95 @@ TEST_F(MeetingPointTest, ARankIsToldWhoWentOnEvenWhenTheyHaveLeft) {
   const auto result = points_[2]->Meet(AnyWish(), {});
   ASSERT_FALSE(result.ok());
   EXPECT_THAT(result.status().text(), HasSubstr("0 1 went on without it"));
+}
+
+// Rank 0 lives, and would be the host of both others.
+TEST_F(MeetingPointTest, RanksThatComeAtDifferentTimesGoOnTogetherWithoutALowerOne) {
+  Open(3);
+  MeetingPoint::Wish first = AnyWish();
+  first.grace = milliseconds(1);
+  first.deadline = In(milliseconds(2 * ShortTimeoutMs()));
+  MeetingPoint::Wish second = first;
+  second.deadline = In(kTestTimeout);
+  ExpectToMeet({{1, first}, {2, second}});
+}
+
+// Rank 3 lives. Rank 2 has been the host before rank 1 comes.
+TEST_F(MeetingPointTest, AHostWaitsNoLongerThanTheVisitorThatCameFirst) {
+  Open(4);
+  points_.erase(0);
+  MeetingPoint::Wish first = AnyWish();
+  first.grace = milliseconds(1);
+  first.deadline = In(milliseconds(2 * ShortTimeoutMs()));
+  MeetingPoint::Wish second = first;
+  second.deadline = In(kTestTimeout);
+  ExpectToMeet({{1, second}, {2, first}});
+}
+
+TEST_F(MeetingPointTest, ARankThatWentOnAloneDoesNotStopTheOthers) {
+  Open(4);
+  MeetingPoint::Wish wish = AnyWish();
+  wish.deadline = In(milliseconds(ShortTimeoutMs()));
+  ExpectToMeet({3}, wish);
+  ExpectToMeet({0, 1, 2}, AnyWish());
+}
+
+TEST_F(MeetingPointTest, LatecomersThatAreNotMoreThanThoseWhoWentOnFail) {
+  Open(6);
+  for (const int rank : {2, 3}) points_.erase(rank);
+  MeetingPoint::Wish wish = AnyWish();
+  wish.deadline = In(milliseconds(ShortTimeoutMs()));
+  ExpectToMeet({0, 1}, wish);
+  for (const auto& [rank, result] : Meet({4, 5}, AnyWish())) {
+    ASSERT_FALSE(result.ok()) << rank;
+    EXPECT_EQ(result.status().code(), Code::kInvalidUsage);
+    EXPECT_THAT(result.status().text(), HasSubstr("the former ranks 0 1 went on without it"));
+  }
+}
+
+// More than the host can ask at a time, so some are asked again before others are asked at all.
+TEST_F(MeetingPointTest, ManyRanksThatDoNotAnswerCostNoMoreThanTheGrace) {
+  Ranks silent(140);
+  std::iota(silent.begin(), silent.end(), 1);
+  Open(141, silent);
+  MeetingPoint::Wish wish = AnyWish();
+  wish.grace = milliseconds(1);
+  ExpectToMeet({0}, wish);
+}
+
+TEST_F(MeetingPointTest, ARankWithoutDescriptorsDoesNotGoOnAlone) {
+  Open(2);
+  MeetingPoint::Wish wish = AnyWish();
+  wish.grace = milliseconds(1);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(0);
+  ASSERT_GE(next, 0);
+  close(next);
+  const rlimit none = {.rlim_cur = static_cast<rlim_t>(next), .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto result = points_[1]->Meet(wish, {});
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), Code::kSystemError);
+  EXPECT_THAT(result.status().text(), HasSubstr("rank 1: no socket for"));
+  EXPECT_THAT(result.status().text(), HasSubstr("ulimit -n"));
+}
+
+TEST_F(MeetingPointTest, AVisitorThatTimesOutSaysHowManyAreMissing) {
+  Open(15);
+  MeetingPoint::Wish host = AnyWish();
+  for (int rank = 0; rank < 15; ++rank) host.members.push_back(rank);
+  MeetingPoint::Wish visitor = host;
+  visitor.deadline = In(milliseconds(ShortTimeoutMs()));
+  std::atomic<bool> is_over{false};
+  std::jthread first(
+      [&] { EXPECT_FALSE(points_[0]->Meet(host, [&] { return is_over.load(); }).ok()); });
+  const auto result = points_[1]->Meet(visitor, {});
+  is_over = true;
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), Code::kTimeout);
+  EXPECT_THAT(result.status().text(), HasSubstr("former ranks 2 3 4 5 6 7 8 9 ... (13 in all)"));
 }
 
 // After a split the others still have the communicator, and may shrink it.
