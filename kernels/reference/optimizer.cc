@@ -17,8 +17,7 @@ namespace {
 void MoveParameter(const AdamUpdate& update, size_t i, bool takes_part) {
   float u = 0;
   if (takes_part) {
-    const float den =
-        Denominator(update.v[i], update.v_correction, FloorAt(update, i), update.eps);
+    const float den = Denominator(update.v[i], update.v_correction, FloorAt(update, i), update.eps);
     u = (update.m[i] * update.m_correction) / den;
   }
   const float x = update.x[i];
