@@ -35,7 +35,7 @@ def paced(seconds: float) -> float:
 class Rank:
     """One process and the lines it has printed so far."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], has_input: bool):
+    def __init__(self, command: list[str], environment: dict[str, str], has_input: bool = False):
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE,
                                         stdin=subprocess.PIPE if has_input else None,
                                         stderr=subprocess.STDOUT, text=True, errors="replace")
