@@ -20,7 +20,10 @@ constexpr int kBacklog = 4096;
 std::string ErrnoText(int error) { return Format("{} (errno {})", std::strerror(error), error); }
 
 Status SocketError(const char* what, const SocketAddress& address) {
-  return Error(Code::kSystemError, "{} {}: {}", what, address.Text(), ErrnoText(errno));
+  const int error = errno;
+  return Error(
+      Code::kSystemError, "{} {}: {}{}", what, address.Text(), ErrnoText(error),
+      error == EMFILE ? "; this process has too few file descriptors left: raise ulimit -n" : "");
 }
 
 int MillisecondsUntil(Deadline deadline) {
