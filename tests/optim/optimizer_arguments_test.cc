@@ -104,6 +104,7 @@ TEST_F(OneBitAdamArgumentsTest, CreateChecksCompressor) {
   compressor = ONEBIT_COMPRESSOR_CONFIG_INIT;
   compressor.cutCount = 1;
   ExpectConfigInvalid("cutCount", use);
+  compressor.cutCount = 0;
   compressor.block = ONEBIT_BLOCK_TENSOR;
   ExpectConfigInvalid("onebitScalesSegment", [&](onebitOptimizerConfig_t& config) {
     use(config);
@@ -112,6 +113,7 @@ TEST_F(OneBitAdamArgumentsTest, CreateChecksCompressor) {
   ExpectConfigInvalid("scales is 3", [](onebitOptimizerConfig_t& config) { config.scales = 3; });
   // The structure ended before cuts at first, and those bytes are not looked at.
   compressor.block = 64;
+  compressor.cutCount = 1;
   compressor.size = offsetof(onebitCompressorConfig_t, cuts);
   onebitOptimizerConfig_t config = ONEBIT_OPTIMIZER_CONFIG_INIT;
   use(config);

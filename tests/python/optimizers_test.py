@@ -168,14 +168,14 @@ class OptimizersTest(unittest.TestCase):
         counts = [300, 0, 700]
 
         def check(comm):
-            whole, flat = self.train(comm, 6, freeze_step=3)
+            whole, flat = self.train(comm, 6, freeze_step=3, scales="fused")
             layers = [numpy.zeros(count, "f4") for count in counts]
             copies = [numpy.zeros(count, "f2") for count in counts]
             segments = [
                 onebit.Segment(parameters=layer, parameter_copy=copy)
                 for layer, copy in zip(layers, copies)
             ]
-            optimizer = onebit.Optimizer(comm, segments=segments, freeze_step=3)
+            optimizer = onebit.Optimizer(comm, segments=segments, freeze_step=3, scales="fused")
             for step in range(6):
                 parts = numpy.split(gradients(numpy.concatenate(layers), comm.rank, step), [300, 300])
                 for index in (2, 0, 1) if comm.rank == 0 else (0, 1, 2):
