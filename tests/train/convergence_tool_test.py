@@ -203,7 +203,7 @@ class FilesTest(unittest.TestCase):
     def test_a_small_study(self):
         text = self.folder / "text"
         text.write_text("".join(f"line {i % 7} of {i % 11}\n" for i in range(2000)))
-        small = ["--hidden", "32,16", "--batch", "8", "--warmup", "4", "--text", str(text)]
+        small = ["--hidden", "32,16", "--batch", "8", "--warmup", "8", "--text", str(text)]
         arguments = ["--build", BUILD, "--optimizers", "adam,zero-one-adam", "--seeds", "4,5", "--steps", "20",
                      "--ranks", "3", "--out", str(self.folder)]
         done = self.run_tool(*arguments, "--", *small)
