@@ -43,6 +43,7 @@ onebit_leave_out("${both}" kernels_oracle_test       "the other kernel tests cal
 onebit_leave_out("${both}" kernels_low_bit_oracle_test  "kernels_low_bit_compress_test, kernels_low_bit_decode_test")
 onebit_leave_out("${both}" cuda_kernels_nonfinite_test  "cuda_kernels_compress_test, cuda_kernels_decode_test")
 onebit_leave_out("${both}" cuda_scale_test           "cuda_kernels_compress_test")
+onebit_leave_out("${both}" random_calls              "the tests of each collective")
 # Counts and constants, which instrumented code changes or does not touch.
 onebit_leave_out("${both}" steady_state_test         "allreduce_test, group_test")
 onebit_leave_out("${both}" optim_steady_state_test   "optim_test")

@@ -13,6 +13,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/reference/elements.h"
+#include "perf/common/model_pieces.h"
 
 namespace onebit::kernels::reference {
 namespace {
@@ -115,6 +116,10 @@ void AllReduceModel::Reset() {
   worker_next_ = worker_;
   if (!config_.has_server_residual) return;
   server_ = server_next_ = zero;
+}
+
+void AllReduceModel::LoadGlobalState() {
+  if (!worker_.empty()) ShareMean(&worker_, config_.residual_type);
 }
 
 bool AllReduceModel::Run(std::span<const void* const> inputs, void* output) {

@@ -57,6 +57,9 @@ class AllReduceModel {
   // Sets the mask of later calls. The next call drops the residuals of elements that leave.
   void SetMask(std::vector<uint8_t> mask);
 
+  // Continues as from a state of all ranks (STATE.md): with the mean of the worker residuals.
+  void LoadGlobalState();
+
   // The model of the same tensor on other ranks: rank i continues with the worker residual of rank
   // survivors[i]. Server residuals are kept, except for the chunks of ranks that are not survivors:
   // those are zero unless every rank had all chunks. For sums they grow as the number of ranks

@@ -14,11 +14,32 @@ constexpr uint32_t kServerStream = 65'536;
 
 }  // namespace
 
-LowBitModel::LowBitModel(const LowBitConfig& config) : config_(config) {
+LowBitModel::LowBitModel(const LowBitConfig& config) : config_(config) { Reset(); }
+
+void LowBitModel::Reset() {
+  const size_t bytes = BytesOf(config_.residual_type);
   // The longest tensor of any collective: an allreduce leaves the rest of it alone.
-  const size_t elements = config.ranks * config.count;
-  worker_.assign(config.ranks, std::vector<std::byte>(elements * BytesOf(config.residual_type)));
-  server_.resize(config.count * BytesOf(config.residual_type));
+  worker_.assign(config_.ranks, std::vector<std::byte>(elements() * bytes));
+  server_.assign(config_.count * bytes, std::byte{0});
+}
+
+void LowBitModel::Hold(std::span<const float> values) {
+  for (auto& worker : worker_) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      StoreElement(0 - values[i], config_.residual_type, i, worker.data());
+    }
+  }
+}
+
+void LowBitModel::LoadGlobalState() {
+  ShareMean(&worker_, config_.residual_type);
+  if (!config_.is_sum) return;
+  // The state has server residuals in the unit of the mean.
+  const auto n = static_cast<float>(config_.ranks);
+  for (size_t i = 0; i < config_.count; ++i) {
+    const float value = LoadElement(server_.data(), config_.residual_type, i);
+    StoreElement(value / n * n, config_.residual_type, i, server_.data());
+  }
 }
 
 std::vector<float> LowBitModel::worker_residual(size_t rank) const {

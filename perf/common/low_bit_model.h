@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/low_bit.h"
@@ -41,6 +42,18 @@ class LowBitModel {
   void ReduceScatter(std::span<const void* const> inputs, std::span<void* const> outputs);
   void AllGather(std::span<const void* const> inputs, std::span<void* const> outputs);
   void AllToAll(std::span<const void* const> inputs, std::span<void* const> outputs);
+
+  // The elements of the longest tensor, as its mask counts them.
+  size_t elements() const { return config_.ranks * config_.count; }
+  // Sets the mask of later calls.
+  void SetMask(std::vector<bool> mask) { config_.mask = std::move(mask); }
+  // Makes `values` what all ranks of an all-gather hold.
+  void Hold(std::span<const float> values);
+  // Sets all residuals to zero.
+  void Reset();
+  // Continues as from a state of all ranks (STATE.md). Not for an all-gather, whose ranks all hold
+  // what the state has.
+  void LoadGlobalState();
 
   // Residuals in fp32; zero without feedback. The worker's has all elements of the tensor; in an
   // all-gather it is what all ranks hold, negated. The server's covers all chunks of an allreduce.

@@ -46,6 +46,17 @@ inline std::vector<float> FloatsOf(const std::vector<std::byte>& residual, DataT
   return values;
 }
 
+// What a state of all ranks brings back (STATE.md): to each rank the mean of the workers'
+// residuals.
+inline void ShareMean(std::vector<std::vector<std::byte>>* workers, DataType type) {
+  for (size_t i = 0; i < workers->front().size() / BytesOf(type); ++i) {
+    float sum = 0;
+    for (const auto& worker : *workers) sum += LoadElement(worker.data(), type, i);
+    const float mean = sum / static_cast<float>(workers->size());
+    for (auto& worker : *workers) StoreElement(mean, type, i, worker.data());
+  }
+}
+
 // The call of a rank by itself, for which nothing is compressed.
 inline void CopyMasked(const void* input, const std::vector<bool>& mask, DataType type,
                        size_t count, void* output) {

@@ -13,10 +13,23 @@ std::vector<const void*> PointersTo(const std::vector<std::vector<std::byte>>& p
 
 }  // namespace
 
-SparseModel::SparseModel(const SparseConfig& config) : config_(config) {
-  const size_t bytes = config.count * BytesOf(config.residual_type);
-  worker_.assign(config.ranks, std::vector<std::byte>(bytes));
-  server_.resize(bytes);
+SparseModel::SparseModel(const SparseConfig& config) : config_(config) { Reset(); }
+
+void SparseModel::Reset() {
+  const size_t bytes = config_.count * BytesOf(config_.residual_type);
+  worker_.assign(config_.ranks, std::vector<std::byte>(bytes));
+  server_.assign(bytes, std::byte{0});
+}
+
+void SparseModel::LoadGlobalState() {
+  ShareMean(&worker_, config_.residual_type);
+  if (!config_.is_sum) return;
+  // The state has server residuals in the unit of the mean.
+  const auto n = static_cast<float>(config_.ranks);
+  for (size_t i = 0; i < config_.count; ++i) {
+    const float value = LoadElement(server_.data(), config_.residual_type, i);
+    StoreElement(value / n * n, config_.residual_type, i, server_.data());
+  }
 }
 
 std::vector<float> SparseModel::worker_residual(size_t rank) const {

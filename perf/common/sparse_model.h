@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/sparse.h"
@@ -41,6 +42,20 @@ class SparseModel {
   void AllReduce(std::span<const void* const> inputs, std::span<void* const> outputs);
   void ReduceScatter(std::span<const void* const> inputs, std::span<void* const> outputs);
   void AllGather(std::span<const void* const> inputs, std::span<void* const> outputs);
+
+  // The elements of the longest tensor, as its mask counts them.
+  size_t elements() const { return config_.ranks * config_.count; }
+  // Sets the mask of later calls.
+  void SetMask(std::vector<bool> mask) { config_.mask = std::move(mask); }
+  // Counts a call in full precision, after which nothing is owed.
+  void Prime() {
+    Reset();
+    ++calls_;
+  }
+  // Sets all residuals to zero.
+  void Reset();
+  // Continues as from a state of all ranks (STATE.md).
+  void LoadGlobalState();
 
   // Residuals of an allreduce in fp32; zero without feedback. The server's covers all chunks.
   std::vector<float> worker_residual(size_t rank) const;

@@ -3,8 +3,10 @@
 #include "tests/collectives/chunk_model.h"
 
 #include <array>
+#include <utility>
 
 #include "codec/message_header.h"
+#include "perf/common/model_pieces.h"
 
 namespace onebit::testing {
 
@@ -72,16 +74,40 @@ std::vector<Tensor> RandomInputs(const ChunkCase& c, std::mt19937& random) {
   return inputs;
 }
 
-ChunkModel::ChunkModel(const ChunkCase& c)
-    : case_(c),
-      residuals_(c.ranks,
-                 std::vector<std::byte>(c.elements() * kernels::BytesOf(c.residual_type))) {
-  if (c.mask.empty()) return;
-  masks_.assign(c.ranks, std::vector<uint8_t>(kernels::BitBytes(c.count)));
-  for (size_t i = 0; i < c.elements(); ++i) {
-    if (!reference::BitAt(c.mask.data(), i)) continue;
-    masks_[i / c.count][i % c.count / 8] |= static_cast<uint8_t>(1u << (i % c.count % 8));
+ChunkModel::ChunkModel(const ChunkCase& c) : case_(c) {
+  Reset();
+  SetMask(c.mask);
+}
+
+void ChunkModel::SetMask(std::vector<uint8_t> mask) {
+  case_.mask = std::move(mask);
+  masks_.clear();
+  if (case_.mask.empty()) return;
+  masks_.assign(case_.ranks, std::vector<uint8_t>(kernels::BitBytes(case_.count)));
+  for (size_t i = 0; i < case_.elements(); ++i) {
+    if (!reference::BitAt(case_.mask.data(), i)) continue;
+    masks_[i / case_.count][i % case_.count / 8] |=
+        static_cast<uint8_t>(1u << (i % case_.count % 8));
   }
+}
+
+void ChunkModel::Reset() {
+  const size_t bytes = case_.elements() * kernels::BytesOf(case_.residual_type);
+  residuals_.assign(case_.ranks, std::vector<std::byte>(bytes));
+}
+
+void ChunkModel::Hold(std::span<const float> values) {
+  for (auto& residual : residuals_) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      reference::StoreElement(0 - values[i], case_.residual_type, i, residual.data());
+    }
+  }
+}
+
+void ChunkModel::LoadGlobalState() {
+  // What all ranks hold of an all-gather stays as it is.
+  if (case_.collective == onebitCollectiveAllGather) return;
+  reference::ShareMean(&residuals_, case_.residual_type);
 }
 
 std::vector<Tensor> ChunkModel::Run(const std::vector<Tensor>& inputs) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <ostream>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -53,6 +54,15 @@ class ChunkModel {
   // Simulates one call. Returns what every rank receives.
   std::vector<Tensor> Run(const std::vector<Tensor>& inputs);
 
+  // Sets the mask of later calls.
+  void SetMask(std::vector<uint8_t> mask);
+  // Makes `values` what all ranks of an all-gather hold.
+  void Hold(std::span<const float> values);
+  // Sets all residuals to zero.
+  void Reset();
+  // Continues as from a state of all ranks.
+  void LoadGlobalState();
+
   // All elements of the tensor in fp32; in an all-gather the shared estimate, negated.
   std::vector<float> residual(size_t rank) const;
 
@@ -75,7 +85,7 @@ class ChunkModel {
     return tensor.data() + i * kernels::BytesOf(case_.type);
   }
 
-  const ChunkCase case_;
+  ChunkCase case_;
   std::vector<std::vector<uint8_t>> masks_;        // by chunk
   std::vector<std::vector<std::byte>> residuals_;  // by rank
 };
