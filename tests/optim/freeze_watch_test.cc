@@ -66,7 +66,7 @@ TEST_P(FreezeWatchTest, WarnsOfAVarianceThatFallsSlowly) {
   training_.config.biasCorrection = 1;
   training_.config.freezeStep = 25;
   training_.spoil = [](size_t call, int, std::vector<float>& gradient) {
-    for (float& g : gradient) g *= std::pow(0.93f, static_cast<float>(call));
+    for (float& g : gradient) g *= std::pow(0.9f, static_cast<float>(call));
   };
   EXPECT_THAT(Warnings(), ElementsAre(AllOf(HasSubstr("frozen early"),
                                             HasSubstr("over the last 10 steps of 25"),
