@@ -47,7 +47,14 @@ def _setting(study: CodecStudy) -> str:
         f"{_list(models)}. beta2 {config['beta2']:g}, {config['warmup']} steps of learning-rate warm-up, then "
         f"half a cosine{extra}; text of {results['text']['bytes']} bytes (FNV-1a {results['text']['fnv1a']}), of "
         f"which {results['text']['heldout_bytes']} are held out. {results['machine']['cpu']}, "
-        f"{results['machine']['compiler']}.")
+        f"{results['machine']['compiler']}.{_scales(study)}")
+
+
+def _scales(study: CodecStudy) -> str:
+    """Says so where rows were trained before scales ended at parameters."""
+    if study.results.get("scales") != "fused":
+        return ""
+    return f" {_list(MODIFIED)} ran with `--scales fused`, which was their default then."
 
 
 def _seeds(study: CodecStudy) -> str:

@@ -77,7 +77,8 @@ def _rates(study: Study) -> list[str]:
         return []
     return [paragraph(
         "Learning rates are the defaults of `train_text`. Others were tried with seed 0, "
-        f"{STUDY['steps']} steps and {STUDY['ranks']} ranks. Held-out losses:"), "",
+        f"{STUDY['steps']} steps and {STUDY['ranks']} ranks, on another machine and with `--scales fused`. "
+        "Held-out losses:"), "",
         *(_tried(name, study.runs(name)[0]["config"]["lr"]) for name in study.optimizers), ""]
 
 
