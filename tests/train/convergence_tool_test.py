@@ -169,9 +169,9 @@ class FilesTest(unittest.TestCase):
         study = read_folder(FOLDER).study
         self.assertEqual(study.compressed(), ["onebit-adam", "zero-one-adam", "onebit-lamb"])
         self.assertGreaterEqual(len(study.seeds), 3)
-        for optimizer, losses in RATES_TRIED.items():  # in the same setting
+        for optimizer, losses in RATES_TRIED.items():  # in the same setting, but on another machine
             run = study.runs(optimizer)[study.seeds.index(0)]
-            self.assertAlmostEqual(losses[run["config"]["lr"]], run["heldout_loss"], delta=0.01)
+            self.assertAlmostEqual(losses[run["config"]["lr"]], run["heldout_loss"], delta=0.04)
             best, least = best_rate(optimizer)
             self.assertLess(min(losses), best)  # so that more of them would not be better
             self.assertLess(best, max(losses))
