@@ -212,7 +212,8 @@ typedef struct {
                                heartbeatMs; default 15000. Equal on all ranks */
   int32_t collectiveTimeoutMs; /* ONEBIT_COLLECTIVE_TIMEOUT_MS: a collective without progress for
                                   this long fails; default 600000 */
-  int32_t shrinkGraceMs;       /* ONEBIT_SHRINK_GRACE_MS: see onebitCommShrink; default 5000 */
+  int32_t shrinkGraceMs; /* ONEBIT_SHRINK_GRACE_MS: how long onebitCommShrink waits for ranks that
+                            do not answer; default 5000 */
   int32_t quorum; /* ONEBIT_QUORUM: 0 or 1, see onebitCommShrink; default 0. Equal on all ranks */
 } onebitConfig_t;
 
@@ -716,14 +717,13 @@ ONEBIT_API onebitResult_t onebitCommAbort(onebitComm_t comm);
  *     onebitCommDestroy(comm);
  *   }
  *
- * Without a list, whoever comes is in. Processes meet at the lowest rank that answers. One whose
- * process has ended is not waited for; one that does not answer, as shrinkGraceMs says; one that
- * lives but has not made this call yet, up to the first connectTimeoutMs. Then those who met go on;
- * others are refused, unless more meet later. A list makes exactly the others wait for each other.
- *
+ * Without a list, whoever comes is in. Processes meet at the lowest rank that answers. They wait
+ * for a rank that lives but has not made this call yet for up to the first connectTimeoutMs, for
+ * one that does not answer for shrinkGraceMs, and for one whose process has ended not at all. Then
+ * they go on; who comes later is refused, unless more come. With a list, exactly the others meet.
  * With quorum 0 both halves of a network that was cut in two go on, and may write the same
- * checkpoint. With 1 more than half of the ranks go on, or half with the lowest; those whose ports
- * are closed do not count. So of two, rank 1 does not survive that the host of rank 0 vanishes.
+ * checkpoint. With 1 more than half of the ranks go on, or half with the lowest; those whose
+ * process has ended do not count. With two ranks, rank 1 cannot go on if rank 0's host is lost.
  *
  * A failed attempt may be repeated. If the last message is lost, one rank may get an error where
  * others succeed: keep `comm`, and shrink it again, until a collective on `newcomm` has succeeded.

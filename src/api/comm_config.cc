@@ -83,7 +83,7 @@ Result<JoinOptions> ParseCommConfig(const onebitConfig_t* config, const Settings
         Code::kInvalidArgument,
         "lossTimeoutMs (ONEBIT_LOSS_TIMEOUT_MS) is {} and heartbeatMs "
         "(ONEBIT_HEARTBEAT_MS) {}: a rank is to be heard at least once before it counts as "
-        "lost, so the first must be larger",
+        "lost; raise lossTimeoutMs or lower heartbeatMs",
         loss_ms, heartbeat_ms);
   }
   CommOptions comm = CommOptionsOf(settings);

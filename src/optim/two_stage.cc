@@ -205,8 +205,11 @@ void TwoStage::BeginWatch(int64_t freeze_step) {
   if (rank_ == 0) watch_.Begin(options_.policy, options_.beta2, freeze_step);
   updates_.Begin(
       NameOf(options_.policy.algorithm),
-      "lower the learning rate, raise freezeStep or varianceFloor, or make rows that few "
-      "gradients reach a dense segment",
+      options_.has_fused_scales
+          ? "give every tensor a segment and set scales to onebitScalesSegment, or lower the "
+            "learning rate"
+          : "lower the learning rate, raise freezeStep or varianceFloor, or make rows that few "
+            "gradients reach a dense segment",
       "raise freezeStep, leave it automatic, or onebitOptimizerRewarm",
       options_.policy.algorithm == onebitAlgorithmOneBitLamb
           ? UpdateWatch::kMost * options_.lamb.max_coefficient

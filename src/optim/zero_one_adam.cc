@@ -53,9 +53,11 @@ void ZeroOneAdam::BeginWatch() {
   if (rank_ == 0) watch_.BeginRefreshes(options_.policy, options_.beta2);
   updates_.Begin(
       NameOf(options_.policy.algorithm),
-      "lower the learning rate or localStepClipper, raise varFreezeStep, varUpdateScaler "
-      "or varianceFloor, or flag rows that few gradients reach as "
-      "onebitSegmentRareRows",
+      options_.has_fused_scales
+          ? "give every tensor a segment and set scales to onebitScalesSegment, or lower the "
+            "learning rate"
+          : "lower the learning rate or localStepClipper, raise varFreezeStep, varUpdateScaler "
+            "or varianceFloor, or flag rows that few gradients reach as onebitSegmentRareRows",
       "raise varFreezeStep, or onebitOptimizerRewarm");
 }
 
