@@ -10,7 +10,8 @@ import dataclasses
 import functools
 import struct
 import time
-from typing import Any, Callable, Dict, List, Optional, Union
+import warnings
+from typing import Any, Callable, Dict, List, Optional, Set, Union
 
 import torch
 import torch.distributed as dist
@@ -19,6 +20,7 @@ from .._compressor import Compressor
 from .._errors import Error, InvalidArgument, InvalidUsage
 from .._groups import group
 from .._native import Codec, Mode, StateKind
+from ._buckets import buffer_of, check_type, gradients_in, is_sparse
 from ._membership import Membership
 
 _COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
@@ -150,6 +152,7 @@ class State:
         self._dense_bytes = self._saved_bytes = 0
         self._seconds = 0.0
         self._failure: Optional[Error] = None
+        self._said_dense: Set[str] = set()
 
     def close(self) -> None:
         """Waits until all ranks are done with the hook, and leaves the communicator. A program that
@@ -165,20 +168,26 @@ class State:
 
     def average(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Queues the average of a bucket, which replaces its buffer."""
-        buffer = bucket.buffer()
-        parts: List["_Part"] = []
-        if self._iteration >= self._dense_iterations:
-            parts = [
-                _Part(self._name_if_compressed(parameter), _flat_view(buffer, gradient))
-                for parameter, gradient in zip(bucket.parameters(), bucket.gradients())
-            ]
+        original = bucket.buffer()
+        if is_sparse(bucket):
+            buffer = original.to_dense().view(-1)
+        else:
+            buffer = buffer_of(bucket)
+        check_type(buffer, self._names_of(bucket))
+        parts = self._parts_of(bucket, buffer) if self._iteration >= self._dense_iterations else []
         self._iteration += int(bucket.is_last())
         run = functools.partial(self._average, buffer, parts, bucket.is_last())
+
+        def result() -> torch.Tensor:
+            if original.layout == torch.strided:
+                return original
+            return buffer.view(original.shape).to_sparse(original.sparse_dim())
+
         if not buffer.is_cuda:
-            return _in_thread(self._thread, run, buffer)
+            return _in_thread(self._thread, run, result)
         if self._stream is None:
             self._stream = torch.cuda.Stream(buffer.device)
-        return _on_stream(self._stream, run, buffer)
+        return _on_stream(self._stream, run, result, buffer)
 
     # ----------------------------------------------------------------------------------- checkpoints
 
@@ -262,15 +271,44 @@ class State:
 
     # --------------------------------------------------------------------- averages, on their thread
 
-    def _name_if_compressed(self, parameter: torch.Tensor) -> Optional[str]:
+    def _parts_of(self, bucket: dist.GradBucket, buffer: torch.Tensor) -> List["_Part"]:
+        """The gradients of a bucket; none of them if it can only be averaged as a whole, in full
+        precision."""
+        wanted = [self._name_if_wanted(parameter) for parameter in bucket.parameters()]
+        if is_sparse(bucket):
+            self._say_dense(wanted, "its gradient is sparse; sparse=False lets it be compressed")
+            return []
+        gradients = gradients_in(bucket, buffer)
+        if gradients is None:
+            self._say_dense(wanted, "DDP stores its gradient as one of another type or shape")
+            return []
+        if buffer.dtype not in _COMPRESSIBLE:
+            self._say_dense(wanted, f"no codec compresses {buffer.dtype}")
+            return []
+        return [_Part(name, gradient) for name, gradient in zip(wanted, gradients)]
+
+    def _name_if_wanted(self, parameter: torch.Tensor) -> Optional[str]:
+        name = self._name_of(parameter)
+        return name if parameter.numel() > 0 and self._compress(parameter) else None
+
+    def _name_of(self, parameter: torch.Tensor) -> str:
         name = self._names.get(id(parameter))
         if name is None:
             raise InvalidArgument(
                 f"DDP averages a parameter of shape {tuple(parameter.shape)} that the model given to "
                 "onebit.torch.State does not have: give it the model that DDP wraps"
             )
-        is_possible = parameter.dtype in _COMPRESSIBLE and parameter.numel() > 0
-        return name if is_possible and self._compress(parameter) else None
+        return name
+
+    def _names_of(self, bucket: dist.GradBucket) -> str:
+        return ", ".join(self._name_of(parameter) for parameter in bucket.parameters())
+
+    def _say_dense(self, names: List[Optional[str]], reason: str) -> None:
+        """Says once of each parameter why it is not compressed, although `compress` wants it."""
+        news = [name for name in names if name is not None and name not in self._said_dense]
+        if news:
+            self._said_dense.update(news)
+            warnings.warn(f"{', '.join(news)}: averaged in full precision, because {reason}", stacklevel=3)
 
     @torch.no_grad()
     def _average(self, buffer: torch.Tensor, parts: List["_Part"], is_last: bool) -> None:
@@ -414,9 +452,11 @@ class _Step:
 
 
 def _in_thread(
-    thread: concurrent.futures.Executor, run: Callable[[], None], buffer: torch.Tensor
+    thread: concurrent.futures.Executor,
+    run: Callable[[], None],
+    result: Callable[[], torch.Tensor],
 ) -> torch.futures.Future[torch.Tensor]:
-    """Runs an average on the thread; the future has its buffer, or its error."""
+    """Runs an average on the thread; the future has its result, or its error."""
     done: torch.futures.Future[Optional[BaseException]] = torch.futures.Future()
 
     def caught() -> None:
@@ -427,21 +467,24 @@ def _in_thread(
         else:
             done.set_result(None)
 
-    def result(done: torch.futures.Future[Optional[BaseException]]) -> torch.Tensor:
+    def checked(done: torch.futures.Future[Optional[BaseException]]) -> torch.Tensor:
         error = done.value()
         if error is not None:
             raise error
-        return buffer
+        return result()
 
     # DDP takes a future that was given an exception for one with a wrong result: only what a
     # callback raises is an error to it.
-    future = done.then(result)
+    future = done.then(checked)
     thread.submit(caught)
     return future
 
 
 def _on_stream(
-    stream: torch.cuda.Stream, run: Callable[[], None], buffer: torch.Tensor
+    stream: torch.cuda.Stream,
+    run: Callable[[], None],
+    result: Callable[[], torch.Tensor],
+    buffer: torch.Tensor,
 ) -> torch.futures.Future[torch.Tensor]:
     """Enqueues an average on a stream of its own, behind the work that fills the buffer. The host
     waits for nothing."""
@@ -450,14 +493,8 @@ def _on_stream(
     with torch.cuda.stream(stream):
         run()
         buffer.record_stream(stream)
-        future.set_result(buffer)  # its waiters wait for the stream
+        future.set_result(result())  # its waiters wait for the stream
     return future
-
-
-def _flat_view(buffer: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """The elements of a gradient in its bucket, in the order in which they lie there."""
-    begin = (gradient.data_ptr() - buffer.data_ptr()) // buffer.element_size()
-    return buffer[begin : begin + gradient.numel()]
 
 
 def _tensor_of(state: bytes) -> torch.Tensor:

@@ -1,0 +1,271 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""A rank of the job of ddp_contract_test.py: ddp_contract_rank.py FOLDER; writes FOLDER/RANK.json.
+
+Each case compares the hook with what DDP promises its users, in full precision.
+"""
+
+import json
+import pathlib
+import sys
+import traceback
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import onebit.torch
+from ddp_rank import RANK, RANKS, assert_equal_on_all_ranks, digest
+
+IS_1 = torch.__version__ < "2"
+
+
+class Forged:
+    """A bucket as DDP might hand it over."""
+
+    def __init__(self, buffer, gradients, parameters, index=0, is_last=True):
+        self._all = buffer, gradients, parameters, index, is_last
+
+    def buffer(self):
+        return self._all[0]
+
+    def gradients(self):
+        return self._all[1]
+
+    def parameters(self):
+        return self._all[2]
+
+    def index(self):
+        return self._all[3]
+
+    def is_last(self):
+        return self._all[4]
+
+
+def said(recorded) -> list:
+    """The hook's warnings."""
+    return [str(each.message) for each in recorded if "full precision" in str(each.message)]
+
+
+def noise(*shape, dtype=torch.float32, seed=0) -> torch.Tensor:
+    """Numbers of this rank."""
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(1000 * seed + RANK))
+
+
+def averaged(tensor: torch.Tensor) -> torch.Tensor:
+    mean = tensor.clone()
+    dist.all_reduce(torch.view_as_real(mean) if mean.is_complex() else mean)
+    return mean / RANKS
+
+
+def is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    return bool((found - expected).norm() <= 1e-6 * expected.norm())
+
+
+# --------------------------------------------------------------------------------------------- cases
+
+
+class Two(torch.nn.Module):
+    """Parameters of a bucket."""
+
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        self.first = torch.nn.Parameter(torch.zeros(64, 48, dtype=dtype))
+        self.second = torch.nn.Parameter(torch.zeros(32, 40, dtype=dtype))
+
+
+def forged_buckets() -> dict:
+    """A bucket whose parts are not its buffer is averaged as a whole, in full precision, and says so once."""
+    first, second = 64 * 48, 32 * 40
+    whole = first + second
+
+    def parts(buffer, begin, end):
+        return [buffer[begin:first].view(-1), buffer[end:whole]]
+
+    def fewer(buffer):
+        return [buffer[:first].view(64, 48), buffer[first : first + second // 2]]
+
+    def shifted(buffer):
+        return [buffer[1 : first + 1].view(64, 48), buffer[first : first + second].view(32, 40)]
+
+    def overlapping(buffer):
+        return [buffer[:first].view(64, 48), buffer[first - 100 : whole - 100].view(32, 40)]
+
+    def twice(buffer):
+        return [buffer[:first].view(64, 48), buffer[:second].view(32, 40)]
+
+    def elsewhere(buffer):
+        return [buffer[:first].view(64, 48), torch.ones(32, 40)]
+
+    def beyond(buffer):
+        return [buffer[:first].view(64, 48), torch.as_strided(buffer, (32, 40), (41, 1), first - 40)]
+
+    def repeated(buffer):
+        return [buffer[:first].view(64, 48), buffer[first : first + 40].expand(32, 40)]
+
+    def of_another_type(buffer):
+        return [buffer[:first].view(64, 48), buffer[first:].view(torch.int32).view(32, 40)]
+
+    def too_few(buffer):
+        return [buffer[:first].view(64, 48)]
+
+    def none(_buffer):
+        return []
+
+    wrong = [fewer, shifted, overlapping, twice, elsewhere, beyond, repeated, of_another_type, too_few, none]
+    found = {}
+    for forge in wrong:
+        model = Two()
+        state = onebit.torch.State(model, dense_iterations=0)
+        with warnings.catch_warnings(record=True) as recorded:
+            warnings.simplefilter("always")
+            for step in range(2):
+                buffer = noise(whole, seed=step)
+                expected = averaged(buffer)
+                bucket = Forged(buffer, forge(buffer), [model.first, model.second])
+                result = onebit.torch.ddp_hook(state, bucket).wait()
+                assert is_close(result, expected), (forge.__name__, step)
+        assert len(said(recorded)) == 1 and "first, second" in said(recorded)[0], said(recorded)
+        found[forge.__name__] = 1
+        state.close()
+
+    # In another order, and with layouts that are no rows, the buffer is compressed.
+    model = Two()
+    state = onebit.torch.State(model, dense_iterations=0)
+    buffer = noise(whole)
+    expected = averaged(buffer)
+    second_first = [buffer[second:].view(48, 64).t(), buffer[:second].view(32, 40)]
+    with warnings.catch_warnings(record=True) as recorded:
+        warnings.simplefilter("always")
+        result = onebit.torch.ddp_hook(state, Forged(buffer, second_first, [model.first, model.second])).wait()
+    assert not said(recorded)
+    assert not is_close(result, expected) and (result - expected).norm() < 0.2 * expected.norm()
+    assert_equal_on_all_ranks(digest([result]))
+    state.close()
+
+    model = Two()
+    state = onebit.torch.State(model)
+    try:
+        buffer = torch.ones(whole, dtype=torch.int64)
+        onebit.torch.ddp_hook(state, Forged(buffer, [], [model.first, model.second]))
+    except onebit.InvalidArgument as error:
+        assert "first, second are torch.int64" in str(error), error
+    else:
+        raise AssertionError("integers have no average")
+    for dtype in (torch.complex64, torch.complex128):
+        buffer = noise(whole, dtype=dtype)
+        expected = averaged(buffer)
+        views = [buffer[:first].view(64, 48), buffer[first:].view(32, 40)]
+        result = onebit.torch.ddp_hook(state, Forged(buffer, views, [model.first, model.second])).wait()
+        assert is_close(result, expected) and result.dtype == dtype, dtype
+    state.close()
+    return found
+
+
+class AllKinds(torch.nn.Module):
+    """Parameters of every type and layout that this PyTorch's DDP takes."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.matrix = torch.nn.Parameter(torch.randn(96, 64))
+        self.fp64 = torch.nn.Parameter(torch.randn(48, 32, dtype=torch.float64))
+        self.nothing = torch.nn.Parameter(torch.zeros(0))  # the DDP of 1.13 takes none of more dimensions
+        self.turned = torch.nn.Parameter(torch.randn(50, 60).t())
+        self.image = torch.nn.Conv2d(8, 16, 3).to(memory_format=torch.channels_last)
+        self.frozen = torch.nn.Parameter(torch.randn(30, 30), requires_grad=False)
+        self.shared = torch.nn.ModuleList([torch.nn.Linear(40, 40), torch.nn.Linear(40, 40)])
+        self.shared[1].weight = self.shared[0].weight
+        if not IS_1:  # DDP over the gloo of 1.13 cannot begin with them
+            self.waves = torch.nn.Parameter(torch.randn(32, 24, dtype=torch.complex64))
+            self.bf16 = torch.nn.Parameter(torch.randn(64, 64, dtype=torch.bfloat16))
+
+    def weights(self, step: int) -> dict:
+        """The gradient of each parameter on this rank."""
+        return {
+            name: noise(*parameter.shape, dtype=parameter.dtype, seed=step)
+            for name, parameter in self.named_parameters()
+            if parameter.requires_grad
+        }
+
+    def forward(self, weights):
+        products = [
+            torch.view_as_real((self.get_parameter(name) * weight.conj()).resolve_conj()).select(-1, 0).sum()
+            if weight.is_complex()
+            else (self.get_parameter(name) * weight).sum().double()
+            for name, weight in weights.items()
+        ]
+        return sum(products)
+
+
+def all_kinds_of_parameters() -> dict:
+    """Each average is that of full precision, or close to it where it is compressed."""
+    model = AllKinds()
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.02)
+    state = onebit.torch.State(ddp, codec="int8", dense_iterations=1)
+    ddp.register_comm_hook(state, onebit.torch.ddp_hook)
+    compressed = {"matrix", "turned", "image.weight", "shared.0.weight", "bf16"}
+    with warnings.catch_warnings(record=True) as recorded:
+        warnings.simplefilter("always")
+        for step in range(4):
+            model.zero_grad()
+            weights = model.weights(step)
+            ddp(weights).backward()
+            for name, weight in weights.items():
+                expected, gradient = averaged(weight), model.get_parameter(name).grad
+                assert gradient.dtype == weight.dtype and gradient.shape == weight.shape, name
+                error = (gradient - expected).norm() / expected.norm().clamp(min=1e-30)
+                is_lossy = step > 0 and name in compressed
+                assert error < (0.03 if is_lossy or name == "bf16" else 1e-6), (name, step, error)
+                assert_equal_on_all_ranks(digest([torch.view_as_real(gradient) if gradient.is_complex() else gradient]))
+    names = set(state.report().residual_norms)
+    assert names == {name for name in compressed if hasattr(model, name.split(".")[0])}, names
+    texts = sorted(said(recorded))
+    state.close()
+    return {"texts": texts}
+
+
+def sparse_gradients() -> dict:
+    """They are averaged in full precision, and the hook says what lets them be compressed."""
+    torch.manual_seed(4)
+    model = torch.nn.Sequential(torch.nn.Embedding(50, 16, sparse=True), torch.nn.Linear(16, 16))
+    ddp = DistributedDataParallel(model)
+    state = onebit.torch.State(ddp, dense_iterations=1)
+    ddp.register_comm_hook(state, onebit.torch.ddp_hook)
+    with warnings.catch_warnings(record=True) as recorded:
+        warnings.simplefilter("always")
+        for step in range(3):
+            model.zero_grad()
+            rows = torch.tensor([RANK, 7, 7, 20 + step])
+            ddp(rows).sum().backward()
+            found = model[0].weight.grad
+            assert found.is_sparse
+            dense = torch.zeros(50, 16)
+            dense.index_add_(0, rows, model[1].weight.detach().sum(0).expand(4, -1).contiguous())
+            assert is_close(found.to_dense(), averaged(dense)), step
+    texts = said(recorded)
+    state.close()
+    return {"texts": texts}
+
+
+CASES = (forged_buckets, all_kinds_of_parameters, sparse_gradients)
+
+
+def main() -> None:
+    folder, names = sys.argv[1], sys.argv[2:]
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=RANK, world_size=RANKS)
+    torch.set_num_threads(1)
+    found = {}
+    for case in CASES:
+        if not names or case.__name__ in names:
+            try:
+                found[case.__name__] = case()
+            except Exception:  # the others still tell something
+                found[case.__name__] = {"error": traceback.format_exc()}
+    pathlib.Path(folder, f"{RANK}.json").write_text(json.dumps(found), encoding="utf-8")
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""What DDP promises holds with the hook, too: ddp_contract_test.py ONEBIT_RUN; one job of two ranks."""
+
+import pathlib
+import sys
+import unittest
+
+from rank_jobs import Jobs
+
+try:
+    import torch
+except ImportError:
+    print("PyTorch (python3-torch) not found")
+    sys.exit(77)
+
+run_job = Jobs(sys.argv.pop(1), pathlib.Path(__file__).with_name("ddp_contract_rank.py")).run
+
+
+class DdpContractTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.ranks = run_job(2)
+
+    def found(self, case: str) -> list:
+        """What a case has found on each rank; a case that failed says so."""
+        found = [each[case] for each in self.ranks.values()]
+        self.assertEqual(len(found), 2)
+        for each in found:
+            self.assertNotIn("error", each, each.get("error"))
+        return found
+
+    def test_a_bucket_is_what_its_parts_cover(self):
+        for each in self.found("forged_buckets"):
+            self.assertEqual(len(each), 10)
+
+    def test_types_and_layouts_are_averaged(self):
+        for each in self.found("all_kinds_of_parameters"):
+            self.assertEqual(len(each["texts"]), 1 if torch.__version__ < "2" else 2)
+            self.assertIn("fp64: averaged in full precision", each["texts"][0])
+
+    def test_sparse_gradients_are_averaged(self):
+        for each in self.found("sparse_gradients"):
+            self.assertEqual(len(each["texts"]), 1)
+            self.assertIn("0.weight: averaged in full precision", each["texts"][0])
+            self.assertIn("sparse=False", each["texts"][0])
+
+
+if __name__ == "__main__":
+    print(f"PyTorch {torch.__version__}")
+    unittest.main()
