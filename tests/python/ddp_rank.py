@@ -307,7 +307,15 @@ def two_groups(_argument: str) -> dict:
     groups = [dist.new_group(pair) for pair in pairs]
     group, model = groups[RANK % 2], network(RANK % 2)
     ddp = DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.1)
-    state = onebit.torch.State(ddp, process_group=group)
+    try:
+        onebit.torch.State(ddp, process_group=dist.group.WORLD)
+    except onebit.InvalidArgument as error:
+        assert f"ranks [0, 1, 2, 3], but DDP averages this model over a group with the ranks {pairs[RANK % 2]}" in str(
+            error
+        ), error
+    else:
+        raise AssertionError("a State of another group than its wrapper's")
+    state = onebit.torch.State(ddp)
     ddp.register_comm_hook(state, onebit.torch.ddp_hook)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for step in range(5):

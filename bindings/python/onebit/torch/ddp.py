@@ -11,7 +11,7 @@ import functools
 import struct
 import time
 import warnings
-from typing import Any, Callable, Dict, List, Optional, Set, Union
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -85,8 +85,9 @@ class State:
     Args:
         model: the module, wrapped by DDP or not. Its named_parameters() name the residuals in
             state_dict().
-        process_group: the group that DDP averages over; None: the default group. With data and
-            tensor parallelism it is the data-parallel group, as for DDP.
+        process_group: the group that DDP averages over. None: that of `model` if DDP wraps it, and
+            otherwise the default group. With data and tensor parallelism it is the data-parallel
+            group, as for DDP.
         codec: "fp4" (default), "int8", "int2" or "sign". 1-bit signs suit optimizers whose variance
             is frozen, not a plain Adam. Other codecs of onebit.Compressor have their defaults here,
             but for `k`.
@@ -101,6 +102,7 @@ class State:
             the unit of unscaled gradients, so that they stay right when the scale changes.
 
     Raises:
+        InvalidArgument: `process_group` has other ranks than that of the wrapped model.
         onebit.Error: the ranks could not join; the text says who was missing and where.
     """
 
@@ -117,8 +119,9 @@ class State:
         dense_iterations: int = 2,
         grad_scaler: Optional[Any] = None,
     ) -> None:
-        is_wrapped = isinstance(model, torch.nn.parallel.DistributedDataParallel)
-        module = model.module if is_wrapped else model
+        module, replica = _unwrapped(model)
+        if replica is not None:
+            process_group = _group_of(replica, process_group)
         self._names = {id(parameter): name for name, parameter in module.named_parameters()}
         self._tensor_ids = {name: number for number, name in enumerate(self._names.values())}
         self._codec = Codec.of(codec)
@@ -449,6 +452,41 @@ class _Step:
         self.called: List[Compressor] = []
         self.are_finite: List[torch.Tensor] = []
         self.has_ended = False
+
+
+def _unwrapped(
+    model: torch.nn.Module,
+) -> Tuple[torch.nn.Module, Optional[torch.nn.parallel.DistributedDataParallel]]:
+    """The user's module in one that may be wrapped by DDP, and compiled; and DDP's wrapper."""
+    replica = None
+    while True:
+        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            model, replica = model.module, model
+        elif "_orig_mod" in getattr(model, "_modules", ()):
+            model = model._orig_mod
+        else:
+            return model, replica
+
+
+def _group_of(
+    replica: torch.nn.parallel.DistributedDataParallel, given: Optional[dist.ProcessGroup]
+) -> dist.ProcessGroup:
+    """The group that DDP averages over, which is the one given, if any."""
+    own = replica.process_group
+    if given is not None and _ranks_of(given) != _ranks_of(own):
+        raise InvalidArgument(
+            f"process_group has the ranks {_ranks_of(given)}, but DDP averages this model over a group "
+            f"with the ranks {_ranks_of(own)}: leave process_group out, or give the wrapper's"
+        )
+    return own
+
+
+def _ranks_of(group: dist.ProcessGroup) -> List[int]:
+    """The ranks of a group, by their numbers in the job; none of one that this process is not in."""
+    if not isinstance(group, dist.ProcessGroup):
+        return []
+    global_rank = dist.distributed_c10d.get_global_rank
+    return [global_rank(group, rank) for rank in range(group.size())]
 
 
 def _in_thread(
