@@ -5,6 +5,7 @@
 Each case compares the hook with what DDP promises its users, in full precision.
 """
 
+import contextlib
 import json
 import pathlib
 import sys
@@ -16,7 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import onebit.torch
-from ddp_rank import RANK, RANKS, assert_equal_on_all_ranks, digest
+from ddp_rank import RANK, RANKS, assert_equal_on_all_ranks, digest, residuals
 
 IS_1 = torch.__version__ < "2"
 
@@ -249,7 +250,152 @@ def sparse_gradients() -> dict:
     return {"texts": texts}
 
 
-CASES = (forged_buckets, all_kinds_of_parameters, sparse_gradients)
+class Weighted(torch.nn.Module):
+    """Each gradient is a sum of tensors that the test gives."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        shapes = {"first": (96, 64), "second": (70, 50), "third": (40, 90)}
+        for name, shape in shapes.items():
+            self.register_parameter(name, torch.nn.Parameter(torch.randn(shape)))
+
+    def weights(self, step: int, unused: str = "") -> dict:
+        return {
+            name: noise(*parameter.shape, seed=step)
+            for name, parameter in self.named_parameters()
+            if name != unused
+        }
+
+    def forward(self, weights):
+        return sum((getattr(self, name) * weight).sum() for name, weight in weights.items())
+
+
+class Ledger:
+    """What averages were, what the trainer took of them, and what is still owed."""
+
+    def __init__(self, **options):
+        self.model = Weighted()
+        self.ddp = DistributedDataParallel(self.model, bucket_cap_mb=0.02, **options)
+        self.state = onebit.torch.State(self.ddp, dense_iterations=1)
+        self.ddp.register_comm_hook(self.state, onebit.torch.ddp_hook)
+        self.taken = {name: torch.zeros_like(each) for name, each in self.model.named_parameters()}
+        self.averages = {name: torch.zeros_like(each) for name, each in self.model.named_parameters()}
+
+    def step(self, step: int, unused: str = "", micro_steps: int = 1) -> dict:
+        """A backward pass; returns what the average of each gradient is."""
+        self.model.zero_grad(set_to_none=True)
+        total = {}
+        for micro_step in range(micro_steps):
+            weights = self.model.weights(100 * micro_step + step, unused)
+            for name, weight in weights.items():
+                total[name] = total.get(name, 0) + weight
+            with self.ddp.no_sync() if micro_step < micro_steps - 1 else contextlib.nullcontext():
+                self.ddp(weights).backward()
+        return {name: averaged(total.get(name, torch.zeros_like(each))) for name, each in self.taken.items()}
+
+    def take(self, averages: dict) -> None:
+        for name, average in averages.items():
+            gradient = self.model.get_parameter(name).grad
+            assert gradient is not None or not average.any(), name
+            if gradient is not None:
+                self.taken[name] += gradient
+            self.averages[name] += average
+
+    def error(self) -> float:
+        """How far taken averages and what is owed are from the sum of all averages."""
+        states = self.state.state_dict()["residuals"]
+        assert set(states) == {name for name, each in self.averages.items() if each.any()}, states.keys()
+        errors = []
+        for name, blob in states.items():
+            owed = sum(residuals(blob)).view_as(self.taken[name])
+            assert owed.norm() > 0.01 * self.averages[name].norm(), name
+            wrong = self.taken[name] + owed - self.averages[name]
+            errors.append(float(wrong.norm() / self.averages[name].norm()))
+        self.state.close()
+        return max(errors)
+
+
+def dropped_steps() -> dict:
+    """Steps that a trainer throws away after backward(), told by revert(), are still owed."""
+    ledger = Ledger()
+    for step in range(9):
+        averages = ledger.step(step)
+        if step % 3 == 2:
+            before = ledger.state.report().skipped_iterations  # asks in between, which changes nothing
+            ledger.state.revert()
+            ledger.state.revert()
+            assert ledger.state.report().skipped_iterations == before + 1
+        else:
+            ledger.take(averages)
+    error = ledger.error()
+    forgetful = Ledger()
+    for step in range(9):
+        averages = forgetful.step(step)
+        if step % 3 != 2:
+            forgetful.take(averages)
+    return {"error": error, "error_without_revert": forgetful.error()}
+
+
+def modes_with_residuals() -> dict:
+    """What is taken and what is owed are the averages, in each of DDP's modes."""
+    modes = {
+        "plain": ({}, {}),
+        "view": ({"gradient_as_bucket_view": True}, {}),
+        "static": ({"static_graph": True}, {}),
+        "accumulating": ({}, {"micro_steps": 3}),
+        "unused": ({"find_unused_parameters": True}, {}),
+    }
+    if not IS_1:
+        modes["skipping"] = ({"find_unused_parameters": True, "skip_all_reduce_unused_params": True}, {})
+    found = {}
+    for mode, (options, step_options) in modes.items():
+        ledger = Ledger(**options)
+        for step in range(8):
+            # By turns one that nobody uses, one that only a rank uses, none.
+            unused = "second" if step % 3 == 1 or (step % 3 == 2 and RANK == 1) else ""
+            unused = {"unused": unused, "skipping": "first"}.get(mode, "")
+            ledger.take(ledger.step(step, unused, **step_options))
+        report = ledger.state.report()
+        assert [report.iterations, report.dense_iterations] == [8, 1], (mode, report)
+        found[mode] = ledger.error()
+    return found
+
+
+def uneven_batches() -> dict:
+    """Within join() ranks whose batches are used up count as DDP documents, and keep their residual."""
+    found = {}
+    for by_all in (True, False):
+        ledger = Ledger()
+        batches = 5 if RANK == 1 else 9
+        with ledger.ddp.join(divide_by_initial_world_size=by_all):
+            for step in range(batches):
+                ledger.model.zero_grad(set_to_none=True)
+                weights = ledger.model.weights(step)
+                ledger.ddp(weights).backward()
+                for name, parameter in ledger.model.named_parameters():
+                    ledger.taken[name] += parameter.grad
+        for name, parameter in ledger.model.named_parameters():
+            dist.broadcast(ledger.taken[name], 0)  # which took all of them
+        for step in range(9):
+            has_all = step < 5
+            for name, average in ledger.averages.items():
+                weight = ledger.model.weights(step)[name]
+                mean = averaged(weight if has_all or RANK == 0 else torch.zeros_like(weight))
+                average += mean if by_all or has_all else RANKS * mean
+        assert ledger.state.report().iterations == 9
+        found["all" if by_all else "remaining"] = ledger.error()
+    return found
+
+
+CASES = (
+    forged_buckets,
+    all_kinds_of_parameters,
+    sparse_gradients,
+    dropped_steps,
+    modes_with_residuals,
+    uneven_batches,
+)
 
 
 def main() -> None:
@@ -262,7 +408,7 @@ def main() -> None:
             try:
                 found[case.__name__] = case()
             except Exception:  # the others still tell something
-                found[case.__name__] = {"error": traceback.format_exc()}
+                found[case.__name__] = {"failed": traceback.format_exc()}
     pathlib.Path(folder, f"{RANK}.json").write_text(json.dumps(found), encoding="utf-8")
     dist.barrier()
 

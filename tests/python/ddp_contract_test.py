@@ -27,7 +27,7 @@ class DdpContractTest(unittest.TestCase):
         found = [each[case] for each in self.ranks.values()]
         self.assertEqual(len(found), 2)
         for each in found:
-            self.assertNotIn("error", each, each.get("error"))
+            self.assertNotIn("failed", each, each.get("failed"))
         return found
 
     def test_a_bucket_is_what_its_parts_cover(self):
@@ -44,6 +44,22 @@ class DdpContractTest(unittest.TestCase):
             self.assertEqual(len(each["texts"]), 1)
             self.assertIn("0.weight: averaged in full precision", each["texts"][0])
             self.assertIn("sparse=False", each["texts"][0])
+
+    def test_dropped_steps_stay_owed(self):
+        for each in self.found("dropped_steps"):
+            self.assertLess(each["error"], 1e-5)
+            self.assertGreater(each["error_without_revert"], 0.01)
+
+    def test_all_modes_keep_what_is_owed(self):
+        for each in self.found("modes_with_residuals"):
+            self.assertEqual(len(each), 5 if torch.__version__ < "2" else 6)
+            for mode, error in each.items():
+                self.assertLess(error, 1e-5, mode)
+
+    def test_uneven_batches_count_as_documented(self):
+        for each in self.found("uneven_batches"):
+            self.assertLess(each["all"], 1e-5)
+            self.assertLess(each["remaining"], 1e-5)
 
 
 if __name__ == "__main__":

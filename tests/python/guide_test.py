@@ -57,7 +57,7 @@ class GuideTest(unittest.TestCase):
             result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout.count("the end"), 2)
-        self.assertIn("5 iterations: 2 dense, 0 not finite", result.stdout)
+        self.assertIn("5 iterations: 2 dense, 0 taken back", result.stdout)
 
 
 if __name__ == "__main__":

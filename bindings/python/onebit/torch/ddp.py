@@ -9,8 +9,10 @@ import concurrent.futures
 import dataclasses
 import functools
 import struct
+import sys
 import time
 import warnings
+import weakref
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
 
 import torch
@@ -38,7 +40,8 @@ class Report:
     Attributes:
         iterations: backward passes that were averaged.
         dense_iterations: those of them before compression began.
-        skipped_iterations: those whose average was not finite, so that residuals were taken back.
+        skipped_iterations: those that were taken back from the residuals, because their average was
+            not finite, or by State.revert.
         bytes_sent: by this rank, headers included.
         dense_bytes: what the same averages would have sent in full precision, without headers.
         seconds: time in averages. They run beside the backward pass, so a step is longer only by
@@ -63,7 +66,7 @@ class Report:
     def __str__(self) -> str:
         lines = [
             f"{self.iterations} iterations: {self.dense_iterations} dense, "
-            f"{self.skipped_iterations} not finite",
+            f"{self.skipped_iterations} taken back",
             f"sent {self.bytes_sent / 1e6:.1f} MB, in full precision {self.dense_bytes / 1e6:.1f} MB",
             f"{self.seconds:.2f} s in averages, {self.codec_seconds:.2f} s of them computing",
         ]
@@ -122,6 +125,7 @@ class State:
         module, replica = _unwrapped(model)
         if replica is not None:
             process_group = _group_of(replica, process_group)
+        self._replica = None if replica is None else weakref.ref(replica)
         self._names = {id(parameter): name for name, parameter in module.named_parameters()}
         self._tensor_ids = {name: number for number, name in enumerate(self._names.values())}
         self._codec = Codec.of(codec)
@@ -137,7 +141,8 @@ class State:
         self._compress = compress
         self._dense_iterations = dense_iterations
         self._grad_scaler = grad_scaler
-        self._iteration = 0  # of the hook's next call
+        self._iteration = 0  # how many have begun
+        self._last_index = sys.maxsize  # of the bucket before: an iteration begins with a lower one
 
         # Makes all calls on host memory, in the order of the hook's, which is the same on all
         # ranks. What follows belongs to this thread or, on a device, to that of the backward pass.
@@ -163,6 +168,20 @@ class State:
         then it only leaves."""
         self._membership.close()
 
+    def revert(self) -> None:
+        """Takes back the last iteration, whose averages the trainer throws away: residuals are what they
+        were before it. Call it on all ranks between the same two iterations, after backward(), e.g.
+        where a gradient's norm is too large for a step. Does nothing if the iteration was in full
+        precision, or was not finite, so that it has been taken back.
+
+        It takes back one iteration: accumulate gradients under no_sync().
+        """
+        self._run(self._revert)
+
+    def _revert(self) -> None:
+        self._settle()
+        self._take_back()
+
     @property
     def failure(self) -> Optional[Error]:
         """The error that ended averaging, which a backward pass has raised as a RuntimeError; None if
@@ -177,9 +196,14 @@ class State:
         else:
             buffer = buffer_of(bucket)
         check_type(buffer, self._names_of(bucket))
-        parts = self._parts_of(bucket, buffer) if self._iteration >= self._dense_iterations else []
-        self._iteration += int(bucket.is_last())
-        run = functools.partial(self._average, buffer, parts, bucket.is_last())
+        # DDP leaves out buckets without a used parameter if it is told to, be it the first or the last.
+        is_first = bucket.index() <= self._last_index
+        self._last_index = bucket.index()
+        self._iteration += int(is_first)
+        is_dense = self._iteration <= self._dense_iterations
+        parts = [] if is_dense else self._parts_of(bucket, buffer)
+        has_joined = self._has_joined()
+        run = functools.partial(self._average, buffer, parts, is_first, is_dense, has_joined)
 
         def result() -> torch.Tensor:
             if original.layout == torch.strided:
@@ -191,6 +215,10 @@ class State:
         if self._stream is None:
             self._stream = torch.cuda.Stream(buffer.device)
         return _on_stream(self._stream, run, result, buffer)
+
+    def _run(self, function: Callable[[], Any]) -> Any:
+        """Runs a function after all calls so far, and returns its result."""
+        return self._thread.submit(function).result()
 
     # ----------------------------------------------------------------------------------- checkpoints
 
@@ -215,7 +243,7 @@ class State:
             exported = {name: self._compressors[name].export_state(kind) for name in names}
             return {name: _tensor_of(state) for name, state in {**self._loaded, **exported}.items()}
 
-        residuals = self._thread.submit(export).result()
+        residuals = self._run(export)
         return {"iteration": self._iteration, "kind": str(kind), "residuals": residuals}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
@@ -243,12 +271,12 @@ class State:
                     compressor.reset()
             self._loaded, self._loaded_kind = blobs, kind
 
-        self._thread.submit(load).result()
+        self._run(load)
         self._iteration = state["iteration"]
 
     def report(self) -> Report:
         """What this rank has sent and computed so far, and what it owes. Local."""
-        return self._thread.submit(self._report).result()
+        return self._run(self._report)
 
     def _report(self) -> Report:
         self._settle()
@@ -313,18 +341,43 @@ class State:
             self._said_dense.update(news)
             warnings.warn(f"{', '.join(news)}: averaged in full precision, because {reason}", stacklevel=3)
 
+    def _has_joined(self) -> Optional[bool]:
+        """Within join(divide_by_initial_world_size=False): tells if this rank has no batches left, so
+        that its gradients are zeros that do not count. None elsewhere."""
+        replica = None if self._replica is None else self._replica()
+        if replica is None or not replica._join_config.enable or replica._divide_by_initial_world_size:
+            return None
+        # DDP averages by this function in place of a backward pass, and tells nobody else.
+        shadow = torch.nn.parallel.DistributedDataParallel._match_all_reduce_for_bwd_pass.__code__
+        frame = sys._getframe()
+        while frame is not None and frame.f_code is not shadow:
+            frame = frame.f_back
+        return frame is not None
+
     @torch.no_grad()
-    def _average(self, buffer: torch.Tensor, parts: List["_Part"], is_last: bool) -> None:
+    def _average(
+        self,
+        buffer: torch.Tensor,
+        parts: List["_Part"],
+        is_first: bool,
+        is_dense: bool,
+        has_joined: Optional[bool],
+    ) -> None:
         """Averages a bucket; without parts all of it in full precision."""
         begin = time.monotonic()
         try:
-            if self._step.has_ended:
+            if is_first:
                 self._take_back_skipped()
+                self._step = _Step()
             stream = torch.cuda.current_stream(buffer.device) if buffer.is_cuda else None
+            if has_joined is not None:
+                self._weigh(buffer, has_joined, stream)
             if parts:
                 self._average_parts(parts, stream)
             else:
                 self._communicator.all_reduce(buffer, op="avg", stream=stream)
+                if not is_dense:
+                    self._step.are_finite.append(torch.isfinite(buffer).all())
         except Exception as error:
             if self._failure is None and isinstance(error, Error):
                 self._failure = error
@@ -332,11 +385,17 @@ class State:
             if self._communicator.failure is None:
                 self._communicator.abort()
             raise
-        self._step.has_ended = is_last
-        self._iterations += int(is_last)
-        self._dense += int(is_last and not parts)
+        self._iterations += int(is_first)
+        self._dense += int(is_first and is_dense)
         self._dense_bytes += self._bytes_of_dense(buffer)
         self._seconds += time.monotonic() - begin
+
+    def _weigh(self, buffer: torch.Tensor, has_joined: bool, stream: Any) -> None:
+        """Makes the average over all ranks one over those that have not joined. What is multiplied is
+        what goes in, so that residuals keep their unit when another rank joins."""
+        active = torch.full((1,), float(not has_joined), device=buffer.device)
+        self._communicator.all_reduce(active, op="sum", stream=stream)
+        buffer.mul_(self._communicator.size / active)
 
     def _average_parts(self, parts: List["_Part"], stream: Any) -> None:
         scale = None
@@ -345,16 +404,30 @@ class State:
             scale = self._grad_scaler.scale(torch.ones((), device=parts[0].values.device))
             for part in parts:
                 part.unscale(scale)
+        compressed = [part for part in parts if part.name is not None]
+        others = [part.values for part in parts if part.name is None]
+        has_residuals = self._mode == Mode.EF and len(compressed) > 0
+        if has_residuals:
+            uses = torch.stack([part.is_used() for part in compressed]).to(torch.float32)
+            others.append(uses)
+        called = []
         with group():
-            # Calls in full precision are short. Neighbours share messages.
-            for part in sorted(parts, key=lambda part: part.name is None):
-                compressor = self._compressor(part) if part.name is not None else None
+            for part in compressed:
+                called.append(self._compressor(part))
                 self._communicator.all_reduce(
-                    part.values, op="avg", compressor=compressor, stream=stream
+                    part.values, op="avg", compressor=called[-1], stream=stream
                 )
+            # Calls in full precision are short. Neighbours share messages.
+            for values in others:
+                self._communicator.all_reduce(values, op="avg", stream=stream)
         if scale is not None:
             for part in parts:
                 part.scale(scale)
+        self._step.called.extend(called)
+        if has_residuals:
+            for part, compressor, use in zip(compressed, called, uses):
+                part.clear_unless(use)
+                self._step.uses.append((compressor, use))
         self._step.are_finite.extend(part.is_finite(self._mode) for part in parts)
 
     def _compressor(self, part: "_Part") -> Compressor:
@@ -378,7 +451,6 @@ class State:
             self._compressors[name] = compressor
             dense_bytes = self._bytes_of_dense(values)
             self._saved_bytes_of[name] = dense_bytes - compressor.stats().wire_bytes
-        self._step.called.append(compressor)
         self._saved_bytes += self._saved_bytes_of[name]
         return compressor
 
@@ -389,15 +461,27 @@ class State:
         self._take_back_skipped()
 
     def _take_back_skipped(self) -> None:
-        """Reverts the compressors of a step that was not finite, which the trainer throws away: a
-        gradient scaler does not know what was sent for it. The averages are the same bytes on all
-        ranks, and so is the decision, unless the communicator has failed."""
-        step, self._step = self._step, _Step()
-        if self._communicator.failure is not None or all(map(bool, step.are_finite)):
+        """Reverts the compressors of averages that nobody takes: those of a step that was not finite,
+        which the trainer throws away, since a gradient scaler does not know what was sent for it; and
+        those of parameters that no rank has used, whose gradients DDP leaves alone. The averages are
+        the same bytes on all ranks, and so is the decision, unless the communicator has failed."""
+        step = self._step
+        if self._communicator.failure is not None:
             return
-        for compressor in step.called:
+        if not all(map(bool, step.are_finite)):
+            self._take_back()
+        for compressor, use in step.uses:
+            if not bool(use):
+                compressor.revert()
+        step.are_finite.clear()
+        step.uses.clear()
+
+    def _take_back(self) -> None:
+        """Reverts all compressors of the last step, unless that has been done."""
+        called, self._step.called = self._step.called, []
+        for compressor in called:
             compressor.revert()
-        self._skipped += 1
+        self._skipped += int(len(called) > 0)
 
     def _bytes_of_dense(self, values: torch.Tensor) -> int:
         size = self._communicator.size
@@ -409,8 +493,9 @@ def ddp_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torc
 
         model.register_comm_hook(onebit.torch.State(model), onebit.torch.ddp_hook)
 
-    Every rank gets the same bytes. Works with no_sync(), gradient_as_bucket_view, unused parameters,
-    static_graph, mixed precision, and parameters of several types. A step that is not finite is taken
+    Every rank gets the same bytes. Works with no_sync(), join(), gradient_as_bucket_view, unused
+    parameters, static_graph, mixed precision, and parameters of several types. For
+    join(divide_by_initial_world_size=False) the State needs the wrapped model. A step that is not finite is taken
     back from the residuals of all parameters, also where several optimizers share a scaler. Where a
     rank is lost the backward pass raises a RuntimeError that names it; on CUDA devices that of the
     next iteration does, and the averages of this one are NaN.
@@ -437,6 +522,19 @@ class _Part:
         if self.name is not None:
             self.gradient.copy_(self.values.mul_(scale))
 
+    def is_used(self) -> torch.Tensor:
+        """Tells if this rank has a gradient that is not zero everywhere."""
+        # Most are found in the beginning.
+        begin = self.gradient[:1024]
+        return begin.any() if not begin.is_cuda and begin.any() else self.gradient.any()
+
+    def clear_unless(self, use: torch.Tensor) -> None:
+        """Sets the average to zero, which it is if no rank has a gradient, in place of residuals."""
+        if use.is_cuda:
+            self.gradient.masked_fill_(use == 0, 0)
+        elif not use:
+            self.gradient.zero_()
+
     def is_finite(self, mode: Mode) -> torch.Tensor:
         """Tells if a gradient scaler finds the average finite."""
         # With error feedback one element that is not finite makes all of them NaN; the scale may
@@ -446,12 +544,13 @@ class _Part:
 
 
 class _Step:
-    """The averages of an iteration: which compressors were called, and whether results are finite."""
+    """The averages of an iteration: which compressors were called, for gradients of how many ranks, and
+    whether results are finite."""
 
     def __init__(self) -> None:
         self.called: List[Compressor] = []
+        self.uses: List[Tuple[Compressor, torch.Tensor]] = []
         self.are_finite: List[torch.Tensor] = []
-        self.has_ended = False
 
 
 def _unwrapped(
