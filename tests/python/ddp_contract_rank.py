@@ -5,9 +5,13 @@
 Each case compares the hook with what DDP promises its users, in full precision.
 """
 
+import atexit
 import contextlib
+import copy
+import io
 import json
 import pathlib
+import pickle
 import sys
 import traceback
 import warnings
@@ -15,6 +19,7 @@ import warnings
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
 
 import onebit.torch
 from ddp_rank import RANK, RANKS, assert_equal_on_all_ranks, digest, residuals
@@ -388,6 +393,132 @@ def uneven_batches() -> dict:
     return found
 
 
+def refused(kind, call, *arguments) -> str:
+    """The text with which a call is refused."""
+    try:
+        call(*arguments)
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"{call} is not refused")
+
+
+def same(state, expected: dict) -> bool:
+    """Tells if a State's residuals and iteration are those of a saved state."""
+    now = state.state_dict("rank")
+    blobs = expected["residuals"]
+    return now["iteration"] == expected["iteration"] and now["residuals"].keys() == blobs.keys() and all(
+        torch.equal(blob, blobs[name]) for name, blob in now["residuals"].items()
+    )
+
+
+def loaded_states() -> dict:
+    """A load takes over all of a state, by the names of parameters, or nothing."""
+    ledger = Ledger()
+    for step in range(3):
+        ledger.step(step)
+    state = ledger.state
+    first = state.state_dict("rank")
+    ledger.step(3)
+    second = state.state_dict("rank")
+    texts = {}
+    damaged = {**first, "residuals": dict(first["residuals"])}
+    damaged["residuals"]["third"] = damaged["residuals"]["third"].clone()
+    damaged["residuals"]["third"][-20:] ^= 255
+    texts["damaged"] = refused(onebit.Error, state.load_state_dict, damaged)
+    fresh = onebit.torch.State(ledger.model)
+    for each, before in ((state, second), (fresh, {"iteration": 0, "residuals": {}})):
+        refused(onebit.Error, each.load_state_dict, damaged)
+        for iteration in (None, -1, "3", 2.0, True):
+            texts["iteration"] = refused(onebit.InvalidArgument, each.load_state_dict, {**first, "iteration": iteration})
+        for key in ("iteration", "kind", "residuals"):
+            part = {name: value for name, value in first.items() if name != key}
+            assert key in refused(onebit.InvalidArgument, each.load_state_dict, part)
+        for wrong in (None, [], {**first, "kind": "some"}, {**first, "residuals": [1]},
+                      {**first, "residuals": {"first": b"12"}}, {**first, "residuals": {"x": torch.zeros(1).byte()}},
+                      {**first, "residuals": {**first["residuals"], "module.first": first["residuals"]["first"]}}):
+            refused(onebit.InvalidArgument, each.load_state_dict, wrong)
+        assert same(each, before)
+
+    # Names of compiled and wrapped models, in both directions; a state is also saved before its first call.
+    for prefix in ("module.", "_orig_mod.", "module._orig_mod.module."):
+        renamed = {prefix + name: blob for name, blob in first["residuals"].items()}
+        fresh.load_state_dict({**first, "residuals": renamed})
+        assert same(fresh, first), prefix
+    everything = fresh.state_dict()
+    fresh.close()
+    holder = torch.nn.Module()
+    holder.add_module("_orig_mod", ledger.model)  # as torch.compile does it
+    compiled = onebit.torch.State(torch.nn.Sequential(ledger.model) if IS_1 else holder)
+    renamed = {f"0.{name}" if IS_1 else name: blob for name, blob in everything["residuals"].items()}
+    compiled.load_state_dict({**everything, "residuals": renamed})
+    compiled.close()
+
+    # Residuals of parameters that are gone, frozen or left out are dropped, and said once.
+    model = Weighted()
+    model.first.requires_grad_(False)
+    ddp = DistributedDataParallel(model)
+    partial = onebit.torch.State(ddp, dense_iterations=0, compress=lambda each: each.shape[0] != 70)
+    ddp.register_comm_hook(partial, onebit.torch.ddp_hook)
+    with warnings.catch_warnings(record=True) as recorded:
+        warnings.simplefilter("always")
+        partial.load_state_dict({**everything, "residuals": {**everything["residuals"], "gone": torch.zeros(1).byte()}})
+    (texts["dropped"],) = [str(each.message) for each in recorded if "dropped" in str(each.message)]
+    assert set(partial.state_dict("rank")["residuals"]) == {"third"}
+    ddp({name: each for name, each in model.weights(9).items() if name != "first"}).backward()
+    for kind in ("rank", "global"):
+        assert set(partial.state_dict(kind)["residuals"]) == {"third"}
+    partial.close()
+
+    # What was loaded is what the next average pays, as if nobody had stopped.
+    state.load_state_dict(first)
+    assert same(state, first)
+    ledger.step(3)
+    assert same(state, second)
+    state.revert()
+    assert same(state, {**first, "iteration": 4})
+    state.load_state_dict(first)
+    state.revert()
+    assert same(state, first)
+
+    report = state.report()
+    state.close()
+    assert state.report() == report
+    texts["closed"] = [
+        refused(onebit.InvalidUsage, call)
+        for call in (state.state_dict, state.revert, lambda: state.load_state_dict(first))
+    ]
+    texts["closed"].append(refused(Exception, lambda: ledger.step(4)))
+    return texts
+
+
+def copied_models() -> dict:
+    """A wrapped model with the hook can be copied, averaged and saved; the copies have no State."""
+    ledger = Ledger()
+    ledger.step(0)
+    copied = copy.deepcopy(ledger.ddp)
+    average = AveragedModel(ledger.ddp)
+    average.update_parameters(ledger.ddp)
+    with warnings.catch_warnings(record=True) as recorded:
+        warnings.simplefilter("always")
+        buffer = io.BytesIO()
+        torch.save(ledger.ddp, buffer)
+        buffer.seek(0)
+        loaded = torch.load(buffer) if IS_1 else torch.load(buffer, weights_only=False)
+        pickled = pickle.loads(pickle.dumps(ledger.state))
+    texts = [str(each.message) for each in recorded if "use state_dict()" in str(each.message)]
+    assert len(texts) >= 1
+    for each in (copied, loaded):
+        for name, parameter in ledger.model.named_parameters():
+            assert torch.equal(parameter, each.module.get_parameter(name))
+        # It averages in full precision, until it gets a State of its own.
+        each(ledger.model.weights(1)).backward()
+    text = refused(onebit.InvalidUsage, getattr, pickled, "report")
+    refused(onebit.InvalidUsage, getattr, copy.deepcopy(ledger.state), "average")
+    ledger.step(1)
+    ledger.state.close()
+    return {"text": text}
+
+
 CASES = (
     forged_buckets,
     all_kinds_of_parameters,
@@ -395,6 +526,8 @@ CASES = (
     dropped_steps,
     modes_with_residuals,
     uneven_batches,
+    loaded_states,
+    copied_models,
 )
 
 
@@ -409,7 +542,21 @@ def main() -> None:
                 found[case.__name__] = case()
             except Exception:  # the others still tell something
                 found[case.__name__] = {"failed": traceback.format_exc()}
-    pathlib.Path(folder, f"{RANK}.json").write_text(json.dumps(found), encoding="utf-8")
+    # Functions for the program's end run in reverse order: one before the State is closed, one after.
+    reports = []
+    open_until_the_end = []
+
+    def write() -> None:
+        reports.append(open_until_the_end[0].report().iterations)
+        found["reports_at_the_end"] = reports
+        pathlib.Path(folder, f"{RANK}.json").write_text(json.dumps(found), encoding="utf-8")
+
+    atexit.register(write)
+    ledger = Ledger()
+    ledger.step(0)
+    ledger.step(1)
+    open_until_the_end.append(ledger.state)
+    atexit.register(lambda: reports.append(ledger.state.report().iterations))
     dist.barrier()
 
 

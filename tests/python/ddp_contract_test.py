@@ -61,6 +61,22 @@ class DdpContractTest(unittest.TestCase):
             self.assertLess(each["all"], 1e-5)
             self.assertLess(each["remaining"], 1e-5)
 
+    def test_a_load_is_all_or_nothing(self):
+        for each in self.found("loaded_states"):
+            self.assertIn("the residual of third: the state is damaged", each["damaged"])
+            self.assertIn("must be how many iterations there were", each["iteration"])
+            self.assertIn("residuals of gone, first, second are dropped", each["dropped"])
+            self.assertEqual(len(each["closed"]), 4)
+            for text in each["closed"]:
+                self.assertIn("this onebit.torch.State is closed", text)
+
+    def test_wrapped_models_can_be_copied(self):
+        for each in self.found("copied_models"):
+            self.assertIn("construct one for this model", each["text"])
+
+    def test_reports_answer_at_the_end_of_the_program(self):
+        self.assertEqual([each["reports_at_the_end"] for each in self.ranks.values()], [[2, 2], [2, 2]])
+
 
 if __name__ == "__main__":
     print(f"PyTorch {torch.__version__}")

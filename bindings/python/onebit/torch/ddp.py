@@ -6,6 +6,7 @@ Annotations are evaluated, unlike in other modules, because DDP compares those o
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import struct
@@ -13,7 +14,7 @@ import sys
 import time
 import warnings
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple, TypeVar, Union
 
 import torch
 import torch.distributed as dist
@@ -24,7 +25,9 @@ from .._groups import group
 from .._native import Codec, Mode, StateKind
 from ._buckets import buffer_of, check_type, gradients_in, is_sparse
 from ._membership import Membership
+from ._saved_state import SavedState
 
+_Result = TypeVar("_Result")
 _COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -126,8 +129,9 @@ class State:
         if replica is not None:
             process_group = _group_of(replica, process_group)
         self._replica = None if replica is None else weakref.ref(replica)
-        self._names = {id(parameter): name for name, parameter in module.named_parameters()}
-        self._tensor_ids = {name: number for number, name in enumerate(self._names.values())}
+        self._parameters = dict(module.named_parameters())
+        self._names = {id(parameter): name for name, parameter in self._parameters.items()}
+        self._tensor_ids = {name: number for number, name in enumerate(self._parameters)}
         self._codec = Codec.of(codec)
         self._mode = Mode.of(mode)
         if self._codec == Codec.INT8_STOCHASTIC and self._mode == Mode.EF:
@@ -147,20 +151,20 @@ class State:
         # Makes all calls on host memory, in the order of the hook's, which is the same on all
         # ranks. What follows belongs to this thread or, on a device, to that of the backward pass.
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "onebit")
-        self._membership = Membership(self, process_group, self._thread.shutdown)
+        stop = functools.partial(_stop, weakref.ref(self), self._thread)
+        self._membership = Membership(self, process_group, stop)
         self._communicator = self._membership.communicator
         self._stream: Optional[torch.cuda.Stream] = None
         self._compressors: Dict[str, Compressor] = {}
         self._saved_bytes_of: Dict[str, int] = {}  # by a call, compared with full precision
-        # Residuals of parameters without a compressor yet.
-        self._loaded: Dict[str, bytes] = {}
-        self._loaded_kind = StateKind.RANK
         self._step = _Step()
         self._iterations = self._dense = self._skipped = 0
         self._dense_bytes = self._saved_bytes = 0
         self._seconds = 0.0
         self._failure: Optional[Error] = None
         self._said_dense: Set[str] = set()
+        self._is_closed = False
+        self._last_report: Optional[Report] = None
 
     def close(self) -> None:
         """Waits until all ranks are done with the hook, and leaves the communicator. A program that
@@ -190,6 +194,7 @@ class State:
 
     def average(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Queues the average of a bucket, which replaces its buffer."""
+        self._check_open()
         original = bucket.buffer()
         if is_sparse(bucket):
             buffer = original.to_dense().view(-1)
@@ -216,9 +221,39 @@ class State:
             self._stream = torch.cuda.Stream(buffer.device)
         return _on_stream(self._stream, run, result, buffer)
 
-    def _run(self, function: Callable[[], Any]) -> Any:
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InvalidUsage(
+                "this onebit.torch.State is closed: its close() was called, or the program is about to end. "
+                "Train, save and load before, or construct another one on all ranks"
+            )
+
+    def _run(self, function: Callable[[], _Result]) -> _Result:
         """Runs a function after all calls so far, and returns its result."""
-        return self._thread.submit(function).result()
+        self._check_open()
+        try:
+            done = self._thread.submit(function)
+        except RuntimeError:  # threads end before the functions that a program has for its end
+            return function()
+        return done.result()
+
+    def _end(self) -> None:
+        """Keeps the last report, before the communicator is left."""
+        with contextlib.suppress(Error):
+            self._last_report = self._report()
+        self._is_closed = True
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> "_Detached":
+        """DDP keeps its hooks, and is copied with them, though they do not serve the copy."""
+        return _Detached()
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        warnings.warn(
+            "a onebit.torch.State, such as that of a pickled DDP model, is not saved with it: use "
+            "state_dict() and load_state_dict()",
+            stacklevel=2,
+        )
+        return _Detached, ()
 
     # ----------------------------------------------------------------------------------- checkpoints
 
@@ -234,49 +269,65 @@ class State:
 
         def export() -> Dict[str, torch.Tensor]:
             self._settle()
-            if self._loaded and kind != self._loaded_kind:
-                raise InvalidUsage(
-                    f"no iteration was compressed since a state of kind {self._loaded_kind} was loaded: it "
-                    f"cannot become one of kind {kind} before"
-                )
             names = sorted(self._compressors, key=self._tensor_ids.__getitem__)
-            exported = {name: self._compressors[name].export_state(kind) for name in names}
-            return {name: _tensor_of(state) for name, state in {**self._loaded, **exported}.items()}
+            return {name: _tensor_of(self._compressors[name].export_state(kind)) for name in names}
 
         residuals = self._run(export)
         return {"iteration": self._iteration, "kind": str(kind), "residuals": residuals}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Takes over a state of `state_dict`: that of this rank, or the same global one on all.
+        """Takes over a state of `state_dict`: that of this rank, or the same global one on all. If it
+        fails, all is as before.
+
+        The model may be compiled or wrapped otherwise than the one that was saved. Residuals of
+        parameters that it does not have, or does not compress any more, are dropped with a warning.
 
         Raises:
-            InvalidArgument: it has residuals of parameters that the model does not have.
-            onebit.Error: it is damaged or belongs to something else; raised here for parameters that
-                were compressed before, otherwise by the first iteration.
+            InvalidArgument: it is no such state, or that of another model.
+            onebit.Error: a residual is damaged or belongs to something else; the text names it.
         """
-        unknown = sorted(set(state["residuals"]) - set(self._tensor_ids))
-        if unknown:
-            raise InvalidArgument(
-                f"the state has residuals of {', '.join(unknown)}, which the model does not have"
-            )
-        kind = StateKind.of(state["kind"])
-        blobs = {name: bytes(blob.cpu().numpy()) for name, blob in state["residuals"].items()}
+        saved = SavedState.parse(state)
+        blobs = saved.residuals_of(self._parameters, self._is_compressed)
 
         def load() -> None:
             self._settle()
-            for name, compressor in self._compressors.items():
-                if name in blobs:
-                    compressor.import_state(blobs.pop(name))
-                else:
-                    compressor.reset()
-            self._loaded, self._loaded_kind = blobs, kind
+            before = {name: each.export_state(StateKind.RANK) for name, each in self._compressors.items()}
+            try:
+                for name, blob in blobs.items():
+                    self._import(name, blob)
+            except Error:
+                for name in self._compressors.keys() - before.keys():
+                    self._compressors.pop(name).close()
+                for name, blob in before.items():
+                    self._import(name, blob)
+                raise
+            for name in before.keys() - blobs.keys():
+                self._compressors[name].reset()
+            self._step = _Step()
 
         self._run(load)
-        self._iteration = state["iteration"]
+        self._iteration = saved.iteration
+        self._last_index = sys.maxsize
+
+    def _import(self, name: str, blob: bytes) -> None:
+        parameter = self._parameters[name]
+        dtype = torch.float32 if self._grad_scaler is not None else parameter.dtype
+        compressor = self._compressor(name, parameter.numel(), dtype, parameter.device)
+        try:
+            compressor.import_state(blob)
+        except Error as error:
+            raise type(error)(f"the residual of {name}: {error}") from error
+
+    def _is_compressed(self, name: str) -> bool:
+        """Tells if a parameter of the model gets residuals."""
+        parameter = self._parameters[name]
+        is_possible = parameter.requires_grad and parameter.dtype in _COMPRESSIBLE
+        return is_possible and self._name_if_wanted(parameter) is not None
 
     def report(self) -> Report:
-        """What this rank has sent and computed so far, and what it owes. Local."""
-        return self._run(self._report)
+        """What this rank has sent and computed so far, or had when it was closed, and what it owes.
+        Local."""
+        return self._last_report or self._run(self._report)
 
     def _report(self) -> Report:
         self._settle()
@@ -387,7 +438,7 @@ class State:
             raise
         self._iterations += int(is_first)
         self._dense += int(is_first and is_dense)
-        self._dense_bytes += self._bytes_of_dense(buffer)
+        self._dense_bytes += self._bytes_of_dense(len(buffer), buffer.dtype)
         self._seconds += time.monotonic() - begin
 
     def _weigh(self, buffer: torch.Tensor, has_joined: bool, stream: Any) -> None:
@@ -413,7 +464,9 @@ class State:
         called = []
         with group():
             for part in compressed:
-                called.append(self._compressor(part))
+                values = part.values
+                called.append(self._compressor(part.name, len(values), values.dtype, values.device))
+                self._saved_bytes += self._saved_bytes_of[part.name]
                 self._communicator.all_reduce(
                     part.values, op="avg", compressor=called[-1], stream=stream
                 )
@@ -430,28 +483,28 @@ class State:
                 self._step.uses.append((compressor, use))
         self._step.are_finite.extend(part.is_finite(self._mode) for part in parts)
 
-    def _compressor(self, part: "_Part") -> Compressor:
-        name, values = part.name, part.values
+    def _compressor(
+        self, name: str, count: int, dtype: torch.dtype, device: torch.device
+    ) -> Compressor:
+        """The compressor of a parameter, made by the first call."""
         compressor = self._compressors.get(name)
         if compressor is None:
+            is_cuda = device.type == "cuda"
             compressor = Compressor(
                 self._communicator,
-                values.numel(),
-                values.dtype,
+                count,
+                dtype,
                 codec=self._codec,
                 mode=self._mode,
                 block=self._block,
                 k=self._k,
                 tensor_id=self._tensor_ids[name],
-                memory="device" if values.is_cuda else "host",
-                device=values.get_device() if values.is_cuda else None,
+                memory="device" if is_cuda else "host",
+                device=device.index if is_cuda else None,
             )
-            if name in self._loaded:
-                compressor.import_state(self._loaded.pop(name))
             self._compressors[name] = compressor
-            dense_bytes = self._bytes_of_dense(values)
+            dense_bytes = self._bytes_of_dense(count, dtype)
             self._saved_bytes_of[name] = dense_bytes - compressor.stats().wire_bytes
-        self._saved_bytes += self._saved_bytes_of[name]
         return compressor
 
     def _settle(self) -> None:
@@ -483,9 +536,9 @@ class State:
             compressor.revert()
         self._skipped += int(len(called) > 0)
 
-    def _bytes_of_dense(self, values: torch.Tensor) -> int:
+    def _bytes_of_dense(self, count: int, dtype: torch.dtype) -> int:
         size = self._communicator.size
-        return 2 * (size - 1) * values.numel() * values.element_size() // size
+        return 2 * (size - 1) * count * torch.finfo(dtype).bits // 8 // size
 
 
 def ddp_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -551,6 +604,28 @@ class _Step:
         self.called: List[Compressor] = []
         self.uses: List[Tuple[Compressor, torch.Tensor]] = []
         self.are_finite: List[torch.Tensor] = []
+
+
+class _Detached:
+    """Stands for a State in a copy of its model, which it does not serve."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise InvalidUsage(
+            "this is no onebit.torch.State, but stands for one in a copied or pickled DDP model: construct "
+            "one for this model, and load_state_dict() what state_dict() of the other has given"
+        )
+
+
+def _stop(
+    reference: "weakref.ref[State]", thread: concurrent.futures.Executor, wait: bool = True
+) -> None:
+    """Ends the thread of a State, which then still has its last report."""
+    thread.shutdown(wait)
+    state = reference()
+    if state is not None:
+        state._end()
 
 
 def _unwrapped(

@@ -1,0 +1,104 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Saved states of the hook, and which of their residuals a model takes over."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import warnings
+from typing import Any, Callable, Dict, Iterable, List, Mapping
+
+import torch
+
+from .._errors import InvalidArgument
+from .._native import StateKind
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedState:
+    """What State.state_dict returns: iterations so far, and residuals by the names of parameters."""
+
+    iteration: int
+    residuals: Dict[str, bytes]
+
+    @staticmethod
+    def parse(state: Any) -> SavedState:
+        """Reads a state that may be anything.
+
+        Raises:
+            InvalidArgument: what is wrong with it.
+        """
+        if not isinstance(state, Mapping):
+            raise InvalidArgument(f"the state is a {type(state).__name__}, not what state_dict() returns")
+        missing = {"iteration", "kind", "residuals"} - state.keys()
+        if missing:
+            raise InvalidArgument(
+                f"the state has no {', '.join(sorted(missing))}: state_dict() returns iteration, kind and "
+                "residuals"
+            )
+        iteration = state["iteration"]
+        try:
+            if isinstance(iteration, bool) or operator.index(iteration) < 0:
+                raise TypeError
+        except TypeError:
+            raise InvalidArgument(
+                f"the state's iteration is {iteration!r}: it must be how many iterations there were"
+            ) from None
+        try:
+            StateKind.of(state["kind"])
+        except ValueError as error:
+            raise InvalidArgument(f"the state's kind: {error}") from None
+        if not isinstance(state["residuals"], Mapping):
+            raise InvalidArgument("the state's residuals are no dictionary by the names of parameters")
+        residuals = {name: _bytes_of(name, blob) for name, blob in state["residuals"].items()}
+        return SavedState(operator.index(iteration), residuals)
+
+    def residuals_of(
+        self, names: Iterable[str], is_compressed: Callable[[str], bool]
+    ) -> Dict[str, bytes]:
+        """The residuals that a model with these parameters takes over, by its own names.
+
+        Raises:
+            InvalidArgument: it has none of the parameters, or two residuals are of the same one.
+        """
+        own_names = {_bare(name): name for name in names}
+        own_names.update({name: name for name in names})
+        found: Dict[str, bytes] = {}
+        unknown: List[str] = []
+        unused: List[str] = []
+        for saved, blob in self.residuals.items():
+            name = own_names.get(saved, own_names.get(_bare(saved)))
+            if name is None:
+                unknown.append(saved)
+            elif name in found:
+                raise InvalidArgument(f"the state has two residuals of {name}")
+            elif is_compressed(name):
+                found[name] = blob
+            else:
+                unused.append(saved)
+        if unknown and len(unknown) == len(self.residuals):
+            raise InvalidArgument(
+                f"the state has residuals of {', '.join(unknown)}, none of which the model has"
+            )
+        if unknown or unused:
+            warnings.warn(
+                f"residuals of {', '.join(unknown + unused)} are dropped: the model has no such parameter, or "
+                "does not compress it now, because it is frozen or compress= leaves it out",
+                stacklevel=3,
+            )
+        return found
+
+
+def _bare(name: str) -> str:
+    """The name of a parameter without what torch.compile and wrappers of a model add to it."""
+    parts = [part for part in name.split(".") if part != "_orig_mod"]
+    while len(parts) > 1 and parts[0] == "module":
+        del parts[0]
+    return ".".join(parts)
+
+
+def _bytes_of(name: str, blob: Any) -> bytes:
+    if not isinstance(blob, torch.Tensor) or blob.dtype != torch.uint8:
+        raise InvalidArgument(f"the state's residual of {name} is no tensor of bytes")
+    return bytes(blob.cpu().contiguous().numpy())
