@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from .._errors import InvalidArgument
+from .._native import Mode
 
 _AVERAGED = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
@@ -88,3 +89,43 @@ def _is_alike(parameter: torch.Tensor, gradient: torch.Tensor, buffer: torch.Ten
             return False
         expected *= size
     return True
+
+
+class Part:
+    """The gradient of a parameter in a bucket. `name` is None if it is averaged in full precision."""
+
+    def __init__(self, name: Optional[str], gradient: torch.Tensor):
+        self.name = name
+        self.gradient = gradient
+        self.values = gradient  # what is averaged
+
+    def unscale(self, scale: torch.Tensor) -> None:
+        if self.name is None:
+            return
+        # Unscaled numbers can be too small for 16 bits.
+        self.values = self.gradient.to(torch.float32)
+        self.values.mul_(scale.reciprocal())
+
+    def scale(self, scale: torch.Tensor) -> None:
+        if self.name is not None:
+            self.gradient.copy_(self.values.mul_(scale))
+
+    def is_used(self) -> torch.Tensor:
+        """Tells if this rank has a gradient that is not zero everywhere."""
+        # Most are found in the beginning.
+        begin = self.gradient[:1024]
+        return begin.any() if not begin.is_cuda and begin.any() else self.gradient.any()
+
+    def clear_unless(self, use: torch.Tensor) -> None:
+        """Sets the average to zero, which it is if no rank has a gradient, in place of residuals."""
+        if use.is_cuda:
+            self.gradient.masked_fill_(use == 0, 0)
+        elif not use:
+            self.gradient.zero_()
+
+    def is_finite(self, mode: Mode) -> torch.Tensor:
+        """Tells if a gradient scaler finds the average finite."""
+        # With error feedback one element that is not finite makes all of them NaN; the scale may
+        # make others infinite.
+        is_alike = self.name is not None and mode == Mode.EF and self.values is self.gradient
+        return torch.isfinite(self.gradient[:1] if is_alike else self.gradient).all()

@@ -7,7 +7,6 @@ Annotations are evaluated, unlike in other modules, because DDP compares those o
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import functools
 import struct
 import sys
@@ -23,8 +22,11 @@ from .._compressor import Compressor
 from .._errors import Error, InvalidArgument, InvalidUsage
 from .._groups import group
 from .._native import Codec, Mode, StateKind
-from ._buckets import buffer_of, check_type, gradients_in, is_sparse
+from ._buckets import Part, buffer_of, check_type, gradients_in, is_sparse
+from ._futures import in_thread, on_stream
+from ._hook_report import Report
 from ._membership import Membership
+from ._replica import group_of, has_joined, unwrapped
 from ._saved_state import SavedState
 
 _Result = TypeVar("_Result")
@@ -34,49 +36,6 @@ _COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 def is_matrix(parameter: torch.Tensor) -> bool:
     """The default of State's `compress`: all but biases, norms and scalars."""
     return parameter.dim() > 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """What a State has done so far, on this rank.
-
-    Attributes:
-        iterations: backward passes that were averaged.
-        dense_iterations: those of them before compression began.
-        skipped_iterations: those that were taken back from the residuals, because their average was
-            not finite, or by State.revert.
-        bytes_sent: by this rank, headers included.
-        dense_bytes: what the same averages would have sent in full precision, without headers.
-        seconds: time in averages. They run beside the backward pass, so a step is longer only by
-            what is left of them at its end.
-        codec_seconds: the part of `seconds` that compression, reduction and decoding took.
-        break_even_bits_per_second: speed of a link below which compression pays: the bits that it
-            saved, divided by the seconds that it computed. None before anything was compressed.
-        residual_norms: for each compressed parameter the Euclidean norm of what this rank still
-            owes. With a codec that suits the training it stays at a few norms of the gradient.
-    """
-
-    iterations: int
-    dense_iterations: int
-    skipped_iterations: int
-    bytes_sent: int
-    dense_bytes: int
-    seconds: float
-    codec_seconds: float
-    break_even_bits_per_second: Optional[float]
-    residual_norms: Dict[str, float]
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.iterations} iterations: {self.dense_iterations} dense, "
-            f"{self.skipped_iterations} taken back",
-            f"sent {self.bytes_sent / 1e6:.1f} MB, in full precision {self.dense_bytes / 1e6:.1f} MB",
-            f"{self.seconds:.2f} s in averages, {self.codec_seconds:.2f} s of them computing",
-        ]
-        if self.break_even_bits_per_second is not None:
-            speed = self.break_even_bits_per_second / 1e9
-            lines.append(f"compression pays on links below {speed:.1f} Gbit/s")
-        return "\n".join(lines)
 
 
 class State:
@@ -125,9 +84,9 @@ class State:
         dense_iterations: int = 2,
         grad_scaler: Optional[Any] = None,
     ) -> None:
-        module, replica = _unwrapped(model)
+        module, replica = unwrapped(model)
         if replica is not None:
-            process_group = _group_of(replica, process_group)
+            process_group = group_of(replica, process_group)
         self._replica = None if replica is None else weakref.ref(replica)
         self._parameters = dict(module.named_parameters())
         self._names = {id(parameter): name for name, parameter in self._parameters.items()}
@@ -207,8 +166,8 @@ class State:
         self._iteration += int(is_first)
         is_dense = self._iteration <= self._dense_iterations
         parts = [] if is_dense else self._parts_of(bucket, buffer)
-        has_joined = self._has_joined()
-        run = functools.partial(self._average, buffer, parts, is_first, is_dense, has_joined)
+        is_joined = has_joined(None if self._replica is None else self._replica())
+        run = functools.partial(self._average, buffer, parts, is_first, is_dense, is_joined)
 
         def result() -> torch.Tensor:
             if original.layout == torch.strided:
@@ -216,10 +175,10 @@ class State:
             return buffer.view(original.shape).to_sparse(original.sparse_dim())
 
         if not buffer.is_cuda:
-            return _in_thread(self._thread, run, result)
+            return in_thread(self._thread, run, result)
         if self._stream is None:
             self._stream = torch.cuda.Stream(buffer.device)
-        return _on_stream(self._stream, run, result, buffer)
+        return on_stream(self._stream, run, result, buffer)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -353,7 +312,7 @@ class State:
 
     # --------------------------------------------------------------------- averages, on their thread
 
-    def _parts_of(self, bucket: dist.GradBucket, buffer: torch.Tensor) -> List["_Part"]:
+    def _parts_of(self, bucket: dist.GradBucket, buffer: torch.Tensor) -> List[Part]:
         """The gradients of a bucket; none of them if it can only be averaged as a whole, in full
         precision."""
         wanted = [self._name_if_wanted(parameter) for parameter in bucket.parameters()]
@@ -367,7 +326,7 @@ class State:
         if buffer.dtype not in _COMPRESSIBLE:
             self._say_dense(wanted, f"no codec compresses {buffer.dtype}")
             return []
-        return [_Part(name, gradient) for name, gradient in zip(wanted, gradients)]
+        return [Part(name, gradient) for name, gradient in zip(wanted, gradients)]
 
     def _name_if_wanted(self, parameter: torch.Tensor) -> Optional[str]:
         name = self._name_of(parameter)
@@ -392,27 +351,14 @@ class State:
             self._said_dense.update(news)
             warnings.warn(f"{', '.join(news)}: averaged in full precision, because {reason}", stacklevel=3)
 
-    def _has_joined(self) -> Optional[bool]:
-        """Within join(divide_by_initial_world_size=False): tells if this rank has no batches left, so
-        that its gradients are zeros that do not count. None elsewhere."""
-        replica = None if self._replica is None else self._replica()
-        if replica is None or not replica._join_config.enable or replica._divide_by_initial_world_size:
-            return None
-        # DDP averages by this function in place of a backward pass, and tells nobody else.
-        shadow = torch.nn.parallel.DistributedDataParallel._match_all_reduce_for_bwd_pass.__code__
-        frame = sys._getframe()
-        while frame is not None and frame.f_code is not shadow:
-            frame = frame.f_back
-        return frame is not None
-
     @torch.no_grad()
     def _average(
         self,
         buffer: torch.Tensor,
-        parts: List["_Part"],
+        parts: List[Part],
         is_first: bool,
         is_dense: bool,
-        has_joined: Optional[bool],
+        is_joined: Optional[bool],
     ) -> None:
         """Averages a bucket; without parts all of it in full precision."""
         begin = time.monotonic()
@@ -421,8 +367,8 @@ class State:
                 self._take_back_skipped()
                 self._step = _Step()
             stream = torch.cuda.current_stream(buffer.device) if buffer.is_cuda else None
-            if has_joined is not None:
-                self._weigh(buffer, has_joined, stream)
+            if is_joined is not None:
+                self._weigh(buffer, is_joined, stream)
             if parts:
                 self._average_parts(parts, stream)
             else:
@@ -441,14 +387,14 @@ class State:
         self._dense_bytes += self._bytes_of_dense(len(buffer), buffer.dtype)
         self._seconds += time.monotonic() - begin
 
-    def _weigh(self, buffer: torch.Tensor, has_joined: bool, stream: Any) -> None:
+    def _weigh(self, buffer: torch.Tensor, is_joined: bool, stream: Any) -> None:
         """Makes the average over all ranks one over those that have not joined. What is multiplied is
         what goes in, so that residuals keep their unit when another rank joins."""
-        active = torch.full((1,), float(not has_joined), device=buffer.device)
+        active = torch.full((1,), float(not is_joined), device=buffer.device)
         self._communicator.all_reduce(active, op="sum", stream=stream)
         buffer.mul_(self._communicator.size / active)
 
-    def _average_parts(self, parts: List["_Part"], stream: Any) -> None:
+    def _average_parts(self, parts: List[Part], stream: Any) -> None:
         scale = None
         if self._grad_scaler is not None:
             # Public, and without a wait for the device, unlike get_scale().
@@ -556,46 +502,6 @@ def ddp_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torc
     return state.average(bucket)
 
 
-class _Part:
-    """The gradient of a parameter in a bucket. `name` is None if it is averaged in full precision."""
-
-    def __init__(self, name: Optional[str], gradient: torch.Tensor):
-        self.name = name
-        self.gradient = gradient
-        self.values = gradient  # what is averaged
-
-    def unscale(self, scale: torch.Tensor) -> None:
-        if self.name is None:
-            return
-        # Unscaled numbers can be too small for 16 bits.
-        self.values = self.gradient.to(torch.float32)
-        self.values.mul_(scale.reciprocal())
-
-    def scale(self, scale: torch.Tensor) -> None:
-        if self.name is not None:
-            self.gradient.copy_(self.values.mul_(scale))
-
-    def is_used(self) -> torch.Tensor:
-        """Tells if this rank has a gradient that is not zero everywhere."""
-        # Most are found in the beginning.
-        begin = self.gradient[:1024]
-        return begin.any() if not begin.is_cuda and begin.any() else self.gradient.any()
-
-    def clear_unless(self, use: torch.Tensor) -> None:
-        """Sets the average to zero, which it is if no rank has a gradient, in place of residuals."""
-        if use.is_cuda:
-            self.gradient.masked_fill_(use == 0, 0)
-        elif not use:
-            self.gradient.zero_()
-
-    def is_finite(self, mode: Mode) -> torch.Tensor:
-        """Tells if a gradient scaler finds the average finite."""
-        # With error feedback one element that is not finite makes all of them NaN; the scale may
-        # make others infinite.
-        is_alike = self.name is not None and mode == Mode.EF and self.values is self.gradient
-        return torch.isfinite(self.gradient[:1] if is_alike else self.gradient).all()
-
-
 class _Step:
     """The averages of an iteration: which compressors were called, for gradients of how many ranks, and
     whether results are finite."""
@@ -626,87 +532,6 @@ def _stop(
     state = reference()
     if state is not None:
         state._end()
-
-
-def _unwrapped(
-    model: torch.nn.Module,
-) -> Tuple[torch.nn.Module, Optional[torch.nn.parallel.DistributedDataParallel]]:
-    """The user's module in one that may be wrapped by DDP, and compiled; and DDP's wrapper."""
-    replica = None
-    while True:
-        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-            model, replica = model.module, model
-        elif "_orig_mod" in getattr(model, "_modules", ()):
-            model = model._orig_mod
-        else:
-            return model, replica
-
-
-def _group_of(
-    replica: torch.nn.parallel.DistributedDataParallel, given: Optional[dist.ProcessGroup]
-) -> dist.ProcessGroup:
-    """The group that DDP averages over, which is the one given, if any."""
-    own = replica.process_group
-    if given is not None and _ranks_of(given) != _ranks_of(own):
-        raise InvalidArgument(
-            f"process_group has the ranks {_ranks_of(given)}, but DDP averages this model over a group "
-            f"with the ranks {_ranks_of(own)}: leave process_group out, or give the wrapper's"
-        )
-    return own
-
-
-def _ranks_of(group: dist.ProcessGroup) -> List[int]:
-    """The ranks of a group, by their numbers in the job; none of one that this process is not in."""
-    if not isinstance(group, dist.ProcessGroup):
-        return []
-    global_rank = dist.distributed_c10d.get_global_rank
-    return [global_rank(group, rank) for rank in range(group.size())]
-
-
-def _in_thread(
-    thread: concurrent.futures.Executor,
-    run: Callable[[], None],
-    result: Callable[[], torch.Tensor],
-) -> torch.futures.Future[torch.Tensor]:
-    """Runs an average on the thread; the future has its result, or its error."""
-    done: torch.futures.Future[Optional[BaseException]] = torch.futures.Future()
-
-    def caught() -> None:
-        try:
-            run()
-        except BaseException as error:  # pylint: disable=broad-exception-caught; raised below
-            done.set_result(error)
-        else:
-            done.set_result(None)
-
-    def checked(done: torch.futures.Future[Optional[BaseException]]) -> torch.Tensor:
-        error = done.value()
-        if error is not None:
-            raise error
-        return result()
-
-    # DDP takes a future that was given an exception for one with a wrong result: only what a
-    # callback raises is an error to it.
-    future = done.then(checked)
-    thread.submit(caught)
-    return future
-
-
-def _on_stream(
-    stream: torch.cuda.Stream,
-    run: Callable[[], None],
-    result: Callable[[], torch.Tensor],
-    buffer: torch.Tensor,
-) -> torch.futures.Future[torch.Tensor]:
-    """Enqueues an average on a stream of its own, behind the work that fills the buffer. The host
-    waits for nothing."""
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device])
-    stream.wait_stream(torch.cuda.current_stream(buffer.device))
-    with torch.cuda.stream(stream):
-        run()
-        buffer.record_stream(stream)
-        future.set_result(result())  # its waiters wait for the stream
-    return future
 
 
 def _tensor_of(state: bytes) -> torch.Tensor:

@@ -1,0 +1,65 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The wrapper DistributedDataParallel around a model."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from .._errors import InvalidArgument
+
+
+def unwrapped(
+    model: torch.nn.Module,
+) -> Tuple[torch.nn.Module, Optional[DistributedDataParallel]]:
+    """The user's module in one that may be wrapped by DDP, and compiled; and DDP's wrapper."""
+    replica = None
+    while True:
+        if isinstance(model, DistributedDataParallel):
+            model, replica = model.module, model
+        elif "_orig_mod" in getattr(model, "_modules", ()):
+            model = model._orig_mod
+        else:
+            return model, replica
+
+
+def group_of(
+    replica: DistributedDataParallel, given: Optional[dist.ProcessGroup]
+) -> dist.ProcessGroup:
+    """The group that DDP averages over, which is the one given, if any."""
+    own = replica.process_group
+    if given is not None and _ranks_of(given) != _ranks_of(own):
+        raise InvalidArgument(
+            f"process_group has the ranks {_ranks_of(given)}, but DDP averages this model over a group "
+            f"with the ranks {_ranks_of(own)}: leave process_group out, or give the wrapper's"
+        )
+    return own
+
+
+def _ranks_of(group: dist.ProcessGroup) -> List[int]:
+    """The ranks of a group, by their numbers in the job; none of one that this process is not in."""
+    if not isinstance(group, dist.ProcessGroup):
+        return []
+    global_rank = dist.distributed_c10d.get_global_rank
+    return [global_rank(group, rank) for rank in range(group.size())]
+
+
+def has_joined(replica: Optional[DistributedDataParallel]) -> Optional[bool]:
+    """Within join(divide_by_initial_world_size=False): tells if this rank has no batches left, so that
+    its gradients are zeros that do not count. None elsewhere."""
+    # DDP offers neither to a hook.
+    # pylint: disable=protected-access
+    if replica is None or not replica._join_config.enable or replica._divide_by_initial_world_size:
+        return None
+    # Without batches DDP averages by this function, in place of a backward pass.
+    shadow = DistributedDataParallel._match_all_reduce_for_bwd_pass.__code__
+    frame: Optional[FrameType] = sys._getframe()
+    while frame is not None and frame.f_code is not shadow:
+        frame = frame.f_back
+    return frame is not None
