@@ -114,6 +114,21 @@ ONEBIT_API onebitResult_t onebitCompressorSetWeight(onebitCompressor_t compresso
 ONEBIT_API onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
                                                    onebitCompressorStats_t* stats);
 
+/**
+ * Writes the Euclidean norm of what this rank owes to later calls, its worker residual, in the unit
+ * of its input: 0 before the first call and with onebitModePlain. It reads the residual once, and
+ * from a device copies it first. For trainers that watch whether a codec suits a tensor.
+ *
+ * Local. Waits for calls on streams as onebitCompressorExport does.
+ *
+ * @param norm Written on success. What ranks owe as servers of sums is not part of it.
+ * @return onebitInvalidArgument  also: `norm` is NULL.
+ *
+ * Thread safety: one thread at a time per compressor.
+ */
+ONEBIT_API onebitResult_t onebitCompressorGetResidualNorm(onebitCompressor_t compressor,
+                                                          double* norm);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -1,12 +1,15 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Compressors of the C API.
+#include <cmath>
+
 #include "api/compressor_config.h"
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
 #include "api/scoped_host_residency.h"
 #include "codec/packet.h"
 #include "collectives/rebind.h"
+#include "kernels/optimizer.h"
 
 using onebit::CheckNonePending;
 using onebit::Code;
@@ -298,5 +301,22 @@ onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
         .empty_rounds = state.empty_rounds(),
     };
     return onebit::CopyStats(&ours, sizeof(ours), stats);
+  });
+}
+
+onebitResult_t onebitCompressorGetResidualNorm(onebitCompressor_t compressor, double* norm) {
+  return Guard([&]() -> Status {
+    ONEBIT_TRY(onebit::CheckHandle(compressor, "compressor"));
+    if (norm == nullptr) return Error(Code::kInvalidArgument, "norm is NULL");
+    ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+    onebit::ScopedHostResidency stay(compressor);
+    ONEBIT_TRY(stay.Begin());
+    const onebit::Compressor& state = compressor->planned.compressor;
+    const double squares = onebit::kernels::cpu::SumOfSquares(
+        state.worker_in(0), state.config().residual_type, state.worker_elements());
+    ONEBIT_TRY(stay.End());
+    *norm = std::sqrt(squares);
+    return OkStatus();
   });
 }

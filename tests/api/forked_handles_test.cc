@@ -116,11 +116,13 @@ std::string Accepted(Handles& h) {
   expect("CompressorCreate", "comm",
          onebitCompressorCreate(&compressor, h.comm, 8, onebitFloat32, nullptr));
   onebitCompressorStats_t stats{.size = sizeof stats};
+  double norm = 0;
   expect("Reset", "compressor", onebitCompressorReset(h.compressor));
   expect("Revert", "compressor", onebitCompressorRevert(h.compressor));
   expect("SetMask", "compressor", onebitCompressorSetMask(h.compressor, nullptr));
   expect("SetWeight", "compressor", onebitCompressorSetWeight(h.compressor, 1));
   expect("CompressorGetStats", "compressor", onebitCompressorGetStats(h.compressor, &stats));
+  expect("ResidualNorm", "compressor", onebitCompressorGetResidualNorm(h.compressor, &norm));
   expect("Rebind", "compressor", onebitCompressorRebind(h.compressor, h.comm, &number));
   expect("Prime", "compressor",
          onebitCompressorPrime(h.compressor, data, data, onebitAvg, nullptr));

@@ -105,6 +105,27 @@ TEST_F(HandlesTest, RevertNeedsTwoGenerations) {
   EXPECT_EQ(onebitCompressorRevert(nullptr), onebitInvalidArgument);
 }
 
+TEST_F(HandlesTest, ResidualNormIsThatOfWhatTheRankOwes) {
+  double norm = -1;
+  EXPECT_EQ(onebitCompressorGetResidualNorm(compressor(0), &norm), onebitSuccess);
+  EXPECT_EQ(norm, 0);
+  ExpectAll(onebitSuccess, onebitAvg);
+  double squares = 0;
+  for (const float owed : WorkerResidualOf(compressor(0))) squares += double{owed} * owed;
+  ASSERT_GT(squares, 0);
+  const Residuals before = ResidualsOf(compressor(0));
+  EXPECT_EQ(onebitCompressorGetResidualNorm(compressor(0), &norm), onebitSuccess);
+  EXPECT_NEAR(norm, std::sqrt(squares), 1e-6 * norm);
+  EXPECT_TRUE(ResidualsOf(compressor(0)) == before);
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.mode = onebitModePlain;
+  const UniqueCompressor plain = NewCompressor(group_.comm(0), kCount, onebitFloat32, config);
+  EXPECT_EQ(onebitCompressorGetResidualNorm(plain.get(), &norm), onebitSuccess);
+  EXPECT_EQ(norm, 0);
+  EXPECT_EQ(onebitCompressorGetResidualNorm(plain.get(), nullptr), onebitInvalidArgument);
+  EXPECT_EQ(onebitCompressorGetResidualNorm(nullptr, &norm), onebitInvalidArgument);
+}
+
 TEST_F(HandlesTest, CompressorIsDetachedWhenItsCommunicatorGoes) {
   ExpectAll(onebitSuccess, onebitAvg);
   const Residuals before = ResidualsOf(compressor(0));

@@ -312,6 +312,10 @@ class Ledger:
         states = self.state.state_dict()["residuals"]
         assert set(states) == {name for name, each in self.averages.items() if each.any()}, states.keys()
         errors = []
+        own = self.state.state_dict("rank")["residuals"]
+        for name, norm in self.state.report().residual_norms.items():
+            expected = float(residuals(own[name])[0].double().norm())
+            assert abs(norm - expected) <= 1e-6 * expected, (name, norm, expected)
         for name, blob in states.items():
             owed = sum(residuals(blob)).view_as(self.taken[name])
             assert owed.norm() > 0.01 * self.averages[name].norm(), name

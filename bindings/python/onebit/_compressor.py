@@ -129,6 +129,12 @@ class Compressor(Handle):
         lib.onebitCompressorGetStats(self.handle, stats)
         return stats
 
+    def residual_norm(self) -> float:
+        """The Euclidean norm of what this rank still owes, in the unit of what it sends."""
+        norm = ctypes.c_double()
+        lib.onebitCompressorGetResidualNorm(self.handle, norm)
+        return norm.value
+
     def reset(self) -> None:
         """Sets the residual to zero and forgets the op. On all ranks between the same two calls."""
         lib.onebitCompressorReset(self.handle)

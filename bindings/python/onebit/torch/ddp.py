@@ -8,7 +8,6 @@ Annotations are evaluated, unlike in other modules, because DDP compares those o
 import concurrent.futures
 import contextlib
 import functools
-import struct
 import sys
 import time
 import warnings
@@ -305,8 +304,7 @@ class State:
             codec_seconds=codec_seconds,
             break_even_bits_per_second=break_even,
             residual_norms={
-                name: _worker_residual_norm(compressor.export_state(StateKind.RANK))
-                for name, compressor in self._compressors.items()
+                name: compressor.residual_norm() for name, compressor in self._compressors.items()
             },
         )
 
@@ -536,16 +534,3 @@ def _stop(
 
 def _tensor_of(state: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(state), dtype=torch.uint8)
-
-
-def _worker_residual_norm(state: bytes) -> float:
-    """The norm of the residual in a state of one rank (src/compressor/STATE.md)."""
-    header_bytes, sections = struct.unpack_from("<II", state, 24)
-    offset = header_bytes
-    for row in range(sections):
-        tag, _, length = struct.unpack_from("<IIQ", state, 40 + 24 * row)
-        if tag == 2:
-            residual = torch.frombuffer(bytearray(state[offset : offset + length]), dtype=torch.float32)
-            return float(residual.double().norm())
-        offset += (length + 7) // 8 * 8
-    return 0.0  # without error feedback
