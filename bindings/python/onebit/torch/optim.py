@@ -16,6 +16,9 @@ second time: register torch.distributed.algorithms.ddp_comm_hooks.debugging_hook
 
 from __future__ import annotations
 
+import copy
+import warnings
+from itertools import chain
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import torch
@@ -27,13 +30,19 @@ from .._errors import InvalidArgument, InvalidUsage
 from .._groups import group as calls_together
 from .._native import Algorithm, StateKind, Variant
 from .._optimizer import Optimizer as NativeOptimizer
-from .._optimizer import Segment
 from .._structures import configured
 from ._membership import Membership
+from ._optimizer_state import Blobs, ParameterState, Part, compare_over_ranks, joined
+from ._parameter import (
+    Parameter,
+    WrittenBetweenSyncs,
+    called,
+    check_kind,
+    flat,
+    name_of,
+    take_over_writes,
+)
 
-_SIXTEEN_BITS = (torch.float16, torch.bfloat16)
-# Rates of groups that keep their ratio differ by roundings of the scheduler.
-_SAME_RATIO = 1e-12
 # Options of onebit.Optimizer that its parameters and groups decide.
 _DERIVED = {"beta1", "beta2", "segments", "segment_count", "parameter_copy", "parameter_copy_type"}
 
@@ -45,9 +54,13 @@ class OnebitOptimizer(torch.optim.Optimizer):
     parameters of rank 0, as with DistributedDataParallel. From then on parameters are the same bytes
     on every rank after every step (of 0/1 Adam: after those that synchronise).
 
-    Parameters are float32, or 16 bits with a copy in float32 that steps update. The program may write
-    to them between steps, but not through `data`, which hides it. One that does not require a gradient
-    stays as it is. One that does and whose `grad` is None counts as zero, also on ranks where others
+    Parameters are float32, or 16 bits with a copy in float32 that steps update. With their names, as
+    from `named_parameters()`, ranks and states are compared by name, otherwise by shape.
+
+    The program may write to parameters between steps, also through `data`; with 0/1 Adam not between
+    two syncs. To notice it, each step compares parameters of 16 bits with their copy, and those of
+    ZeroOneAdam with what the last step left, of which it keeps 4 bytes for each element of float32.
+    A parameter that does not require a gradient stays as it is. One that does and whose `grad` is None counts as zero, also on ranks where others
     have a gradient: its momentum and weight decay go on. Gradients are undefined after a step.
 
     Options of a group, as in torch.optim: `lr` and `weight_decay`, which may change between steps,
@@ -65,6 +78,9 @@ class OnebitOptimizer(torch.optim.Optimizer):
     may then differ between ranks, which does no harm.
 
     Attributes:
+        state: for each parameter that requires a gradient `step`, `exp_avg` and `exp_avg_sq`, as of
+            torch.optim.AdamW: copies as of when they are read. What is written to them before the
+            next step is taken over, on all ranks alike.
         last_step: what the last step did, with the members of onebitStepResult_t: `skipped`, `stage`,
             `step`, `grad_norm`, `bytes_sent`; None before the first.
     """
@@ -85,6 +101,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
         process_group: Optional[dist.ProcessGroup] = None,
         communicator: Optional[Communicator] = None,
         compressor: Optional[Mapping[str, Any]] = None,
+        checkpoint: str = "exact",
         deepspeed: Any = None,  # pylint: disable=unused-argument
         cuda_aware: bool = False,  # pylint: disable=unused-argument
         comm_backend_name: str = "",  # pylint: disable=unused-argument
@@ -95,13 +112,15 @@ class OnebitOptimizer(torch.optim.Optimizer):
         """Joins the ranks. Collective.
 
         Args:
-            params, lr, betas, eps, weight_decay: as for torch.optim.AdamW.
+            params, lr, betas, eps, weight_decay: as for torch.optim.AdamW. `params` may have names,
+                also with PyTorch before 2.6: `model.named_parameters()`, or groups of such pairs.
             max_grad_norm: clips gradients to this norm, in dense steps as clip_grad_norm_ does behind
                 DistributedDataParallel: by the norm of the average; otherwise by that of the rank's
                 own gradient. `clip_norm="mean_square"` takes one factor for all ranks in all steps.
             process_group: its ranks average gradients; None: the default group.
             communicator: a Communicator of one's own, instead of a process group.
             compressor: options of the onebit.Compressor of the momentum, such as {"block": 1024}.
+            checkpoint: the kind of state_dict() for callers that name none, such as PyTorch's savers.
             options: members of onebitOptimizerConfig_t (onebit/optim.h) by their Python names, such
                 as `freeze_step` (a number of steps, "automatic", "settled" or "never").
             deepspeed, cuda_aware, comm_backend_name: without effect, so that calls written for
@@ -121,11 +140,14 @@ class OnebitOptimizer(torch.optim.Optimizer):
         configured(_native.OptimizerConfig, options)  # names are checked here, not at the first step
         self._options = {"clip_norm": "average", **options, "algorithm": self._algorithm}
         self._compressor = compressor
+        self._checkpoint = _state_kind(checkpoint)
         self._max_grad_norm = max_grad_norm
         self._native: Optional[NativeOptimizer] = None
-        self._parameters: List[_Parameter] = []
-        self._left_alone: List[torch.Tensor] = []
+        self._parameters: List[Parameter] = []
+        self._left_alone: List[Tuple[torch.Tensor, str]] = []
         self.last_step: Optional[_native.StepResult] = None
+        self._is_closed = False
+        self._has_begun = False  # groups are complete, so that ranks can compare them
         self._membership: Optional[Membership] = None
         if communicator is None:
             self._membership = Membership(self, process_group)
@@ -143,19 +165,49 @@ class OnebitOptimizer(torch.optim.Optimizer):
         }
         super().__init__(params, defaults)
         self._betas_and_eps = self._common_betas_and_eps()
+        self._take_rank_0s(self.param_groups)
+        self._has_begun = True
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """Adds a group, whose parameters become those of rank 0. Collective; before the first step, and
         before a state is written or read."""
+        self._check_open()
         if self._native is not None:
             raise InvalidUsage(
                 "add_param_group: the optimizer is in use, and the state of all parameters is one; make a "
                 "new one, or give all groups from the beginning, some of them with lr = 0"
             )
-        super().add_param_group(param_group)
+        super().add_param_group(_named(param_group))
+        group = self.param_groups[-1]
+        try:
+            for index, tensor in enumerate(group["params"]):
+                check_kind(tensor, name_of(group, index))
+            if self._has_begun:
+                self._take_rank_0s([group])
+        except BaseException:
+            self.param_groups.pop()
+            raise
+
+    def _take_rank_0s(self, groups: List[Dict[str, Any]]) -> None:
+        """Makes parameters those of rank 0, once all ranks have shown that theirs are the same ones."""
+        tensors = [tensor for group in groups for tensor in group["params"]]
+        compare_over_ranks(
+            self._communicator,
+            [
+                f"{called(tensor, name_of(group, index))} and {str(tensor.dtype)[len('torch.'):]}"
+                f"{'' if tensor.requires_grad else ', without a gradient'}"
+                for group in groups
+                for index, tensor in enumerate(group["params"])
+            ],
+        )
         with calls_together():
-            for tensor in self.param_groups[-1]["params"]:
-                self._communicator.broadcast(_flat(tensor), stream=_stream_of(tensor))
+            for tensor in tensors:
+                self._communicator.broadcast(
+                    flat(tensor).view(torch.uint8), stream=_stream_of(tensor)
+                )
+        for tensor in tensors:
+            if tensor.requires_grad:
+                self.state[tensor] = ParameterState(tensor)
 
     def __getstate__(self) -> Dict[str, Any]:
         raise InvalidUsage(
@@ -165,6 +217,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
     def close(self) -> None:
         """Waits until all ranks are done and leaves them. A program that ends without an exception does
         it by itself. Collective. A `communicator` that was given stays open."""
+        self._is_closed = True
         if self._native is not None:
             self._native.close()
         if self._membership is not None:
@@ -195,7 +248,10 @@ class OnebitOptimizer(torch.optim.Optimizer):
                 loss = closure()
         native = self._made()
         self._check_unchanged()
+        for state in self._states():
+            state.write_back()
         learning_rate = self._set_rates(native)
+        take_over_writes(self._parameters, native)
         inverse_scale = None
         if getattr(self, "grad_scale", None) is not None:
             inverse_scale = self.grad_scale.reciprocal()
@@ -213,8 +269,13 @@ class OnebitOptimizer(torch.optim.Optimizer):
 
     def synchronize(self) -> None:
         """Makes the ranks agree on parameters after local steps of 0/1 Adam, as for an evaluation.
-        Collective."""
-        self._made().synchronize()
+        Collective. What was written to parameters between two syncs is undone, with a warning."""
+        native = self._made()
+        try:
+            take_over_writes(self._parameters, native)
+        except WrittenBetweenSyncs as error:
+            warnings.warn(f"synchronize() undoes a write: {error}", stacklevel=2)
+        native.synchronize()
         self._note_writes()
 
     def rewarm(self, steps: Union[int, str] = "automatic") -> None:
@@ -228,63 +289,146 @@ class OnebitOptimizer(torch.optim.Optimizer):
 
     # ----------------------------------------------------------------------------------- checkpoints
 
-    def state_dict(self, kind: Union[str, StateKind] = "global") -> Dict[str, Any]:
-        """Groups, and under "onebit" the state of all parameters: they themselves in float32, moments,
+    def state_dict(  # type: ignore[override]
+        self, kind: Union[str, StateKind, None] = None
+    ) -> Dict[str, Any]:
+        """Groups, and for each parameter `step`, `exp_avg` and `exp_avg_sq`, which are there to be read,
+        and "onebit", a part of the exact state of all parameters: they themselves in float32, moments,
         counters and residuals.
 
         Args:
-            kind: "global": collective, so all ranks call it; the same on all, so that one copy is
-                enough; fits any number of ranks. "rank": local; with the state of each rank a job of
-                as many ranks continues bit for bit.
+            kind: "exact": collective, so all ranks call it; the same on all, so that one copy is
+                enough. A job of as many ranks continues from it bit for bit, and one of another size
+                with nothing lost of what is owed. It takes 28 bytes for each parameter and about 4
+                for each parameter and rank. "global": the same without the residuals of each rank:
+                28 bytes; with 0/1 Adam it makes the ranks agree before. "rank": local; with the state of each rank a job of as many ranks continues
+                bit for bit. None: `checkpoint` of the constructor, "exact" if it was not given.
         """
-        kind = StateKind.of(kind)
-        state = super().state_dict()
-        for group in state["param_groups"]:
-            group.pop("exp_avg_mask")  # belongs to the data, and is part of the construction
-        exported = bytearray(self._made().export_state(kind))
-        state["onebit"] = torch.frombuffer(exported, dtype=torch.uint8)
-        return state
+        for hook in self._hooks("state_dict_pre"):
+            hook(self)
+        native = self._made()
+        for state in self._states():
+            state.write_back()
+        take_over_writes(self._parameters, native)
+        chosen = self._checkpoint if kind is None else _state_kind(kind)
+        blobs = Blobs.exported(native, chosen, self._is_between_syncs(native))
+        self._note_writes()
+        parts = iter(Part.divided(blobs.packed(), self._parameters))
+        states: Dict[Any, Any] = {}
+        groups: List[Dict[str, Any]] = []
+        numbers: Dict[int, int] = {}
+        for group in self.param_groups:
+            for tensor in group["params"]:
+                number = numbers[id(tensor)] = len(numbers)
+                if tensor in self.state:
+                    states[number] = {**self.state[tensor], "onebit": next(parts)}
+            entry = {key: value for key, value in group.items() if key != "exp_avg_mask"}
+            entry["params"] = [numbers[id(tensor)] for tensor in group["params"]]
+            groups.append(entry)
+        states.update({k: v for k, v in self.state.items() if not isinstance(k, torch.Tensor)})
+        result: Dict[str, Any] = {"state": states, "param_groups": groups}
+        for hook in self._hooks("state_dict_post"):
+            changed = hook(self, result)
+            result = result if changed is None else changed
+        return result
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Takes over a state of `state_dict`, parameters included: that of this rank, or the same
-        global one on all. Local.
+        on all. Local. Moments that the program has changed in it are taken over.
 
         Raises:
-            onebit.Error: it is damaged, or belongs to something else; the text names each difference.
+            onebit.Error: it is damaged, belongs to something else, or has parameters in another order;
+                the text names the difference, and nothing was loaded.
         """
-        if "onebit" not in state_dict:
-            raise InvalidArgument(
-                "the state has no entry 'onebit', so another kind of optimizer wrote it: "
-                "onebit.Optimizer.set_moment takes over moments"
-            )
+        state_dict = dict(state_dict)
+        for hook in self._hooks("load_state_dict_pre"):
+            changed = hook(self, state_dict)
+            state_dict = state_dict if changed is None else changed
         native = self._made()
-        previous = self.param_groups
-        super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
+        groups = self._loaded_groups(state_dict["param_groups"])
+        entries: List[Mapping[str, Any]] = []
+        if "onebit" in state_dict:  # of earlier builds
+            blobs, blob = None, bytes(state_dict["onebit"].cpu().numpy())
+        else:
+            entries = self._entries(state_dict)
+            parts = [Part.read(e["onebit"], p) for e, p in zip(entries, self._parameters)]
+            blobs = Blobs.unpacked(joined(parts, self._parameters)) if parts else None
+            blob = blobs.chosen(self._communicator) if blobs else b""
+        previous, self.param_groups = self.param_groups, groups
         try:
             self._check_unchanged()
             self._set_rates(native)  # not later, when 0/1 Adam may be between two syncs
-            native.import_state(state_dict["onebit"].cpu())
+            if blob:
+                native.import_state(torch.frombuffer(bytearray(blob), dtype=torch.uint8))
         except BaseException:
             self.param_groups = previous
             raise
         self._note_writes()
-        for group, before in zip(self.param_groups, previous):
-            group["exp_avg_mask"] = before["exp_avg_mask"]
+        if blobs is not None and blobs.agree:
+            for entry, state in zip(entries, self._states()):
+                for key in {"exp_avg", "exp_avg_sq"} & set(entry):
+                    state[key] = entry[key]
+                state.write_back()
+        known = set(chain.from_iterable(group["params"] for group in state_dict["param_groups"]))
+        for key, value in state_dict.get("state", {}).items():
+            if key not in known:  # of the program's own
+                self.state[key] = copy.deepcopy(value)
+        for hook in self._hooks("load_state_dict_post"):
+            hook(self)
+
+    def _loaded_groups(self, saved: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+        if len(saved) != len(self.param_groups):
+            raise ValueError(
+                f"the state has {len(saved)} parameter groups, but the optimizer has "
+                f"{len(self.param_groups)}"
+            )
+        groups = []
+        for index, (group, ours) in enumerate(zip(saved, self.param_groups)):
+            if len(group["params"]) != len(ours["params"]):
+                raise ValueError(
+                    f"group {index} of the state has {len(group['params'])} parameters, but that of "
+                    f"the optimizer has {len(ours['params'])}"
+                )
+            options = {key: value for key, value in group.items() if key != "params"}
+            kept = {key: ours[key] for key in ("params", "exp_avg_mask", "param_names") if key in ours}
+            groups.append({**ours, **copy.deepcopy(options), **kept})
+        return groups
+
+    def _entries(self, state_dict: Mapping[str, Any]) -> List[Mapping[str, Any]]:
+        """What the state has for each parameter of the library's."""
+        saved = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        tensors = chain.from_iterable(group["params"] for group in self.param_groups)
+        of = {tensor: state_dict["state"].get(key, {}) for key, tensor in zip(saved, tensors)}
+        entries = []
+        for parameter in self._parameters:
+            entry = of[parameter.tensor]
+            if "onebit" not in entry:
+                raise InvalidArgument(
+                    f"the state has no entry 'onebit' for {parameter}: another kind of optimizer wrote "
+                    "it, whose moments onebit.Optimizer.set_moment takes over, or a tool that drops "
+                    "entries, or the parameter did not require a gradient; nothing was loaded"
+                )
+            entries.append(entry)
+        return entries
 
     # ---------------------------------------------------------------------------------------- parts
 
     def _made(self) -> NativeOptimizer:
         """The optimizer of the library. It is made when first needed, so that a program may load a
         checkpoint into the model after it has made its optimizer."""
+        self._check_open()
         if self._native is not None:
             return self._native
-        has_syncs = self._algorithm == Algorithm.ZERO_ONE_ADAM
-        for index, group in enumerate(self.param_groups):
-            for tensor in group["params"]:
+        parameters: List[Parameter] = []
+        left_alone: List[Tuple[torch.Tensor, str]] = []
+        for group_index, group in enumerate(self.param_groups):
+            for index, tensor in enumerate(group["params"]):
                 if tensor.requires_grad:
-                    self._parameters.append(_Parameter(tensor, group, index, has_syncs))
+                    place = (group_index, index)
+                    parameters.append(Parameter(tensor, group, place, self._has_syncs))
                 else:
-                    self._left_alone.append(tensor)
+                    left_alone.append((tensor, name_of(group, index)))
+        self._parameters, self._left_alone = parameters, left_alone
         stream = self._stream()
         if stream is not None:
             stream.synchronize()  # behind the work that wrote the parameters
@@ -300,6 +444,13 @@ class OnebitOptimizer(torch.optim.Optimizer):
             eps=eps,
             **self._options,
         )
+        for tensor, _ in left_alone:
+            self.state.pop(tensor, None)
+        for parameter in parameters:
+            if parameter.tensor not in self.state:  # it required no gradient at first
+                self.state[parameter.tensor] = ParameterState(parameter.tensor)
+        for number, state in enumerate(self._states()):
+            state.attach(self._native, number, parameters[number])
         return self._native
 
     def _stream(self) -> Optional[torch.cuda.Stream]:
@@ -309,12 +460,13 @@ class OnebitOptimizer(torch.optim.Optimizer):
         if self._common_betas_and_eps() != self._betas_and_eps:
             raise InvalidUsage(
                 f"param_groups have other betas and eps than {self._betas_and_eps}, with which the "
-                "optimizer was made: they cannot change"
+                "optimizer was made: they cannot change; give OneCycleLR and CyclicLR "
+                "cycle_momentum=False"
             )
-        for tensor in self._left_alone:
+        for tensor, name in self._left_alone:
             if tensor.grad is not None:
                 raise InvalidUsage(
-                    f"a parameter of shape {tuple(tensor.shape)} has a gradient now, but required none "
+                    f"{called(tensor, name)} has a gradient now, but required none "
                     "at the first step, and so has no moments: make a new optimizer"
                 )
 
@@ -341,6 +493,39 @@ class OnebitOptimizer(torch.optim.Optimizer):
     def _note_writes(self) -> None:
         for parameter in self._parameters:
             parameter.note_write()
+        for state in self._states():
+            state.forget()
+
+    def _states(self) -> List[ParameterState]:
+        states = [self.state.get(parameter.tensor) for parameter in self._parameters]
+        for state, parameter in zip(states, self._parameters):
+            if not isinstance(state, ParameterState):
+                raise InvalidUsage(
+                    f"state[parameter] of {parameter} was replaced or removed, but the library has it: "
+                    "write to its tensors, or make a new optimizer"
+                )
+        return states
+
+    @property
+    def _has_syncs(self) -> bool:
+        return self._algorithm == Algorithm.ZERO_ONE_ADAM
+
+    def _is_between_syncs(self, native: NativeOptimizer) -> bool:
+        if not self._has_syncs or not self._parameters:
+            return False
+        try:
+            native.set_rates(0)  # changes nothing, but is not allowed there
+        except InvalidUsage:
+            return True
+        return False
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InvalidUsage(f"this {type(self).__name__} is closed: make another")
+
+    def _hooks(self, name: str) -> List[Callable[..., Any]]:
+        """What a program has registered; PyTorch before 2.1 has none."""
+        return list(getattr(self, f"_optimizer_{name}_hooks", {}).values())
 
 
 class OnebitAdam(OnebitOptimizer):
@@ -399,133 +584,28 @@ class ZeroOneAdam(OnebitOptimizer):
         super().__init__(params, lr, *args, **options)
 
 
-class _Parameter:
-    """A parameter of the model, which is a segment of the optimizer."""
+def _state_kind(kind: Union[str, StateKind]) -> str:
+    if isinstance(kind, StateKind):
+        kind = kind.name.lower()
+    if kind not in ("exact", "global", "rank"):
+        raise InvalidArgument(f"there are states of kind 'exact', 'global' and 'rank', not '{kind}'")
+    return kind
 
-    def __init__(
-        self, tensor: torch.Tensor, group: Dict[str, Any], group_index: int, has_syncs: bool
-    ) -> None:
-        if tensor.dtype != torch.float32 and tensor.dtype not in _SIXTEEN_BITS:
-            raise InvalidArgument(
-                f"a parameter of shape {tuple(tensor.shape)} has elements of {tensor.dtype}, but must "
-                "have float32, float16 or bfloat16"
-            )
-        mask = group["exp_avg_mask"]
-        if mask is not None and (len(group["params"]) != 1 or mask.shape != tensor.shape):
-            raise InvalidArgument(
-                f"an exp_avg_mask of shape {tuple(mask.shape)} must be that of a group of one "
-                f"parameter, and have its shape {tuple(tensor.shape)}"
-            )
-        self.tensor = tensor
-        self.group_index = group_index
-        self._has_syncs = has_syncs
-        self._address = tensor.data_ptr()
-        self._version = tensor._version
-        self._rates = (1.0, 0.0)  # lr_scale and weight_decay of a new optimizer
-        self._flat = _flat(tensor)
-        is_copy = tensor.dtype in _SIXTEEN_BITS
-        self._master = self._flat.float() if is_copy else self._flat  # what steps update
-        self.segment = Segment(
-            dense=group["non_freeze"],
-            no_trust_ratio=group["no_trust_ratio"],
-            rare_rows=group["rare_rows"],
-            mask=None if mask is None else _bits(mask, tensor),
-            parameters=self._master,
-            parameter_copy=self._flat if is_copy else None,
-        )
 
-    def set_rates(
-        self, native: NativeOptimizer, number: int, group: Dict[str, Any], greatest: float
-    ) -> None:
-        """Gives the group's rates to segment `number`, unless it has them."""
-        lr_scale, _ = self._rates
-        if not self.tensor.requires_grad:
-            lr_scale = 0.0
-        elif greatest > 0:
-            ratio = float(group["lr"]) / greatest
-            if abs(ratio - lr_scale) > _SAME_RATIO * lr_scale:
-                lr_scale = ratio
-        rates = (lr_scale, float(group["weight_decay"]))
-        if rates != self._rates:
-            native.set_rates(number, lr_scale=lr_scale, weight_decay=rates[1])
-            self._rates = rates
-
-    def note_write(self) -> None:
-        """Tells PyTorch that the library has written to the parameter, so that a backward pass through
-        what it was is an error."""
-        self._flat[:0].zero_()
-        self._version = self.tensor._version
-
-    def hand_over(
-        self, native: NativeOptimizer, number: int, inverse_scale: Optional[torch.Tensor]
-    ) -> None:
-        """Gives the gradient of segment `number` to the next step."""
-        if self.tensor.data_ptr() != self._address:
-            raise InvalidUsage(
-                f"a parameter of shape {tuple(self.tensor.shape)} has moved in memory since the first "
-                "step: copy into it, instead of replacing its data"
-            )
-        if self.tensor._version != self._version:
-            self._take_over_changes(native, number)
-        gradient = self.tensor.grad
-        if gradient is None:
-            native.add_gradient(number, None, self._gradient_type(inverse_scale))
-            return
-        if gradient.is_sparse:
-            raise InvalidArgument(
-                f"the gradient of a parameter of shape {tuple(self.tensor.shape)} is sparse: make the "
-                "embedding with sparse=False"
-            )
-        if gradient.stride() != self.tensor.stride():
-            gradient = torch.empty_like(self.tensor).copy_(gradient)
-        values = _flat(gradient)
-        if inverse_scale is not None:
-            # Unscaled numbers can be too small for 16 bits.
-            values = values.float().mul_(inverse_scale.to(values.device))
-        native.add_gradient(number, values)
-
-    def _take_over_changes(self, native: NativeOptimizer, number: int) -> None:
-        """The program has written to the parameter, e.g. loaded a checkpoint into the model."""
-        if self._master is not self._flat:
-            if not torch.equal(self._master.to(self._flat.dtype), self._flat):
-                self._master.copy_(self._flat)
-        if self._has_syncs:  # steps start from the parameters of the last one
-            try:
-                native.set_rates(number)  # between two syncs an error, on all ranks alike
-            except InvalidUsage as error:
-                raise InvalidUsage(
-                    f"a parameter of shape {tuple(self.tensor.shape)} was written to between two syncs "
-                    "of 0/1 Adam: call synchronize() before"
-                ) from error
-            native.set_moment("x_sync", self._master, number)
-        self._version = self.tensor._version
-
-    def _gradient_type(self, inverse_scale: Optional[torch.Tensor]) -> str:
-        dtype = self.tensor.dtype if inverse_scale is None else torch.float32
-        return str(dtype).rsplit(".", maxsplit=1)[-1]
+def _named(group: Dict[str, Any]) -> Dict[str, Any]:
+    """A group whose pairs of name and parameter are divided, as PyTorch does it from 2.6 on."""
+    given = group["params"] if isinstance(group, dict) else None
+    if given is None or isinstance(given, (torch.Tensor, set)):
+        return group
+    given = list(given)
+    pairs = [each for each in given if isinstance(each, tuple)]
+    if not pairs:
+        return {**group, "params": given}
+    if len(pairs) != len(given):
+        raise ValueError("some parameters of a group have names, and others have none")
+    names, tensors = [name for name, _ in pairs], [tensor for _, tensor in pairs]
+    return {**group, "params": tensors, "param_names": names}
 
 
 def _stream_of(tensor: torch.Tensor) -> Optional[torch.cuda.Stream]:
     return torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
-
-
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements of a tensor in the order in which they lie in memory, without gaps."""
-    tensor = tensor.detach()
-    by_stride = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
-    ordered = tensor.permute(by_stride)
-    if not ordered.is_contiguous():
-        raise InvalidArgument(
-            f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} does not fill its "
-            "memory without gaps: make it contiguous"
-        )
-    return ordered.view(-1)
-
-
-def _bits(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """A bit per element, in the order of `like` in memory."""
-    flat = _flat(torch.empty_like(like, dtype=torch.uint8).copy_(mask != 0)).cpu()
-    padded = torch.zeros((flat.numel() + 7) // 8 * 8, dtype=torch.uint8)
-    padded[: flat.numel()] = flat
-    weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8)
-    return (padded.view(-1, 8) * weights).sum(1).to(torch.uint8)

@@ -1,0 +1,305 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""What `state` and `state_dict()` of the optimizers hold: moments of each parameter for PyTorch's tools,
+and the exact state of the library, from which training continues."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, MutableMapping, Optional, Sequence, Tuple
+
+import torch
+
+from .._communicator import Communicator
+from .._errors import Corrupt, InvalidArgument, InvalidUsage
+from .._native import RedOp, StateKind
+from .._optimizer import Optimizer
+from ._parameter import Parameter, flat
+
+_MOMENTS = {"exp_avg": "m", "exp_avg_sq": "v"}
+
+
+class ParameterState(MutableMapping[str, torch.Tensor]):
+    """`state[parameter]` of an optimizer: `step`, `exp_avg` and `exp_avg_sq`, as of torch.optim.Adam.
+
+    The library has the moments, so a tensor is a copy as of when it was read. What the program writes
+    to it before the next step is taken over by that step.
+    """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor
+        self._of: Optional[Tuple[Optimizer, int, Parameter]] = None
+        self._read: Dict[str, Tuple[torch.Tensor, torch.Tensor]] = {}  # and what it was then
+
+    def attach(self, native: Optimizer, number: int, parameter: Parameter) -> None:
+        """The library has the state from now on."""
+        self._of = (native, number, parameter)
+        self.write_back()
+
+    def write_back(self) -> None:
+        """Takes over what the program has written, and forgets what it has read."""
+        if self._of is None:
+            return
+        native, number, parameter = self._of
+        read, self._read = self._read, {}
+        for name, (tensor, was) in read.items():
+            if torch.equal(tensor, was):
+                continue
+            if name == "step":
+                raise InvalidUsage(
+                    f"state['step'] of {parameter} was written to, but it counts the steps: make a new "
+                    "optimizer, or call rewarm()"
+                )
+            parameter.set_moment(native, number, _MOMENTS[name], tensor)
+
+    def forget(self) -> None:
+        self._read.clear()
+
+    def __getitem__(self, key: str) -> torch.Tensor:
+        if key not in ("step", *_MOMENTS):
+            raise KeyError(key)
+        if key not in self._read:
+            value = self._now(key)
+            self._read[key] = (value, value.clone())
+        return self._read[key][0]
+
+    def __setitem__(self, key: str, value: torch.Tensor) -> None:
+        now = self[key]
+        if not isinstance(value, torch.Tensor) or value.shape != now.shape:
+            raise InvalidArgument(f"state['{key}'] must be a tensor of shape {tuple(now.shape)}")
+        if value is not now:
+            now.copy_(value)
+
+    def __delitem__(self, key: str) -> None:
+        raise InvalidUsage(
+            f"state['{key}'] cannot be removed, because the library has it: make a new optimizer"
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("step", *_MOMENTS))
+
+    def __len__(self) -> int:
+        return 1 + len(_MOMENTS)
+
+    def _now(self, key: str) -> torch.Tensor:
+        if self._of is None:  # before the first step
+            if key == "step":
+                return torch.tensor(0.0)
+            return torch.zeros_like(self._tensor, dtype=torch.float32, requires_grad=False)
+        native, number, parameter = self._of
+        if key == "step":
+            return torch.tensor(float(native.stats().step))
+        return parameter.moment(native, number, _MOMENTS[key])
+
+
+@dataclass(frozen=True)
+class Blobs:
+    """States of the library: of ranks by their numbers, and of all ranks under -1."""
+
+    ranks: int
+    agree: bool  # ranks had the same parameters and moments: they were not between two syncs
+    of: Dict[int, bytes]
+
+    @staticmethod
+    def exported(native: Optimizer, kind: str, is_between_syncs: bool) -> Blobs:
+        """Those of a kind: see OnebitOptimizer.state_dict."""
+        communicator = native.communicator
+        if kind == "global":
+            of = {-1: native.export_state(StateKind.GLOBAL)}
+            return Blobs(communicator.size, True, of)
+        own = native.export_state(StateKind.RANK)
+        if kind == "rank":
+            return Blobs(communicator.size, not is_between_syncs, {communicator.rank: own})
+        of = {-1: native.export_state(StateKind.GLOBAL)}
+        if is_between_syncs:  # for the state of all, ranks have made a sync that training does not make
+            native.import_state(torch.frombuffer(bytearray(own), dtype=torch.uint8))
+        of.update(enumerate(_gathered(communicator, own)))
+        return Blobs(communicator.size, not is_between_syncs, of)
+
+    def chosen(self, communicator: Communicator) -> bytes:
+        """The one from which this rank continues."""
+        if self.ranks == communicator.size and communicator.rank in self.of:
+            return self.of[communicator.rank]
+        # If it is that of another rank, the library says so.
+        return self.of[-1] if -1 in self.of else next(iter(self.of.values()))
+
+    def packed(self) -> bytes:
+        """All of them in one piece: states of ranks differ in their residuals only, so each is
+        what it does not share with the first one."""
+        table, pieces = [], []
+        first = b""
+        for number, blob in self.of.items():
+            before, after = _shared(first, blob)
+            first = first or blob
+            pieces.append(blob[before : len(blob) - after])
+            table.append([number, before, len(pieces[-1]), after])
+        header = json.dumps({"ranks": self.ranks, "agree": self.agree, "table": table})
+        return b"".join([header.encode(), b"\n", *pieces])
+
+    @staticmethod
+    def unpacked(data: bytes) -> Blobs:
+        head, _, rest = data.partition(b"\n")
+        try:
+            header = json.loads(head)
+            of: Dict[int, bytes] = {}
+            first, position = b"", 0
+            for number, before, own, after in header["table"]:
+                piece = rest[position : position + own]
+                blob = first[:before] + piece + first[len(first) - after :]
+                first = first or blob
+                position += own
+                of[number] = blob
+            if position != len(rest) or not of:
+                raise ValueError(f"it has {len(rest)} bytes instead of {position}")
+            return Blobs(header["ranks"], header["agree"], of)
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corrupt(f"the optimizer's state is damaged: {error}") from error
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the state of one parameter has under "onebit": a part of the packed states, and what says
+    that it is of the right parameter."""
+
+    position: int
+    parts: int
+    name: str
+    shape: List[int]
+    digest: int  # of the parameter's elements
+    data: bytes
+
+    @staticmethod
+    def divided(data: bytes, parameters: Sequence[Parameter]) -> List[bytes]:
+        """Each parameter has its part, so that writers of checkpoints share the work."""
+        parts = len(parameters)
+        divided = []
+        for position, parameter in enumerate(parameters):
+            start, end = (len(data) * k // parts for k in (position, position + 1))
+            header = {
+                "position": position,
+                "parts": parts,
+                "name": parameter.name,
+                "shape": list(parameter.tensor.shape),
+                "digest": _digest(parameter.tensor),
+            }
+            divided.append(json.dumps(header).encode() + b"\n" + data[start:end])
+        return divided
+
+    @staticmethod
+    def read(given: Any, parameter: Parameter) -> Part:
+        try:
+            head, _, data = bytes(given).partition(b"\n")
+            return Part(**json.loads(head), data=data)
+        except (ValueError, TypeError) as error:
+            raise Corrupt(f"the state of {parameter} is damaged: {error}") from error
+
+    def __str__(self) -> str:
+        return f"'{self.name}'" if self.name else f"one of shape {tuple(self.shape)}"
+
+
+def joined(parts: Sequence[Part], parameters: Sequence[Parameter]) -> bytes:
+    """The packed states. Refuses those of other parameters, or in another order."""
+    for position, (part, parameter) in enumerate(zip(parts, parameters)):
+        has_names = part.name and parameter.name
+        if (
+            part.position != position
+            or part.shape != list(parameter.tensor.shape)
+            or (has_names and part.name != parameter.name)
+        ):
+            raise InvalidArgument(
+                f"parameter {position} is {parameter}, but in the state {_at(parts, position)}: give "
+                "the parameters in the order in which they were when it was saved; nothing was loaded"
+            )
+        if part.parts != len(parameters):
+            raise InvalidArgument(
+                f"the state is of {part.parts} parameters, but the optimizer has {len(parameters)} that "
+                "require a gradient; nothing was loaded"
+            )
+    digests = [_digest(parameter.tensor) for parameter in parameters]
+    saved = [part.digest for part in parts]
+    if digests != saved and sorted(digests) == sorted(saved):
+        position = next(k for k, digest in enumerate(digests) if digest != saved[k])
+        raise InvalidArgument(
+            f"the model has the parameters of the state in another order: parameter {position}, "
+            f"{parameters[position]}, was number {saved.index(digests[position])} when it was saved; "
+            "give them in that order; nothing was loaded"
+        )
+    return b"".join(part.data for part in parts)
+
+
+def compare_over_ranks(communicator: Communicator, parameters: Sequence[str]) -> None:
+    """Refuses, on all ranks, parameters that differ between ranks. Collective."""
+    lines = _broadcast(communicator, "\n".join(parameters).encode(), 0).decode().split("\n")
+    count = max(len(lines), len(parameters))
+    padded = [*parameters, *["missing"] * (count - len(parameters))]
+    expected = [*lines, *["missing"] * (count - len(lines))]
+    differing = [k for k in range(count) if padded[k] != expected[k]]
+    none = 2**62
+    first = torch.tensor([differing[0] if differing else none])
+    communicator.all_reduce(first, op=RedOp.MIN)
+    position = int(first)
+    if position == none:
+        return
+    who = communicator.rank if position in differing else communicator.size
+    culprit = torch.tensor([who])
+    communicator.all_reduce(culprit, op=RedOp.MIN)
+    own = padded[position] if position < count else "missing"
+    there = _broadcast(communicator, own.encode(), int(culprit)).decode()
+    here = expected[position] if position < count else "missing"
+    raise InvalidArgument(
+        f"parameter {position} on rank {int(culprit)} is {there}, but on rank 0 {here}: all ranks give "
+        "the same parameters in the same order; nothing was copied"
+    )
+
+
+def _at(parts: Sequence[Part], position: int) -> str:
+    there = [part for part in parts if part.position == position]
+    return str(there[0]) if there else "there is none"
+
+
+def _digest(tensor: torch.Tensor) -> int:
+    return zlib.crc32(memoryview(flat(tensor).view(torch.uint8).cpu().numpy()))
+
+
+def _broadcast(communicator: Communicator, data: bytes, root: int) -> bytes:
+    """The bytes that `root` has."""
+    length = torch.tensor([len(data)])
+    communicator.broadcast(length, root)
+    if communicator.rank != root:
+        values = torch.empty(int(length), dtype=torch.uint8)
+    else:
+        values = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0)
+    if int(length) > 0:
+        communicator.broadcast(values, root)
+    return data if communicator.rank == root else values.numpy().tobytes()
+
+
+def _gathered(communicator: Communicator, own: bytes) -> List[bytes]:
+    """The states of all ranks, of which each sends what it does not share with rank 0's."""
+    first = _broadcast(communicator, own, 0)
+    gathered = [first]
+    for rank in range(1, communicator.size):
+        before, after = _shared(first, own)
+        piece = own[before : len(own) - after]
+        packed = _broadcast(communicator, f"{before} {after}\n".encode() + piece, rank)
+        head, _, piece = packed.partition(b"\n")
+        before, after = map(int, head.split())
+        gathered.append(first[:before] + piece + first[len(first) - after :])
+    return gathered
+
+
+def _shared(first: bytes, second: bytes) -> Tuple[int, int]:
+    """How many bytes at their beginnings and at their ends are equal."""
+    count = min(len(first), len(second))
+    if count == 0:
+        return 0, 0
+    a, b = (torch.frombuffer(bytearray(each), dtype=torch.uint8) for each in (first, second))
+    differ = (a[:count] != b[:count]).to(torch.uint8)
+    if not differ.any():
+        return count, 0
+    before = int(differ.argmax())
+    differ = (a[len(a) - count :] != b[len(b) - count :]).to(torch.uint8)
+    after = int(differ.flip(0).argmax()) if differ.any() else count
+    return before, min(after, count - before)

@@ -1,0 +1,264 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""A parameter of a model as a segment of an optimizer: what it may be, its gradients, rates and moments,
+and what the program writes to it."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+import torch
+
+from .._errors import InvalidArgument, InvalidUsage
+from .._optimizer import Optimizer, Segment
+
+_SIXTEEN_BITS = (torch.float16, torch.bfloat16)
+# Rates of groups that keep their ratio differ by roundings of the scheduler.
+_SAME_RATIO = 1e-12
+
+
+class WrittenBetweenSyncs(InvalidUsage):
+    """Ranks would disagree for ever, if a step began from what one of them has written."""
+
+
+class Parameter:
+    """A parameter of the model, which is segment `number` of the optimizer.
+
+    Steps update an array of float32: the parameter itself, or a master copy if it has 16 bits. The
+    version of a tensor does not count what is written through `data`, so its bits are compared with
+    those that the last step left: with the master, or with a copy if steps of 0/1 Adam begin from
+    what an earlier one kept. A parameter of float32 that steps update in place needs no comparison.
+    """
+
+    def __init__(
+        self, tensor: torch.Tensor, group: Dict[str, Any], place: Tuple[int, int], has_syncs: bool
+    ) -> None:
+        self.group_index, index = place
+        self.name = name_of(group, index)
+        check_type(tensor, self.name)
+        mask = group["exp_avg_mask"]
+        if mask is not None and (len(group["params"]) != 1 or mask.shape != tensor.shape):
+            raise InvalidArgument(
+                f"an exp_avg_mask of shape {tuple(mask.shape)} must be that of a group of one "
+                f"parameter, and have its shape {tuple(tensor.shape)}"
+            )
+        self.tensor = tensor
+        self._has_syncs = has_syncs
+        self._address = tensor.data_ptr()
+        self._rates = (1.0, 0.0)  # lr_scale and weight_decay of a new optimizer
+        self._flat = flat(tensor)
+        self._is_copy = tensor.dtype in _SIXTEEN_BITS
+        self._master = self._flat.float() if self._is_copy else self._flat  # what steps update
+        keeps = has_syncs and not self._is_copy
+        self._written = self._flat.clone() if keeps else None
+        self.segment = Segment(
+            dense=group["non_freeze"],
+            no_trust_ratio=group["no_trust_ratio"],
+            rare_rows=group["rare_rows"],
+            mask=None if mask is None else _bits(mask, tensor),
+            parameters=self._master,
+            parameter_copy=self._flat if self._is_copy else None,
+        )
+
+    def __str__(self) -> str:
+        return called(self.tensor, self.name)
+
+    def set_rates(
+        self, native: Optimizer, number: int, group: Dict[str, Any], greatest: float
+    ) -> None:
+        """Gives the group's rates to segment `number`, unless it has them."""
+        lr_scale, _ = self._rates
+        if not self.tensor.requires_grad:
+            lr_scale = 0.0
+        elif greatest > 0:
+            ratio = float(group["lr"]) / greatest
+            if abs(ratio - lr_scale) > _SAME_RATIO * lr_scale:
+                lr_scale = ratio
+        rates = (lr_scale, float(group["weight_decay"]))
+        if rates != self._rates:
+            native.set_rates(number, lr_scale=lr_scale, weight_decay=rates[1])
+            self._rates = rates
+
+    def note_write(self) -> None:
+        """Tells PyTorch that the library has written to the parameter, so that a backward pass through
+        what it was is an error."""
+        self._flat[:0].zero_()
+        if self._written is not None:
+            self._written.copy_(self._flat)
+
+    def check_place(self) -> None:
+        if self.tensor.data_ptr() != self._address:
+            raise InvalidUsage(
+                f"{self} has moved in memory since the first step: copy into it, instead of replacing "
+                "its data"
+            )
+
+    def is_other(self) -> Optional[torch.Tensor]:
+        """The elements that the program has written since the last step; None: none can have been."""
+        if self._is_copy:
+            return _as_bits(self._master.to(self._flat.dtype)) != _as_bits(self._flat)
+        if self._written is not None:
+            return _as_bits(self._written) != _as_bits(self._flat)
+        return None
+
+    def take_over(self, native: Optimizer, number: int, is_other: torch.Tensor) -> None:
+        """Makes what the program has written, such as a checkpoint loaded into the model or a clipped
+        weight, what the next step begins from. Elements that it left keep the bits of their master."""
+        if self._has_syncs:
+            try:
+                native.set_rates(number)  # between two syncs an error, on all ranks alike
+            except InvalidUsage as error:
+                raise WrittenBetweenSyncs(
+                    f"{self} was written to between two syncs of 0/1 Adam: call synchronize() before"
+                ) from error
+        if self._is_copy:
+            self._master.copy_(torch.where(is_other, self._flat.float(), self._master))
+        if self._has_syncs:  # steps start from the parameters of the last sync
+            native.set_moment("x_sync", self._master, number)
+        self.note_write()
+
+    def hand_over(
+        self, native: Optimizer, number: int, inverse_scale: Optional[torch.Tensor]
+    ) -> None:
+        """Gives the gradient of segment `number` to the next step."""
+        gradient = self.tensor.grad
+        if gradient is None:
+            native.add_gradient(number, None, self._gradient_type(inverse_scale))
+            return
+        if gradient.layout != torch.strided:
+            raise InvalidArgument(
+                f"the gradient of {self} is sparse: make the embedding with sparse=False"
+            )
+        if gradient.stride() != self.tensor.stride():
+            gradient = torch.empty_like(self.tensor).copy_(gradient)
+        values = flat(gradient)
+        if inverse_scale is not None:
+            # Unscaled numbers can be too small for 16 bits.
+            values = values.float().mul_(inverse_scale.to(values.device))
+        native.add_gradient(number, values)
+
+    def moment(self, native: Optimizer, number: int, name: str) -> torch.Tensor:
+        """A copy of a moment, in the form of the parameter."""
+        values = torch.empty_like(self.tensor, dtype=torch.float32, requires_grad=False)
+        native.get_moment(name, flat(values), number)
+        return values
+
+    def set_moment(self, native: Optimizer, number: int, name: str, values: torch.Tensor) -> None:
+        if values.shape != self.tensor.shape:
+            raise InvalidArgument(f"a moment of {self} has shape {tuple(values.shape)}")
+        ordered = torch.empty_like(self.tensor, dtype=torch.float32, requires_grad=False)
+        native.set_moment(name, flat(ordered.copy_(values)), number)
+
+    def _gradient_type(self, inverse_scale: Optional[torch.Tensor]) -> str:
+        dtype = self.tensor.dtype if inverse_scale is None else torch.float32
+        return str(dtype).rsplit(".", maxsplit=1)[-1]
+
+
+def take_over_writes(parameters: Sequence[Parameter], native: Optimizer) -> None:
+    """Takes over what the program has written to parameters since the last step."""
+    compared = []
+    for number, parameter in enumerate(parameters):
+        parameter.check_place()
+        is_other = parameter.is_other()
+        if is_other is not None:
+            compared.append((number, parameter, is_other))
+    if not compared:
+        return
+    # One wait for a device, not one for each parameter.
+    found = torch.stack([is_other.any() for _, _, is_other in compared]).tolist()
+    for (number, parameter, is_other), was_written in zip(compared, found):
+        if was_written:
+            parameter.take_over(native, number, is_other)
+
+
+def name_of(group: Dict[str, Any], index: int) -> str:
+    """The name of a parameter of a group, "" if it has none. A model that is wrapped or compiled has the
+    same parameters as before."""
+    names = group.get("param_names")
+    if names is None:
+        return ""
+    name: str = names[index].replace("_orig_mod.", "")
+    while name.startswith("module."):
+        name = name[len("module.") :]
+    return name
+
+
+def called(tensor: torch.Tensor, name: str) -> str:
+    """How errors call a parameter."""
+    subject = f"parameter '{name}'" if name else "a parameter"
+    return f"{subject} of shape {tuple(tensor.shape)}"
+
+
+def check_kind(tensor: torch.Tensor, name: str) -> None:
+    """Refuses what has no elements of its own in memory, of which all ranks could have the same."""
+    if torch.nn.parameter.is_lazy(tensor):
+        name = name or "a parameter"
+        raise InvalidArgument(f"{name} is not initialized: run the model on one batch before")
+    who = called(tensor, name)
+    if any(base.__name__ == "DTensor" for base in type(tensor).__mro__):
+        raise InvalidArgument(
+            f"{who} is a DTensor: FSDP2 and tensor parallelism keep parts of it on other ranks, and "
+            "the optimizers need whole parameters on each: use torch.optim.AdamW with them, or the "
+            "optimizer with a model that is not sharded"
+        )
+    if getattr(tensor, "_is_flat_param", False) or getattr(tensor, "_fsdp_flattened", False):
+        raise InvalidArgument(
+            f"{who} belongs to FSDP, which keeps a part of it on each rank, and the optimizers need "
+            "whole parameters: use torch.optim.AdamW with FSDP, or do not wrap the model"
+        )
+    if tensor.is_meta:
+        raise InvalidArgument(
+            f"{who} is on the device 'meta', so it has no elements: call the model's to_empty() and "
+            "initialize it before making the optimizer"
+        )
+    if tensor.is_quantized:
+        raise InvalidArgument(f"{who} is quantized: give the optimizer only parameters that train")
+    if tensor.layout != torch.strided:
+        raise InvalidArgument(
+            f"{who} has the layout {tensor.layout}, but must be dense: make it from to_dense()"
+        )
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and hasattr(
+        tensor, "__tensor_flatten__"
+    ):
+        raise InvalidArgument(
+            f"{who} is a {type(tensor).__name__}, whose elements are in other tensors: give the "
+            "optimizer dense parameters of torch.nn.Parameter"
+        )
+    if tensor.requires_grad:
+        check_type(tensor, name)
+    flat(tensor, who)
+
+
+def check_type(tensor: torch.Tensor, name: str) -> None:
+    if tensor.dtype != torch.float32 and tensor.dtype not in _SIXTEEN_BITS:
+        raise InvalidArgument(
+            f"{called(tensor, name)} has elements of {tensor.dtype}, but must have float32, float16 or "
+            "bfloat16"
+        )
+
+
+def flat(tensor: torch.Tensor, who: Optional[str] = None) -> torch.Tensor:
+    """The elements of a tensor in the order in which they lie in memory, without gaps."""
+    tensor = tensor.detach()
+    by_stride = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    ordered = tensor.permute(by_stride)
+    if not ordered.is_contiguous():
+        raise InvalidArgument(
+            f"{who or f'a tensor of shape {tuple(tensor.shape)}'} and strides {tensor.stride()} does "
+            "not fill its memory without gaps: make it contiguous"
+        )
+    return ordered.view(-1)
+
+
+def _as_bits(values: torch.Tensor) -> torch.Tensor:
+    """Numbers as integers, so that one that is not a number equals itself."""
+    return values.view(torch.int32 if values.element_size() == 4 else torch.int16)
+
+
+def _bits(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A bit per element, in the order of `like` in memory."""
+    elements = flat(torch.empty_like(like, dtype=torch.uint8).copy_(mask != 0)).cpu()
+    padded = torch.zeros((elements.numel() + 7) // 8 * 8, dtype=torch.uint8)
+    padded[: elements.numel()] = elements
+    weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8)
+    return (padded.view(-1, 8) * weights).sum(1).to(torch.uint8)

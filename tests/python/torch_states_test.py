@@ -1,0 +1,473 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the optimizers know of parameters: names, order, kinds, what the program writes to them; and their
+state as PyTorch's tools see it. Ranks are threads."""
+
+import copy
+import io
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError:
+    sys.exit(77)  # skipped
+
+import onebit
+from onebit.torch.optim import OnebitAdam, OnebitLamb, ZeroOneAdam
+from rank_threads_case import errors_of_ranks, run_ranks
+
+RANKS = 2
+CLASSES = {
+    OnebitAdam: {"freeze_step": 4},
+    OnebitLamb: {"freeze_step": 4},
+    ZeroOneAdam: {"var_freeze_step": 4, "local_step_scaler": 2, "local_step_clipper": 2},
+}
+NAMES = ["first.weight", "first.bias", "second.weight", "second.bias"]
+SAME = [(5, 5), (5,), (5, 5), (5,)]  # shapes that do not tell an order
+
+
+def named(names=None, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(7)
+    made = {
+        name: torch.nn.Parameter(torch.randn(shape, generator=generator).to(dtype))
+        for name, shape in zip(NAMES, SAME)
+    }
+    return [(name, made[name]) for name in (names or NAMES)]
+
+
+def make_step(optimizer, rank, step):
+    for group in optimizer.param_groups:
+        for number, parameter in enumerate(group["params"]):
+            generator = torch.Generator().manual_seed(1000 * step + 10 * number + rank)
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.grad = (parameter.detach().float() - 1 + 0.3 * noise).to(parameter.dtype)
+    optimizer.step()
+
+
+def weights(pairs):
+    return {name: parameter.detach().clone() for name, parameter in pairs}
+
+
+class NamesTest(unittest.TestCase):
+    def assert_equal(self, found, expected):
+        for name, tensor in found.items():
+            self.assertTrue(torch.equal(tensor, expected[name]), name)
+
+    def test_ranks_with_another_order_are_refused_before_anything_is_copied(self):
+        kept = {}
+
+        def check(comm):
+            names = NAMES if comm.rank == 0 else [NAMES[2], NAMES[1], NAMES[0], NAMES[3]]
+            pairs = named(names)
+            with torch.no_grad():
+                for _, parameter in pairs:
+                    parameter.add_(comm.rank)
+            before = weights(pairs)
+            kept[comm.rank] = (pairs, before)
+            OnebitAdam(pairs, communicator=comm)
+
+        for error in errors_of_ranks(3, check):
+            self.assertIsInstance(error, onebit.InvalidArgument)
+            self.assertRegex(
+                str(error),
+                r"parameter 0 on rank 1 is parameter 'second.weight' .* on rank 0 parameter "
+                r"'first.weight'.*nothing was copied",
+            )
+        for pairs, before in kept.values():
+            self.assert_equal(weights(pairs), before)
+
+    def test_ranks_whose_parameters_have_no_names_are_compared_by_shape(self):
+        def check(comm):
+            shapes = [(3, 4), (4,)] if comm.rank == 0 else [(3, 4), (4,), (2,)]
+            OnebitAdam([torch.nn.Parameter(torch.zeros(s)) for s in shapes], communicator=comm)
+
+        for error in errors_of_ranks(RANKS, check):
+            self.assertRegex(str(error), r"parameter 2 on rank 1 is .*\(2,\).* on rank 0 missing")
+
+        def check_types(comm):
+            dtype = torch.float16 if comm.rank == 1 else torch.float32
+            OnebitAdam([torch.nn.Parameter(torch.zeros(2, dtype=dtype))], communicator=comm)
+
+        for error in errors_of_ranks(RANKS, check_types):
+            self.assertRegex(str(error), "float16, but on rank 0 .*float32")
+
+        def check_groups(comm):
+            optimizer = OnebitAdam([torch.nn.Parameter(torch.zeros(2))], communicator=comm)
+            optimizer.add_param_group({"params": torch.nn.Parameter(torch.zeros(2 + comm.rank))})
+
+        for error in errors_of_ranks(RANKS, check_groups):
+            self.assertRegex(str(error), r"\(3,\)")
+
+    def test_names_of_wrapped_and_compiled_models_are_the_same(self):
+        def check(comm):
+            prefix = ["module.", "_orig_mod.module."][comm.rank]
+            pairs = [(prefix + name, parameter) for name, parameter in named()]
+            optimizer = OnebitAdam(pairs, communicator=comm)
+            make_step(optimizer, comm.rank, 0)
+            state = optimizer.state_dict()
+            other = OnebitAdam(named(), communicator=comm)
+            other.load_state_dict(state)
+            self.assertEqual(other.param_groups[0]["param_names"], NAMES)
+
+        run_ranks(RANKS, check)
+
+    def test_a_state_in_another_order_is_refused(self):
+        swapped = [NAMES[2], NAMES[1], NAMES[0], NAMES[3]]
+
+        def check(comm):
+            for kind, options in CLASSES.items():
+                for has_names in (True, False):
+                    pairs = named()
+                    given = pairs if has_names else [parameter for _, parameter in pairs]
+                    optimizer = kind(given, 0.01, communicator=comm, **options)
+                    for step in range(6):
+                        make_step(optimizer, comm.rank, step)
+                    state = copy.deepcopy(optimizer.state_dict())
+                    of_model = weights(pairs)
+                    others = named(swapped)
+                    with torch.no_grad():
+                        for name, parameter in others:  # the model has loaded its weights by name
+                            parameter.copy_(of_model[name])
+                    given = others if has_names else [parameter for _, parameter in others]
+                    other = kind(given, 0.5, communicator=comm, **options)
+                    pattern = "second.weight" if has_names else "in another order: parameter 0"
+                    with self.assertRaisesRegex(onebit.InvalidArgument, pattern):
+                        other.load_state_dict(state)
+                    self.assert_equal(weights(others), of_model)
+                    self.assertEqual(other.param_groups[0]["lr"], 0.5)
+                    self.assertEqual(other.stats().step, 0)
+
+        run_ranks(1, check)
+
+    def test_a_state_of_other_shapes_or_another_number_is_refused(self):
+        def check(comm):
+            state = OnebitAdam(named(), communicator=comm).state_dict()
+            shapes = [(5, 5), (5,), (25,), (5,)]
+            other = OnebitAdam(
+                [torch.nn.Parameter(torch.ones(s)) for s in shapes], communicator=comm
+            )
+            with self.assertRaisesRegex(onebit.InvalidArgument, r"parameter 2 is .*\(25,\)"):
+                other.load_state_dict(state)
+            with self.assertRaisesRegex(ValueError, "4 parameters"):
+                OnebitAdam(named()[:3], communicator=comm).load_state_dict(state)
+            del state["state"][1]["onebit"]
+            with self.assertRaisesRegex(onebit.InvalidArgument, "no entry 'onebit' for .*first.bias"):
+                OnebitAdam(named(), communicator=comm).load_state_dict(state)
+
+        run_ranks(1, check)
+
+    def test_some_names_are_not_enough(self):
+        def check(comm):
+            pairs = named()
+            with self.assertRaisesRegex(ValueError, "others have none"):
+                OnebitAdam([pairs[0], pairs[1][1]], communicator=comm)
+            groups = [{"params": pairs[:2]}, {"params": pairs[2:], "lr": 0.5}]
+            optimizer = OnebitAdam(groups, communicator=comm)
+            self.assertEqual(optimizer.param_groups[1]["param_names"], NAMES[2:])
+
+        run_ranks(1, check)
+
+
+class StateTest(unittest.TestCase):
+    def test_state_has_steps_and_moments_of_each_parameter(self):
+        def check(comm):
+            given = [parameter for _, parameter in named()]
+            ours = OnebitAdam(
+                given, 0.01, communicator=comm, freeze_step="never", weight_decay=0.1
+            )
+            others = [parameter for _, parameter in named()]
+            theirs = torch.optim.AdamW(others, 0.01, weight_decay=0.1)
+            self.assertEqual(len(ours.state), 4)  # or tools would take a step to fill it
+            self.assertEqual(float(ours.state[given[0]]["exp_avg"].abs().sum()), 0.0)
+            for step in range(5):
+                make_step(ours, comm.rank, step)
+                make_step(theirs, comm.rank, step)
+            for parameter, other in zip(given, others):
+                for key in ("step", "exp_avg", "exp_avg_sq"):
+                    expected = torch.as_tensor(theirs.state[other][key], dtype=torch.float32)
+                    torch.testing.assert_close(ours.state[parameter][key], expected)
+            state = ours.state_dict()
+            self.assertEqual(set(state["state"]), {0, 1, 2, 3})
+            torch.optim.AdamW(others).load_state_dict(
+                {
+                    "state": {
+                        number: {key: value for key, value in each.items() if key != "onebit"}
+                        for number, each in state["state"].items()
+                    },
+                    "param_groups": theirs.state_dict()["param_groups"],
+                }
+            )
+
+        run_ranks(1, check)
+
+    def test_what_is_written_to_moments_is_taken_over(self):
+        def check(comm):
+            for via_state_dict in (False, True):
+                pairs = named()
+                optimizer = OnebitAdam(pairs, 0.01, communicator=comm, freeze_step="never")
+                for step in range(3):
+                    make_step(optimizer, comm.rank, step)
+                parameter = pairs[0][1]
+                if via_state_dict:
+                    state = optimizer.state_dict()
+                    state["state"][0]["exp_avg"].zero_()
+                    optimizer.load_state_dict(state)
+                else:
+                    optimizer.state[parameter]["exp_avg"].zero_()
+                parameter.grad = torch.full_like(parameter, 0.5)
+                optimizer.step()
+                expected = torch.full_like(parameter, 0.05)
+                torch.testing.assert_close(
+                    optimizer.state[parameter]["exp_avg"], expected.detach()
+                )
+            optimizer.state[parameter]["step"].add_(1)
+            with self.assertRaisesRegex(onebit.InvalidUsage, "counts the steps"):
+                optimizer.step()
+            with self.assertRaisesRegex(onebit.InvalidUsage, "cannot be removed"):
+                optimizer.state[parameter].clear()
+            optimizer.state.clear()
+            with self.assertRaisesRegex(onebit.InvalidUsage, "replaced or removed"):
+                optimizer.step()
+
+        run_ranks(1, check)
+
+    def test_one_file_resumes_all_ranks_bit_for_bit(self):
+        def save(comm):
+            results = []
+            for kind, options in CLASSES.items():
+                for dtype in (torch.float32, torch.bfloat16):
+                    for saved_at in (3, 8, 9):
+                        plain, pairs = named(dtype=dtype), named(dtype=dtype)
+                        reference = kind(plain, 0.01, communicator=comm, **options)
+                        optimizer = kind(pairs, 0.01, communicator=comm, **options)
+                        for step in range(14):
+                            if step == saved_at:
+                                state = optimizer.state_dict()
+                                of_model = weights(pairs)
+                            make_step(reference, comm.rank, step)
+                            make_step(optimizer, comm.rank, step)
+                        results.append(
+                            (kind, options, dtype, saved_at, state, of_model, weights(plain))
+                        )
+                        for name, tensor in weights(pairs).items():
+                            same = torch.equal(tensor, dict(plain)[name].detach())
+                            self.assertTrue(same, f"{kind} {dtype} {saved_at}: a save changes the run")
+            return results
+
+        first, second = run_ranks(RANKS, save)
+        expected = [[row[-1] for row in rows] for rows in (first, second)]
+        file = io.BytesIO()
+        torch.save([row[4] for row in first], file)  # rank 0 only
+        file.seek(0)
+        states = torch.load(file)
+
+        def resume(comm):
+            for row, state, mine in zip(first, states, expected[comm.rank % RANKS]):
+                kind, options, dtype, saved_at, _, _, _ = row
+                pairs = named(dtype=dtype)
+                optimizer = kind(pairs, 1.0, communicator=comm, **options)
+                optimizer.load_state_dict(state)
+                self.assertEqual(optimizer.stats().step, saved_at)
+                for step in range(saved_at, 14):
+                    make_step(optimizer, comm.rank, step)
+                if comm.size == RANKS:
+                    for name, tensor in weights(pairs).items():
+                        self.assertTrue(torch.equal(tensor, mine[name]), f"{kind} {saved_at} {name}")
+
+        run_ranks(RANKS, resume)
+        run_ranks(3, resume)
+
+    def test_what_is_owed_is_the_same_at_another_size(self):
+        def save(comm):
+            optimizer = OnebitAdam(named(), 0.01, communicator=comm, freeze_step=4)
+            for step in range(9):
+                make_step(optimizer, comm.rank, step)
+            return optimizer.state_dict(), optimizer.state_dict("global")
+
+        (state, whole), _ = run_ranks(RANKS, save)
+
+        def resume(comm):
+            found = []
+            for each in (state, whole):
+                optimizer = OnebitAdam(named(), 0.01, communicator=comm, freeze_step=4)
+                optimizer.load_state_dict(each)
+                found.append(optimizer.state_dict("global")["state"])
+            return found
+
+        for exact, of_all in run_ranks(3, resume):
+            for number in range(4):
+                self.assertEqual(exact[number]["onebit"], of_all[number]["onebit"])
+
+    def test_states_of_before_are_loaded(self):
+        def check(comm):
+            pairs, again = named(), named()
+            optimizer = OnebitAdam(pairs, 0.01, communicator=comm, freeze_step=4)
+            for step in range(6):
+                make_step(optimizer, comm.rank, step)
+            blob = optimizer._native.export_state("rank")
+            groups = optimizer.state_dict()["param_groups"]
+            state = {"state": {}, "param_groups": groups}
+            state["onebit"] = torch.frombuffer(bytearray(blob), dtype=torch.uint8)
+            other = OnebitAdam(again, 1.0, communicator=comm, freeze_step=4)
+            other.load_state_dict(state)
+            for step in range(6, 9):
+                make_step(optimizer, comm.rank, step)
+                make_step(other, comm.rank, step)
+            for name, tensor in weights(again).items():
+                self.assertTrue(torch.equal(tensor, dict(pairs)[name].detach()))
+
+        run_ranks(RANKS, check)
+
+    def test_a_closed_optimizer_says_so(self):
+        def check(comm):
+            optimizer = OnebitAdam(named(), communicator=comm)
+            make_step(optimizer, comm.rank, 0)
+            optimizer.close()
+            for call in (
+                optimizer.step,
+                optimizer.state_dict,
+                optimizer.stats,
+                optimizer.synchronize,
+                optimizer.rewarm,
+                lambda: optimizer.load_state_dict({"state": {}, "param_groups": []}),
+                lambda: optimizer.add_param_group({"params": []}),
+            ):
+                with self.assertRaisesRegex(onebit.InvalidUsage, "this OnebitAdam is closed"):
+                    call()
+            optimizer.close()
+
+        run_ranks(1, check)
+
+
+class WritesTest(unittest.TestCase):
+    def test_a_box_holds(self):
+        """p.data.clamp_() does not raise the version of p."""
+
+        def check(comm):
+            for kind, options in CLASSES.items():
+                for dtype in (torch.float32, torch.bfloat16):
+                    pairs = named(dtype=dtype)
+                    optimizer = kind(pairs, 0.01, communicator=comm, **options)
+                    for step in range(5 if kind is ZeroOneAdam else 12):  # syncs only
+                        make_step(optimizer, comm.rank, step)
+                        largest = max(float(p.detach().abs().max()) for _, p in pairs)
+                        if step > 0:
+                            self.assertLess(largest, 0.3, f"{kind} {dtype} {step}")
+                        for _, parameter in pairs:
+                            parameter.data.clamp_(-0.05, 0.05)
+
+        run_ranks(RANKS, check)
+
+    def test_between_two_syncs_it_is_refused(self):
+        def check(comm):
+            for dtype in (torch.float32, torch.bfloat16):
+                pairs = named(dtype=dtype)
+                optimizer = ZeroOneAdam(pairs, 0.01, communicator=comm, **CLASSES[ZeroOneAdam])
+                step = 0
+                while step == 0 or optimizer.last_step.stage != onebit.Stage.LOCAL:
+                    make_step(optimizer, comm.rank, step)
+                    step += 1
+                pairs[1][1].data.mul_(0.5)
+                with self.assertRaisesRegex(onebit.InvalidUsage, "'first.bias' .* between two syncs"):
+                    make_step(optimizer, comm.rank, step)
+                with self.assertRaisesRegex(onebit.InvalidUsage, "between two syncs"):
+                    optimizer.state_dict("rank")
+                with self.assertWarnsRegex(UserWarning, "undoes .*'first.bias'"):
+                    optimizer.synchronize()
+                make_step(optimizer, comm.rank, step)
+
+        run_ranks(1, check)
+
+    def test_elements_that_are_not_written_keep_their_masters(self):
+        def check(comm):
+            pairs = named(dtype=torch.bfloat16)
+            parameter = pairs[0][1]
+            optimizer = OnebitAdam(pairs, 1e-4, communicator=comm, freeze_step="never")
+            start = parameter.detach().float().clone()
+            for step in range(40):
+                make_step(optimizer, comm.rank, step)
+                parameter.data[0, 0] = 7.0
+            moved = (parameter.detach().float() - start)[1:]
+            self.assertGreater(float((moved != 0).float().mean()), 0.2)
+
+        run_ranks(1, check)
+
+
+class KindsTest(unittest.TestCase):
+    def refused(self, tensor, pattern, name="layer.weight"):
+        def check(comm):
+            with self.assertRaisesRegex(onebit.InvalidArgument, f"{name}.*{pattern}"):
+                OnebitAdam([(name, tensor)], communicator=comm)
+
+        run_ranks(1, check)
+
+    def test_what_has_no_dense_elements_here_is_named(self):
+        ones = torch.nn.Parameter
+        self.refused(ones(torch.ones(2, device="meta")), "device 'meta'")
+        self.refused(ones(torch.ones(2, 2).to_sparse()), "layout torch.sparse_coo")
+        self.refused(ones(torch.zeros(2, dtype=torch.float64)), "torch.float64")
+        self.refused(ones(torch.zeros(3, 4)[:, :2]), "without gaps")
+        lazy = torch.nn.LazyLinear(3)
+        self.refused(lazy.weight, "run the model on one batch")
+        part = ones(torch.ones(4))
+        part._fsdp_flattened = True
+        self.refused(part, "belongs to FSDP")
+        quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+        self.refused(ones(quantized, requires_grad=False), "quantized")
+
+    def test_shards_are_named(self):
+        try:
+            from torch.distributed.tensor import DTensor
+        except ImportError:
+            self.skipTest("PyTorch before 2.5 has no torch.distributed.tensor")
+        import torch.distributed as dist
+        from torch.distributed.tensor import distribute_tensor, init_device_mesh
+
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            mesh = init_device_mesh("cpu", (1,))
+            shard = torch.nn.Parameter(distribute_tensor(torch.ones(4), mesh))
+            self.assertIsInstance(shard, DTensor)
+            self.refused(shard, "is a DTensor: FSDP2")
+        finally:
+            dist.destroy_process_group()
+
+    def test_a_sparse_gradient_is_named(self):
+        def check(comm):
+            table = torch.nn.Embedding(5, 3, sparse=True)
+            optimizer = OnebitAdam(table.named_parameters(), communicator=comm)
+            table(torch.tensor([1, 2])).sum().backward()
+            with self.assertRaisesRegex(onebit.InvalidArgument, "'weight' .*sparse=False"):
+                optimizer.step()
+
+        run_ranks(1, check)
+
+    def test_momentum_that_cycles_is_refused_with_the_remedy(self):
+        def check(comm):
+            optimizer = OnebitAdam(named(), communicator=comm)
+            torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=10)
+            with self.assertRaisesRegex(onebit.InvalidUsage, "cycle_momentum=False"):
+                make_step(optimizer, 0, 0)
+            optimizer = OnebitAdam(named(), communicator=comm)
+            scheduler = torch.optim.lr_scheduler.OneCycleLR(
+                optimizer, 0.1, total_steps=10, cycle_momentum=False
+            )
+            for step in range(3):
+                make_step(optimizer, 0, step)
+                scheduler.step()
+
+        run_ranks(1, check)
+
+    def test_frozen_parameters_of_any_type_are_copied(self):
+        def check(comm):
+            values = [torch.full((3,), comm.rank), torch.full((3,), 2.5 + comm.rank, dtype=torch.float64)]
+            frozen = [torch.nn.Parameter(each, requires_grad=False) for each in values]
+            OnebitAdam([*frozen, torch.nn.Parameter(torch.ones(2))], communicator=comm)
+            self.assertEqual([float(each[0]) for each in frozen], [0.0, 2.5])
+
+        run_ranks(RANKS, check)
+
+
+if __name__ == "__main__":
+    unittest.main()
