@@ -24,8 +24,12 @@ void ChannelState::ReportDeparture(int of) {
   gone.is_reported = true;
   char text[192];
   if (gone.has_bye) {
-    std::snprintf(text, sizeof text, "rank %d has %s its endpoint", of,
-                  gone.was_aborted ? "aborted" : "closed");
+    std::snprintf(text, sizeof text,
+                  gone.was_aborted
+                      ? "rank %d has aborted its endpoint"
+                      : "rank %d has left (its program ended, or destroyed the communicator) while "
+                        "others wait",
+                  of);
   } else {
     std::snprintf(text, sizeof text, "rank %d, reached by %s, is lost: %s", of, gone.link->route,
                   gone.loss());

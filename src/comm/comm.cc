@@ -152,6 +152,7 @@ Status Comm::CheckOtherThreads(int ranks) const {
 
 Result<std::vector<Bytes>> Comm::Gather(std::span<const std::byte> mine, Deadline deadline,
                                         std::string_view what) {
+  control_->SetCallsMade(sequence_);
   auto contents = control_->Gather(ByteWriter().Text(what).Block(mine).Take(), deadline, what);
   if (!contents.ok()) return Fail(contents.status());
   for (size_t rank = 0; rank < contents.value().size(); ++rank) {

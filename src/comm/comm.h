@@ -167,6 +167,11 @@ class Comm final : private PeerErrorSink, private FailureListener {
   void SendCalls() {
     if (ranks_ > 1) control_->SendCalls();
   }
+  // Tells the group that this rank waits in the call with this number.
+  void TellWait(uint64_t sequence, std::string call) {
+    if (ranks_ == 1) return;
+    control_->TellWait({.is_gather = false, .calls = sequence, .what = std::move(call)});
+  }
   // Fails if the communicator has failed or was finalized. Thread-safe.
   Status CheckUsable();
   // Prevents further collectives.

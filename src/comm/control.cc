@@ -14,6 +14,13 @@ std::string SilenceText(std::chrono::steady_clock::duration silence, bool is_los
                          : "ONEBIT_LOSS_TIMEOUT_MS");
 }
 
+Status HasLeft(int rank) {
+  return Error(
+      Code::kRemoteError,
+      "rank {} has left (its program ended, or destroyed the communicator) while others wait",
+      rank);
+}
+
 Status DescribeFailure(const Failure& failure, int rank) {
   const Status& cause = failure.cause;
   if (failure.is_verdict) return Error(cause.code(), "rank {}: {}", rank, cause.text());

@@ -56,6 +56,10 @@ bool WaitUnlessStopped(std::condition_variable& changed, std::unique_lock<std::m
   return true;
 }
 
+// A wait so long is worth a message. Ranks that wait for each other in different calls learn of it
+// after this time.
+inline constexpr std::chrono::milliseconds kPatience{300};
+
 // The error of a wait that was cancelled.
 Status Cancelled(int rank, std::string_view what);
 
@@ -79,8 +83,19 @@ struct Failure {
   Status cause;
 };
 
+// Why a call that needs a rank fails which has left without an error.
+Status HasLeft(int rank);
+
 // The group's failure as the user of `rank` reads it: which rank failed first, and why.
 Status DescribeFailure(const Failure& failure, int rank);
+
+// The call in which a rank waits for others.
+struct Waits {
+  bool is_gather = false;  // a collective of the control channel; otherwise one that moves data
+  uint64_t gathers = 0;    // collectives of the control channel before it
+  uint64_t calls = 0;      // collectives that move data before it
+  std::string what;
+};
 
 // One rank's end of the channel. Thread-safe. All ranks see the group's first failure, and no
 // other.
@@ -110,6 +125,13 @@ class Control {
   // before SendCalls returns. Ranks that are late, or post nothing, are no failure.
   virtual void SendCalls() = 0;
 
+  // Tells the group in which call this rank waits; `gathers` is filled in here. If another rank
+  // waits in a call that no rank in the order of this one would have made, that is the group's
+  // failure. The control channel and the transport have no message in common that would show it.
+  virtual void TellWait(Waits waits) = 0;
+  // Collectives that move data so far, for texts and comparison. For the thread that gathers.
+  void SetCallsMade(uint64_t calls) { calls_made_ = calls; }
+
   // Collects the contents of all ranks, by rank; at most kMaxContentBytes each. Collective, one
   // thread at a time; no gather may follow an error. Fails with kTimeout, whose text names the
   // missing ranks, or with the group's first failure. `what` names the gather in texts.
@@ -118,6 +140,7 @@ class Control {
 
  protected:
   StopCheck stop_;
+  uint64_t calls_made_ = 0;
   std::unique_ptr<CallRecordRing> calls_;  // null before RecordCalls
 };
 

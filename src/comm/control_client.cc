@@ -202,9 +202,18 @@ Result<std::vector<Bytes>> ControlClient::Gather(std::span<const std::byte> mine
   gathered_.reset();
   Send(onebit::Gather{.number = gather_number_, .content = {mine.begin(), mine.end()}});
   const auto is_settled = [this] { return gathered_ || first_failure_ || channel_ == nullptr; };
-  if (!WaitUnlessStopped(changed_, lock, deadline, stop_, is_settled)) {
-    return Cancelled(options_.rank, what);
+  const auto wait_until = [&](Deadline until) {
+    return WaitUnlessStopped(changed_, lock, until, stop_, is_settled);
+  };
+  bool goes_on = wait_until(std::min(deadline, start + kPatience));
+  if (goes_on && !is_settled()) {
+    Send(Waits{.is_gather = true,
+               .gathers = gather_number_,
+               .calls = calls_made_,
+               .what = std::string(what)});
+    goes_on = wait_until(deadline);
   }
+  if (!goes_on) return Cancelled(options_.rank, what);
   if (!is_settled()) {
     missing_.reset();  // the list of the last heartbeat may be out of date
     Send(WhoIsMissing{});
@@ -218,6 +227,10 @@ Result<std::vector<Bytes>> ControlClient::Gather(std::span<const std::byte> mine
   }
   if (first_failure_) return DescribeFailure(*first_failure_, options_.rank);
   if (channel_ == nullptr) {
+    if (may_end_ && server_rank_) {
+      return Error(Code::kRemoteError, "rank {}: {}: {}", options_.rank, what,
+                   HasLeft(*server_rank_).text());
+    }
     return Error(Code::kRemoteError, "rank {}: {}: the control channel has ended", options_.rank,
                  what);
   }
@@ -280,6 +293,12 @@ void ControlClient::RecordCalls() {
 
 void ControlClient::SendCalls() {
   if (!calls_->is_empty()) ControlLoop::Get().Wake();
+}
+
+void ControlClient::TellWait(Waits waits) {
+  std::lock_guard lock(ControlLoop::Get().mutex());
+  waits.gathers = gather_number_;
+  Send(waits);
 }
 
 void ControlClient::OnEvent(int, uint32_t events) {

@@ -78,6 +78,7 @@ class ControlClient final : public Control, private LoopItem {
   std::vector<int> lost_ranks() const override;
   void RecordCalls() override;
   void SendCalls() override;
+  void TellWait(Waits waits) override;
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
                                     std::string_view what) override;
 

@@ -30,6 +30,8 @@ void ControlHub::OnMessage(uint64_t link, const RankMessage& message, Clock::tim
     On(rank, *gather);
   } else if (const Calls* calls = std::get_if<Calls>(&message)) {
     On(rank, *calls);
+  } else if (const Waits* waits = std::get_if<Waits>(&message)) {
+    On(rank, *waits);
   } else if (const Report* report = std::get_if<Report>(&message)) {
     const bool is_loss = report->lost.has_value() && *report->lost < ranks_;
     Fail({.rank = static_cast<int>(is_loss ? *report->lost : rank),
@@ -45,9 +47,7 @@ void ControlHub::OnMessage(uint64_t link, const RankMessage& message, Clock::tim
     links_.Close(link);
     Remove(rank);
     if (gathered_ > 0) {
-      Fail({.rank = static_cast<int>(rank),
-            .is_loss = false,
-            .cause = Error(Code::kRemoteError, "it left while others wait for it")});
+      Fail({.rank = static_cast<int>(rank), .is_verdict = true, .cause = HasLeft(rank)});
     }
   } else if (std::holds_alternative<Join>(message)) {
     links_.Close(link);
@@ -69,6 +69,7 @@ void ControlHub::On(uint64_t link, const Join& join, Clock::time_point now) {
     ranks_ = join.ranks;
     members_.resize(ranks_);
     call_records_ = CallRecords(ranks_);
+    wait_records_ = WaitRecords(ranks_);
     heartbeat_ = std::chrono::milliseconds(std::max(1u, join.heartbeat_ms));
     loss_timeout_ = std::chrono::milliseconds(std::max(1u, join.loss_timeout_ms));
     next_heartbeat_ = now + heartbeat_;
@@ -152,9 +153,8 @@ void ControlHub::On(uint32_t rank, const Gather& gather) {
   const auto gone = std::find_if(members_.begin(), members_.end(),
                                  [](const Member& other) { return other.has_left; });
   if (gone != members_.end()) {
-    return Fail({.rank = static_cast<int>(gone - members_.begin()),
-                 .is_loss = false,
-                 .cause = Error(Code::kRemoteError, "it left before rank {} was done", rank)});
+    const auto left = static_cast<int>(gone - members_.begin());
+    return Fail({.rank = left, .is_verdict = true, .cause = HasLeft(left)});
   }
   member.content = gather.content;
   if (++gathered_ < ranks_) return;
@@ -173,6 +173,11 @@ void ControlHub::On(uint32_t rank, const Calls& calls) {
   if (auto failure = call_records_.Add(rank, calls)) {
     Fail(*std::move(failure));
   }
+}
+
+void ControlHub::On(uint32_t rank, const Waits& waits) {
+  if (first_failure_) return;
+  if (auto failure = wait_records_.Add(rank, waits)) Fail(*std::move(failure));
 }
 
 void ControlHub::OnGone(uint64_t link, std::string_view why) {

@@ -14,6 +14,7 @@
 
 #include "comm/call_records.h"
 #include "comm/control_message.h"
+#include "comm/wait_records.h"
 
 namespace onebit {
 
@@ -75,6 +76,7 @@ class ControlHub {
   void On(uint64_t link, const Join& join, Clock::time_point now);
   void On(uint32_t rank, const Gather& gather);
   void On(uint32_t rank, const Calls& calls);
+  void On(uint32_t rank, const Waits& waits);
   void Admit(uint64_t link, const Join& join, Clock::time_point now);
   void TurnAway(uint64_t link, const Join& join);
   Status JoinedTwice(const Join& join) const;
@@ -100,6 +102,7 @@ class ControlHub {
   uint64_t gather_number_ = 0;  // of the current gather
   uint32_t gathered_ = 0;
   CallRecords call_records_{0};
+  WaitRecords wait_records_{0};
   std::optional<Failure> first_failure_;
   Clock::time_point next_heartbeat_;
   Clock::time_point last_awake_ = Clock::now();  // last time this process ran

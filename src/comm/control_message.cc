@@ -16,6 +16,7 @@ enum class Kind : uint8_t {
   kRankAlive = 5,
   kWhoIsMissing = 6,
   kCalls = 7,
+  kWaits = 8,
   kJoined = 17,
   kGathered = 18,
   kFailed = 19,
@@ -103,6 +104,14 @@ Bytes EncodeOne(const Calls& calls) {
 Bytes EncodeOne(const WhoIsMissing&) { return Begin(Kind::kWhoIsMissing).Take(); }
 Bytes EncodeOne(const Leave&) { return Begin(Kind::kLeave).Take(); }
 Bytes EncodeOne(const RankAlive&) { return Begin(Kind::kRankAlive).Take(); }
+Bytes EncodeOne(const Waits& waits) {
+  return Begin(Kind::kWaits)
+      .Integer(static_cast<uint8_t>(waits.is_gather))
+      .Integer(waits.gathers)
+      .Integer(waits.calls)
+      .Text(Shortened(waits.what))
+      .Take();
+}
 Bytes EncodeOne(const Joined& joined) {
   return Begin(Kind::kJoined).Integer(joined.comm_id).Text(Shortened(joined.process)).Take();
 }
@@ -237,6 +246,16 @@ Result<RankMessage> DecodeRankMessage(std::span<const std::byte> bytes) {
     case Kind::kRankAlive:
       message = RankAlive{};
       break;
+    case Kind::kWaits: {
+      const auto is_gather = reader.Integer<uint8_t>();
+      if (is_gather > 1) return Corrupt(kind);
+      Waits waits = {.is_gather = is_gather == 1, .what = {}};
+      waits.gathers = reader.Integer<uint64_t>();
+      waits.calls = reader.Integer<uint64_t>();
+      waits.what = reader.Text();
+      message = std::move(waits);
+      break;
+    }
     case Kind::kJoined:
     case Kind::kGathered:
     case Kind::kFailed:
@@ -298,6 +317,7 @@ Result<HubMessage> DecodeHubMessage(std::span<const std::byte> bytes) {
     case Kind::kWhoIsMissing:
     case Kind::kLeave:
     case Kind::kRankAlive:
+    case Kind::kWaits:
       return Corrupt(kind);
   }
   if (!reader.is_complete() ||

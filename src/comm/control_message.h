@@ -39,7 +39,8 @@ struct Report {
 struct WhoIsMissing {};  // asks about the current gather; HubAlive answers
 struct Leave {};         // the last message: the end of the connection is no failure
 struct RankAlive {};
-using RankMessage = std::variant<Join, Gather, Report, Calls, WhoIsMissing, Leave, RankAlive>;
+using RankMessage =
+    std::variant<Join, Gather, Report, Calls, WhoIsMissing, Leave, RankAlive, Waits>;
 
 // From the hub to a rank.
 struct Joined {

@@ -14,6 +14,7 @@ LocalGroup::LocalGroup(int ranks, std::vector<int> known_as)
       known_as_(std::move(known_as)),
       listeners_(static_cast<size_t>(ranks)),
       call_records_(static_cast<size_t>(ranks)),
+      wait_records_(static_cast<size_t>(ranks)),
       contents_(static_cast<size_t>(ranks)) {}
 
 void LocalGroup::Join(int rank, FailureListener* listener) {
@@ -78,9 +79,21 @@ void LocalGroup::CompareCalls(int rank, CallRecordRing* calls) {
   calls->Clear();
 }
 
+void LocalGroup::CompareWaits(int rank, Waits waits) {
+  std::lock_guard lock(mutex_);
+  Compare(rank, std::move(waits));
+}
+
+void LocalGroup::Compare(int rank, Waits waits) {
+  if (first_failure_) return;
+  waits.gathers = gathers_;
+  const auto failure = wait_records_.Add(static_cast<uint32_t>(rank), std::move(waits));
+  if (failure) Fail(*failure);
+}
+
 Result<std::vector<Bytes>> LocalGroup::Gather(int rank, std::span<const std::byte> mine,
                                               Deadline deadline, const StopCheck& stop,
-                                              std::string_view what) {
+                                              std::string_view what, uint64_t calls_made) {
   std::unique_lock lock(mutex_);
   if (first_failure_) return DescribeFailure(*first_failure_, rank);
   const uint64_t number = gathers_;
@@ -94,7 +107,15 @@ Result<std::vector<Bytes>> LocalGroup::Gather(int rank, std::span<const std::byt
     return *gathered_;
   }
   const auto is_settled = [&] { return gathers_ != number || first_failure_; };
-  if (!WaitUnlessStopped(changed_, lock, deadline, stop, is_settled)) return Cancelled(rank, what);
+  const auto wait_until = [&](Deadline until) {
+    return WaitUnlessStopped(changed_, lock, until, stop, is_settled);
+  };
+  bool goes_on = wait_until(std::min(deadline, std::chrono::steady_clock::now() + kPatience));
+  if (goes_on && !is_settled()) {
+    Compare(rank, {.is_gather = true, .calls = calls_made, .what = std::string(what)});
+    goes_on = wait_until(deadline);
+  }
+  if (!goes_on) return Cancelled(rank, what);
   if (!is_settled()) return GatherFailure(rank, what);
   // The next gather cannot complete without this rank, so these are the contents of this one.
   if (gathers_ != number) return *gathered_;

@@ -11,6 +11,7 @@
 
 #include "comm/call_records.h"
 #include "comm/control.h"
+#include "comm/wait_records.h"
 
 namespace onebit {
 
@@ -33,8 +34,10 @@ class LocalGroup {
   // The ranks that have not left, without `lost`.
   std::vector<int> Present(std::span<const int> lost) const;
   void CompareCalls(int rank, CallRecordRing* calls);
+  void CompareWaits(int rank, Waits waits);
   Result<std::vector<Bytes>> Gather(int rank, std::span<const std::byte> mine, Deadline deadline,
-                                    const StopCheck& stop, std::string_view what);
+                                    const StopCheck& stop, std::string_view what,
+                                    uint64_t calls_made);
 
   // Returns the group of `members`, ranks of this one in the order of their new ranks. Every member
   // asks once and gets the same group. A group that fails before all members have asked is
@@ -51,6 +54,7 @@ class LocalGroup {
 
   // Called with the mutex held.
   const Failure& Fail(const Failure& failure);
+  void Compare(int rank, Waits waits);
   Status GatherFailure(int rank, std::string_view what) const;
 
   const uint32_t id_;
@@ -60,6 +64,7 @@ class LocalGroup {
   std::vector<FailureListener*> listeners_;
   std::optional<Failure> first_failure_;
   CallRecords call_records_;
+  WaitRecords wait_records_;
   std::vector<std::optional<Bytes>> contents_;          // of the current gather, by rank
   std::shared_ptr<const std::vector<Bytes>> gathered_;  // of the last one
   uint64_t gathers_ = 0;                                // completed gathers
@@ -84,9 +89,10 @@ class LocalControl final : public Control {
   std::optional<Failure> first_failure() const override { return group_->first_failure(); }
   std::vector<int> lost_ranks() const override { return group_->lost_ranks(); }
   void SendCalls() override { group_->CompareCalls(rank_, calls_.get()); }
+  void TellWait(Waits waits) override { group_->CompareWaits(rank_, std::move(waits)); }
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
                                     std::string_view what) override {
-    return group_->Gather(rank_, mine, deadline, stop_, what);
+    return group_->Gather(rank_, mine, deadline, stop_, what, calls_made_);
   }
 
  private:

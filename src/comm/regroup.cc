@@ -136,7 +136,14 @@ Result<std::unique_ptr<Comm>> Comm::Shrink(std::span<const int> excluded,
     members = local_group_->Present(lost);
   }
   if (excluded.empty() && local_group_ == nullptr) members.clear();
+  // While this communicator is in order another rank may go on with calls on it, and the ranks
+  // would wait for each other. Afterwards this rank may do the same.
+  if (!is_stopped()) {
+    control_->TellWait(
+        {.is_gather = true, .calls = sequence_, .what = "shrinking the communicator"});
+  }
   auto joined = JoinMembers(members, options);
+  if (!is_stopped()) control_->TellWait({.calls = 0, .what = {}});
   if (joined.ok() && excluded.empty() && local_group_ != nullptr) {
     std::vector<int> missing;
     for (int rank = 0; rank < ranks_; ++rank) {

@@ -120,8 +120,8 @@ TEST_F(ControlHubTest, WhoJoinsIsToldWhatItJoined) {
 
 TEST_F(ControlHubTest, WhoSpeaksBeforeItJoinsIsSentAway) {
   const RankMessage first_words[] = {
-      Gather{},       Calls{}, Report{{}, Error(Code::kTimeout, "x")},
-      WhoIsMissing{}, Leave{}, RankAlive{}};
+      Gather{},    Calls{}, Report{{}, Error(Code::kTimeout, "x")}, WhoIsMissing{}, Leave{},
+      RankAlive{}, Waits{}};
   uint64_t link = 1;
   for (const RankMessage& message : first_words) {
     Say(link, message);
@@ -496,6 +496,10 @@ TEST_F(ControlHubTest, OnlySomeOfManyMissingRanksAreNamed) {
   EXPECT_THAT(Said(0), ElementsAre("alive, 999 missing: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"));
 }
 
+constexpr const char* kRank2HasLeft =
+    "rank 2 differs: 6 rank 2 has left (its program ended, or destroyed the communicator) while "
+    "others wait";
+
 TEST_F(ControlHubTest, WhoLeavesIsNoFailure) {
   JoinAll(3);
   Say(LinkOf(2), Leave{});
@@ -509,14 +513,25 @@ TEST_F(ControlHubTest, WhoLeavesWhileOthersWaitIsAFailure) {
   JoinAll(3);
   GatherOne(0, 0, "a");
   Say(LinkOf(2), Leave{});
-  EXPECT_THAT(Said(0), ElementsAre("rank 2 failed: 6 it left while others wait for it"));
+  EXPECT_THAT(Said(0), ElementsAre(kRank2HasLeft));
 }
 
 TEST_F(ControlHubTest, AGatherAfterSomebodyLeftIsAFailure) {
   JoinAll(3);
   Say(LinkOf(2), Leave{});
   GatherOne(0, 0, "a");
-  EXPECT_THAT(Said(1), ElementsAre("rank 2 failed: 6 it left before rank 0 was done"));
+  EXPECT_THAT(Said(1), ElementsAre(kRank2HasLeft));
+}
+
+TEST_F(ControlHubTest, RanksThatWaitInCallsOfDifferentKindsAreAFailure) {
+  JoinAll(3);
+  Say(LinkOf(1), Waits{.calls = 4, .what = "allreduce 4"});
+  Say(LinkOf(0), Waits{.is_gather = true, .calls = 4, .what = "exporting"});
+  EXPECT_THAT(
+      Said(2),
+      ElementsAre("rank 0 differs: 100 the ranks' calls differ: rank 0 is exporting, rank 1 in "
+                  "allreduce 4; both are collective: all ranks make the same calls "
+                  "in the same order"));
 }
 
 TEST_F(ControlHubTest, WhenTheStarsOwnRankLeavesTheOthersMaySeeItEnd) {

@@ -33,7 +33,9 @@ std::vector<RankMessage> RankMessages() {
                             {.sequence = (1ull << 51) + 1, .digest = 0, .text = ""}}},
           WhoIsMissing{},
           Leave{},
-          RankAlive{}};
+          RankAlive{},
+          Waits{.is_gather = true, .gathers = 1ull << 40, .calls = 1ull << 41, .what = "splitting"},
+          Waits{}};
 }
 
 std::vector<HubMessage> HubMessages() {
