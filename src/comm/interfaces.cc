@@ -87,8 +87,10 @@ Result<std::vector<Interface>> SelectInterfaces(std::span<const Interface> inter
     return selected;
   }
   const bool is_exclusion = pattern.front() == '^';
-  const bool is_exact = !is_exclusion && pattern.front() == '=';
-  const auto entries = Split(pattern.substr(is_exclusion || is_exact ? 1 : 0));
+  std::string_view list = pattern.substr(is_exclusion ? 1 : 0);
+  const bool is_exact = list.starts_with('=');
+  if (is_exact) list.remove_prefix(1);
+  const auto entries = Split(list);
   const auto matches = [&](const Interface& interface, std::string_view entry) {
     return is_exact ? interface.name == entry : interface.name.starts_with(entry);
   };

@@ -8,9 +8,11 @@
 #include <memory>
 
 #include "base/log.h"
+#include "base/settings.h"
 #include "comm/control_server.h"
 #include "comm/host_lookup.h"
 #include "comm/interfaces.h"
+#include "comm/known_network.h"
 #include "comm/rendezvous_file.h"
 #include "comm/secret_file.h"
 
@@ -45,9 +47,7 @@ Result<std::string> SecretOf(const RendezvousOptions& options) {
 }
 
 Result<Interface> ChooseInterface(const RendezvousOptions& options) {
-  ONEBIT_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
-  ONEBIT_ASSIGN_OR_RETURN(const auto selected, SelectInterfaces(interfaces, options.interfaces));
-  return selected.front();
+  return ChooseInterface(options.interfaces, EnvironmentView(ProcessEnvironment()));
 }
 
 // Added to the time that ranks have for joining, so that a late one still gets the reason.

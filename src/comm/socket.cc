@@ -147,6 +147,15 @@ Result<SocketAddress> LocalAddress(const Descriptor& socket) {
   return SocketAddress(reinterpret_cast<const sockaddr*>(&storage));
 }
 
+Result<SocketAddress> LocalAddressTowards(const SocketAddress& address) {
+  const Descriptor socket =
+      Descriptor::From([&] { return ::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0); });
+  if (!socket.is_open() || connect(socket.get(), address.get(), address.size()) != 0) {
+    return Error(Code::kSystemError, "no way to {}: {}", address.HostText(), std::strerror(errno));
+  }
+  return LocalAddress(socket);
+}
+
 Result<Descriptor> Connect(const SocketAddress& address, Deadline deadline) {
   Descriptor socket = NewSocket(address.family());
   if (!socket.is_open()) return SocketError("cannot make a socket for", address);

@@ -50,6 +50,8 @@ Descriptor AcceptFrom(const Descriptor& listener);
 // Port 0 takes any free port.
 Result<Descriptor> Listen(const SocketAddress& address);
 Result<SocketAddress> LocalAddress(const Descriptor& socket);
+// This end of a path to `address`, which gets no packet.
+Result<SocketAddress> LocalAddressTowards(const SocketAddress& address);
 Result<Descriptor> Connect(const SocketAddress& address, Deadline deadline);
 
 // How often the system has tried in vain to send something. 0 without TCP.
