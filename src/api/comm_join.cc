@@ -205,6 +205,14 @@ Status InitEnv(onebitComm_t* comm, const onebitConfig_t* config) {
   options.control.address_source = point.source;
   Status status = Join(std::move(options), table->settings, comm);
   if (!status.ok() && point.give_up) point.give_up();
+  // A shell of sbatch or salloc has the variables of a job, whose ranks nobody has started.
+  if (status.code() == Code::kTimeout && launch.source.starts_with("SLURM_")) {
+    return Error(
+        status.code(),
+        "{}; {} made this process rank {} of {}: start all ranks by srun, or one rank alone "
+        "by srun -n 1 or with RANK=0 WORLD_SIZE=1",
+        status.text(), launch.source, launch.rank, launch.ranks);
+  }
   return status;
 }
 
