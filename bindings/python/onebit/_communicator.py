@@ -11,6 +11,7 @@ from typing import Any, List, Optional, Sequence
 from . import _native
 from ._collectives import Collectives
 from ._errors import Error, InvalidArgument, error_of
+from ._interrupts import forget, watch
 from ._library import lib
 from ._structures import configured, new
 
@@ -76,7 +77,8 @@ class Communicator(Collectives):
 
     In a block `with` the end is collective: it waits until all ranks are done (`finalize`) and
     closes. After an exception it only closes. One thread at a time may use a communicator, but for
-    `abort`. A call that waits for other ranks does not see signals: Ctrl-C acts when it has ended.
+    `abort`. Ctrl-C aborts the communicators of the process if a call holds up the main thread, and
+    raises KeyboardInterrupt there, unless the program handles SIGINT itself.
 
     Attributes:
         rank: this rank, 0 to size - 1.
@@ -89,6 +91,7 @@ class Communicator(Collectives):
         """Takes over a handle of C; the class methods make communicators."""
         super().__init__(handle)
         self._is_finalized = False
+        watch(self)
 
     @classmethod
     def from_environment(cls, config: Optional[Config] = None) -> Communicator:
@@ -183,6 +186,10 @@ class Communicator(Collectives):
         Collective, and optional: see onebitCommFinalize."""
         lib.onebitCommFinalize(self.handle)
         self._is_finalized = True
+
+    def close(self) -> None:
+        forget(self)
+        super().close()
 
     def abort(self) -> None:
         """Ends calls that are blocked in the communicator, on any rank. From any thread."""
