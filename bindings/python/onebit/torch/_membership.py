@@ -4,64 +4,95 @@
 
 from __future__ import annotations
 
-import atexit
+import concurrent.futures.thread  # registers what joins its threads before _end_waiting here
 import contextlib
-import itertools
 import os
-import sys
+import threading
+import time
 import weakref
-from typing import Any, Callable, List, Optional, Union
+from typing import Any, Callable, Iterator, List, Optional, Union
 
 import torch.distributed as dist
 
 from .._communicator import Communicator, unique_id
-from .._errors import Error, InvalidUsage, RemoteError
+from .._errors import Error, InvalidUsage, Mismatch, PeerLost, RemoteError
+
+
+# A thread that has nothing left to do says so at once.
+_IDLE_SECONDS = 0.25
+# The end of a process that has failed takes less than this.
+_FIRST_SECONDS = 1.0
 
 
 class Membership:
     """A communicator of the ranks of a process group, which `owner` keeps.
 
-    It is left by close(), and by a program that ends without an exception. Ranks collect garbage at
-    different times, so a collected owner leaves without the others, whose next call fails.
+    It is left by close(), which waits for the other ranks, and, when its owner is collected or the
+    program ends, without them: exit is never a collective. Ranks that then still wait for this one
+    learn that it has left.
 
     Args:
-        stop: ends what uses the communicator; with wait=False without waiting for it.
+        thread: makes calls on the communicator; None: only the owner's callers do.
     """
 
     def __init__(
         self,
         owner: Any,
         process_group: Optional[dist.ProcessGroup],
-        stop: Callable[..., None] = lambda wait=True: None,
+        thread: Optional[concurrent.futures.Executor] = None,
     ) -> None:
         self.communicator = _join(process_group)
-        self._stop = stop
-        self.number = next(_numbers)
+        self._thread = thread
         self._process = os.getpid()
-        self._dropped = weakref.finalize(owner, _drop, self.communicator, stop, os.getpid())
-        self._dropped.atexit = False
+        self._dropped = weakref.finalize(owner, _drop, self.communicator, thread, os.getpid())
+        self._dropped.atexit = False  # the handle's own finalizer leaves, as late as possible
         _open_memberships.add(self)
-        # Again for each, to run before what handles do at the end, which they register when the
-        # first of them is made.
-        atexit.unregister(_close_all)
-        atexit.register(_close_all)
 
-    def close(self) -> None:
+    def close(self, at_last: Callable[[], None] = lambda: None) -> None:
         """Waits until all ranks are done with the communicator, unless it has failed, and leaves. A
-        forked child has nothing to leave, and none of the threads."""
+        forked child has nothing to leave, and none of the threads.
+
+        Args:
+            at_last: runs after the thread's last call, while the communicator is still there.
+        """
         if not self._dropped.detach() or self._process != os.getpid():
             return
         _open_memberships.discard(self)
-        self._stop()
+        if self._thread is not None:
+            self._thread.shutdown()
+        at_last()
         try:
             if self.communicator.failure is None:
                 self.communicator.finalize()
         finally:
             self.communicator.close()
 
+    @property
+    def is_here(self) -> bool:
+        """It is open, and this process is no forked child."""
+        return self._process == os.getpid() and not self.communicator.is_closed
 
-_numbers = itertools.count()
+    def end_waiting(self) -> None:
+        """Ends a call in which the thread waits for other ranks. Python waits for threads before it
+        ends, and those ranks may be waiting for this one."""
+        if self._thread is None:
+            return
+        try:
+            self._thread.submit(int).result(_IDLE_SECONDS)
+        except concurrent.futures.TimeoutError:
+            self.communicator.abort()
+
+
 _open_memberships: weakref.WeakSet[Membership] = weakref.WeakSet()
+
+
+@contextlib.contextmanager
+def collective(call: str) -> Iterator[None]:
+    """Names the user's call in the error of a rank that was alone in it."""
+    try:
+        yield
+    except Mismatch as error:
+        raise Mismatch(f"{call} is collective: all ranks call it: {error}") from error
 
 
 def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
@@ -75,7 +106,8 @@ def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
     box: List[Union[bytes, str, None]] = [None]
     if rank == 0:
         try:
-            box[0] = unique_id()
+            with _known_network():
+                box[0] = unique_id()
         except Error as error:
             box[0] = str(error)
     source = 0 if process_group is None else dist.distributed_c10d.get_global_rank(process_group, 0)
@@ -92,19 +124,45 @@ def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
     return Communicator.from_unique_id(box[0], size, rank)
 
 
-def _drop(communicator: Communicator, stop: Callable[..., None], process: int) -> None:
+@contextlib.contextmanager
+def _known_network() -> Iterator[None]:
+    """Has the library wait where the store of the default group can be reached, as its variable
+    MASTER_ADDR says in most jobs; init_process_group may have been given another place."""
+    store = dist.distributed_c10d._get_default_store()  # pylint: disable=protected-access
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    before = os.environ.get("MASTER_ADDR")
+    if isinstance(store, dist.TCPStore):
+        os.environ["MASTER_ADDR"] = store.host
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["MASTER_ADDR"] = before
+        else:
+            os.environ.pop("MASTER_ADDR", None)
+
+
+def _drop(
+    communicator: Communicator, thread: Optional[concurrent.futures.Executor], process: int
+) -> None:
     if process != os.getpid():
         return
-    stop(wait=False)
+    if thread is not None:
+        thread.shutdown(wait=False)
     with contextlib.suppress(Error):
         communicator.close()
 
 
-def _close_all() -> None:
-    """Closes what the program has left open, unless an exception ends it: other ranks may then be in
-    the middle of a step, and learn of it sooner if this one just goes."""
-    if getattr(sys, "last_type", None) is None:
-        # Joining is collective, so this order is that of all ranks.
-        for membership in sorted(_open_memberships, key=lambda each: each.number):
-            with contextlib.suppress(Error):
-                membership.close()
+def _end_waiting() -> None:
+    here = [each for each in _open_memberships if each.is_here]
+    for membership in here:
+        membership.end_waiting()
+    # A launcher reports the rank that ends first: that is to be the one that knows the cause.
+    if any(isinstance(each.communicator.failure, (PeerLost, RemoteError)) for each in here):
+        time.sleep(_FIRST_SECONDS)
+
+
+# It runs before the threads of executors are joined, the last that was registered first; what atexit
+# has comes after them. No public function does that.
+threading._register_atexit(_end_waiting)  # type: ignore[attr-defined] # pylint: disable=protected-access

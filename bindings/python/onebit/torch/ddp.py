@@ -24,7 +24,7 @@ from .._native import Codec, Mode, StateKind
 from ._buckets import Part, buffer_of, check_type, gradients_in, is_sparse
 from ._futures import in_thread, on_stream
 from ._hook_report import Report
-from ._membership import Membership
+from ._membership import Membership, collective
 from ._replica import group_of, has_joined, unwrapped
 from ._saved_state import SavedState
 
@@ -109,8 +109,7 @@ class State:
         # Makes all calls on host memory, in the order of the hook's, which is the same on all
         # ranks. What follows belongs to this thread or, on a device, to that of the backward pass.
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "onebit")
-        stop = functools.partial(_stop, weakref.ref(self), self._thread)
-        self._membership = Membership(self, process_group, stop)
+        self._membership = Membership(self, process_group, self._thread)
         self._communicator = self._membership.communicator
         self._stream: Optional[torch.cuda.Stream] = None
         self._compressors: Dict[str, Compressor] = {}
@@ -125,10 +124,10 @@ class State:
         self._last_report: Optional[Report] = None
 
     def close(self) -> None:
-        """Waits until all ranks are done with the hook, and leaves the communicator. A program that
-        ends without an exception does it by itself. Collective, unless the communicator has failed:
-        then it only leaves."""
-        self._membership.close()
+        """Waits until all ranks are done with the hook, and leaves the communicator. Collective, unless
+        the communicator has failed: then it only leaves. A program that ends leaves by itself,
+        without waiting."""
+        self._membership.close(self._end)
 
     def revert(self) -> None:
         """Takes back the last iteration, whose averages the trainer throws away: residuals are what they
@@ -230,7 +229,8 @@ class State:
             names = sorted(self._compressors, key=self._tensor_ids.__getitem__)
             return {name: _tensor_of(self._compressors[name].export_state(kind)) for name in names}
 
-        residuals = self._run(export)
+        with collective("state_dict()"):
+            residuals = self._run(export)
         return {"iteration": self._iteration, "kind": str(kind), "residuals": residuals}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
@@ -520,16 +520,6 @@ class _Detached:
             "this is no onebit.torch.State, but stands for one in a copied or pickled DDP model: construct "
             "one for this model, and load_state_dict() what state_dict() of the other has given"
         )
-
-
-def _stop(
-    reference: "weakref.ref[State]", thread: concurrent.futures.Executor, wait: bool = True
-) -> None:
-    """Ends the thread of a State, which then still has its last report."""
-    thread.shutdown(wait)
-    state = reference()
-    if state is not None:
-        state._end()
 
 
 def _tensor_of(state: bytes) -> torch.Tensor:

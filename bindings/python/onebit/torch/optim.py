@@ -31,7 +31,7 @@ from .._groups import group as calls_together
 from .._native import Algorithm, StateKind, Variant
 from .._optimizer import Optimizer as NativeOptimizer
 from .._structures import configured
-from ._membership import Membership
+from ._membership import Membership, collective
 from ._optimizer_state import Blobs, ParameterState, Part, compare_over_ranks, joined
 from ._parameter import (
     Parameter,
@@ -60,8 +60,9 @@ class OnebitOptimizer(torch.optim.Optimizer):
     The program may write to parameters between steps, also through `data`; with 0/1 Adam not between
     two syncs. To notice it, each step compares parameters of 16 bits with their copy, and those of
     ZeroOneAdam with what the last step left, of which it keeps 4 bytes for each element of float32.
-    A parameter that does not require a gradient stays as it is. One that does and whose `grad` is None counts as zero, also on ranks where others
-    have a gradient: its momentum and weight decay go on. Gradients are undefined after a step.
+    A parameter that does not require a gradient stays as it is. One that does and whose `grad` is None
+    counts as zero, also on ranks where others have a gradient: its momentum and weight decay go on.
+    Gradients are undefined after a step.
 
     Options of a group, as in torch.optim: `lr` and `weight_decay`, which may change between steps,
     `betas` and `eps`, which are those of all groups, and
@@ -215,8 +216,8 @@ class OnebitOptimizer(torch.optim.Optimizer):
         )
 
     def close(self) -> None:
-        """Waits until all ranks are done and leaves them. A program that ends without an exception does
-        it by itself. Collective. A `communicator` that was given stays open."""
+        """Waits until all ranks are done and leaves them. Collective. A program that ends leaves by
+        itself, without waiting. A `communicator` that was given stays open."""
         self._is_closed = True
         if self._native is not None:
             self._native.close()
@@ -301,8 +302,9 @@ class OnebitOptimizer(torch.optim.Optimizer):
                 enough. A job of as many ranks continues from it bit for bit, and one of another size
                 with nothing lost of what is owed. It takes 28 bytes for each parameter and about 4
                 for each parameter and rank. "global": the same without the residuals of each rank:
-                28 bytes; with 0/1 Adam it makes the ranks agree before. "rank": local; with the state of each rank a job of as many ranks continues
-                bit for bit. None: `checkpoint` of the constructor, "exact" if it was not given.
+                28 bytes; with 0/1 Adam it makes the ranks agree before. "rank": local; with the state
+                of each rank a job of as many ranks continues bit for bit. None: `checkpoint` of the
+                constructor, "exact" if it was not given.
         """
         for hook in self._hooks("state_dict_pre"):
             hook(self)
@@ -311,7 +313,8 @@ class OnebitOptimizer(torch.optim.Optimizer):
             state.write_back()
         take_over_writes(self._parameters, native)
         chosen = self._checkpoint if kind is None else _state_kind(kind)
-        blobs = Blobs.exported(native, chosen, self._is_between_syncs(native))
+        with collective("state_dict()"):
+            blobs = Blobs.exported(native, chosen, self._is_between_syncs(native))
         self._note_writes()
         parts = iter(Part.divided(blobs.packed(), self._parameters))
         states: Dict[Any, Any] = {}
