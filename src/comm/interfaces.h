@@ -25,9 +25,9 @@ Result<std::vector<Interface>> ListInterfaces();
 
 // Returns the interfaces that `pattern` selects, in its order. The grammar is that of
 // NCCL_SOCKET_IFNAME: a comma list of name prefixes; "=" before the list asks for whole names, "^"
-// (or "^=") for all interfaces but these. Empty: all, loopback last, and last but one what containers bring
-// along (docker..., veth...). An error if nothing is selected, or an entry without "^" selects
-// nothing; it lists the interfaces.
+// (or "^=") for all interfaces but these. Empty: all, loopback last, and last but one what
+// containers bring along (docker..., veth...). An error if nothing is selected, or an entry without
+// "^" selects nothing; it lists the interfaces.
 Result<std::vector<Interface>> SelectInterfaces(std::span<const Interface> interfaces,
                                                 std::string_view pattern);
 
