@@ -94,7 +94,7 @@ struct Waits {
   bool is_gather = false;  // a collective of the control channel; otherwise one that moves data
   uint64_t gathers = 0;    // collectives of the control channel before it
   uint64_t calls = 0;      // collectives that move data before it
-  std::string what;
+  std::string what;        // empty: nothing is waited for
 };
 
 // One rank's end of the channel. Thread-safe. All ranks see the group's first failure, and no
@@ -129,6 +129,8 @@ class Control {
   // waits in a call that no rank in the order of this one would have made, that is the group's
   // failure. The control channel and the transport have no message in common that would show it.
   virtual void TellWait(Waits waits) = 0;
+  // Withdraws what TellWait has told. From now on this rank tells nothing.
+  virtual void EndTelling() = 0;
   // Collectives that move data so far, for texts and comparison. For the thread that gathers.
   void SetCallsMade(uint64_t calls) { calls_made_ = calls; }
 
@@ -141,6 +143,7 @@ class Control {
  protected:
   StopCheck stop_;
   uint64_t calls_made_ = 0;
+  bool has_ended_telling_ = false;
   std::unique_ptr<CallRecordRing> calls_;  // null before RecordCalls
 };
 

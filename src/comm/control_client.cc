@@ -206,13 +206,13 @@ Result<std::vector<Bytes>> ControlClient::Gather(std::span<const std::byte> mine
     return WaitUnlessStopped(changed_, lock, until, stop_, is_settled);
   };
   bool goes_on = wait_until(std::min(deadline, start + kPatience));
-  if (goes_on && !is_settled()) {
+  if (goes_on && !is_settled() && !has_ended_telling_) {
     Send(Waits{.is_gather = true,
                .gathers = gather_number_,
                .calls = calls_made_,
                .what = std::string(what)});
-    goes_on = wait_until(deadline);
   }
+  if (goes_on && !is_settled()) goes_on = wait_until(deadline);
   if (!goes_on) return Cancelled(options_.rank, what);
   if (!is_settled()) {
     missing_.reset();  // the list of the last heartbeat may be out of date
@@ -297,8 +297,15 @@ void ControlClient::SendCalls() {
 
 void ControlClient::TellWait(Waits waits) {
   std::lock_guard lock(ControlLoop::Get().mutex());
+  if (has_ended_telling_) return;
   waits.gathers = gather_number_;
   Send(waits);
+}
+
+void ControlClient::EndTelling() {
+  TellWait({});
+  std::lock_guard lock(ControlLoop::Get().mutex());
+  has_ended_telling_ = true;
 }
 
 void ControlClient::OnEvent(int, uint32_t events) {

@@ -79,6 +79,7 @@ class ControlClient final : public Control, private LoopItem {
   void RecordCalls() override;
   void SendCalls() override;
   void TellWait(Waits waits) override;
+  void EndTelling() override;
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
                                     std::string_view what) override;
 

@@ -93,7 +93,8 @@ void LocalGroup::Compare(int rank, Waits waits) {
 
 Result<std::vector<Bytes>> LocalGroup::Gather(int rank, std::span<const std::byte> mine,
                                               Deadline deadline, const StopCheck& stop,
-                                              std::string_view what, uint64_t calls_made) {
+                                              std::string_view what,
+                                              std::optional<uint64_t> calls_made) {
   std::unique_lock lock(mutex_);
   if (first_failure_) return DescribeFailure(*first_failure_, rank);
   const uint64_t number = gathers_;
@@ -111,10 +112,10 @@ Result<std::vector<Bytes>> LocalGroup::Gather(int rank, std::span<const std::byt
     return WaitUnlessStopped(changed_, lock, until, stop, is_settled);
   };
   bool goes_on = wait_until(std::min(deadline, std::chrono::steady_clock::now() + kPatience));
-  if (goes_on && !is_settled()) {
-    Compare(rank, {.is_gather = true, .calls = calls_made, .what = std::string(what)});
-    goes_on = wait_until(deadline);
+  if (goes_on && !is_settled() && calls_made) {
+    Compare(rank, {.is_gather = true, .calls = *calls_made, .what = std::string(what)});
   }
+  if (goes_on && !is_settled()) goes_on = wait_until(deadline);
   if (!goes_on) return Cancelled(rank, what);
   if (!is_settled()) return GatherFailure(rank, what);
   // The next gather cannot complete without this rank, so these are the contents of this one.

@@ -37,7 +37,7 @@ class LocalGroup {
   void CompareWaits(int rank, Waits waits);
   Result<std::vector<Bytes>> Gather(int rank, std::span<const std::byte> mine, Deadline deadline,
                                     const StopCheck& stop, std::string_view what,
-                                    uint64_t calls_made);
+                                    std::optional<uint64_t> calls_made);
 
   // Returns the group of `members`, ranks of this one in the order of their new ranks. Every member
   // asks once and gets the same group. A group that fails before all members have asked is
@@ -89,10 +89,17 @@ class LocalControl final : public Control {
   std::optional<Failure> first_failure() const override { return group_->first_failure(); }
   std::vector<int> lost_ranks() const override { return group_->lost_ranks(); }
   void SendCalls() override { group_->CompareCalls(rank_, calls_.get()); }
-  void TellWait(Waits waits) override { group_->CompareWaits(rank_, std::move(waits)); }
+  void TellWait(Waits waits) override {
+    if (!has_ended_telling_) group_->CompareWaits(rank_, std::move(waits));
+  }
+  void EndTelling() override {
+    TellWait({});
+    has_ended_telling_ = true;
+  }
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
                                     std::string_view what) override {
-    return group_->Gather(rank_, mine, deadline, stop_, what, calls_made_);
+    return group_->Gather(rank_, mine, deadline, stop_, what,
+                          has_ended_telling_ ? std::nullopt : std::optional(calls_made_));
   }
 
  private:

@@ -136,14 +136,17 @@ Result<std::unique_ptr<Comm>> Comm::Shrink(std::span<const int> excluded,
     members = local_group_->Present(lost);
   }
   if (excluded.empty() && local_group_ == nullptr) members.clear();
-  // While this communicator is in order another rank may go on with calls on it, and the ranks
-  // would wait for each other. Afterwards this rank may do the same.
-  if (!is_stopped()) {
+  // While this communicator is healthy another rank may go on with calls on it, and the ranks would
+  // wait for each other. Ranks of a list may do so: they need not call this.
+  const bool is_told = excluded.empty() && !is_stopped();
+  if (is_told) {
     control_->TellWait(
         {.is_gather = true, .calls = sequence_, .what = "shrinking the communicator"});
   }
   auto joined = JoinMembers(members, options);
-  if (!is_stopped()) control_->TellWait({.calls = 0, .what = {}});
+  // Ranks return at different times, so a call that follows on one may precede the return of
+  // another.
+  if (is_told) control_->EndTelling();
   if (joined.ok() && excluded.empty() && local_group_ != nullptr) {
     std::vector<int> missing;
     for (int rank = 0; rank < ranks_; ++rank) {

@@ -7,6 +7,10 @@
 namespace onebit {
 
 std::optional<Failure> WaitRecords::Add(uint32_t rank, Waits waits) {
+  if (waits.what.empty()) {
+    waits_[rank].reset();
+    return std::nullopt;
+  }
   const Waits& mine = waits_[rank].emplace(std::move(waits));
   for (uint32_t other = 0; other < waits_.size(); ++other) {
     const std::optional<Waits>& theirs = waits_[other];

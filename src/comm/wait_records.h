@@ -20,8 +20,8 @@ class WaitRecords {
  public:
   explicit WaitRecords(size_t ranks) : waits_(ranks) {}
 
-  // Takes the call in which a rank waits. Returns the group's failure if it contradicts that of
-  // another rank.
+  // Takes the call in which a rank waits, or that it waits in none. Returns the group's failure if
+  // it contradicts that of another rank.
   std::optional<Failure> Add(uint32_t rank, Waits waits);
 
  private:

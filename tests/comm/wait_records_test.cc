@@ -54,6 +54,14 @@ TEST(WaitRecordsTest, CallsBeforeAndAfterAnotherGatherAreNotCompared) {
   EXPECT_FALSE(DoDiffer(Moving(kCalls, 1), Gathering(2)));
 }
 
+TEST(WaitRecordsTest, ARankThatWaitsNoMoreIsNotCompared) {
+  WaitRecords records(3);
+  EXPECT_FALSE(records.Add(2, Gathering()));
+  EXPECT_FALSE(records.Add(2, {}));
+  EXPECT_FALSE(records.Add(0, Moving(kCalls)));
+  EXPECT_TRUE(records.Add(2, Gathering()));
+}
+
 TEST(WaitRecordsTest, CallsOfOneKindAreNotCompared) {
   EXPECT_FALSE(DoDiffer(Gathering(), Gathering()));
   EXPECT_FALSE(DoDiffer(Moving(kCalls), Moving(kCalls + 1)));

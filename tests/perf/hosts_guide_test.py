@@ -31,7 +31,7 @@ BY_SRUN = ("ONEBIT_SECRET_FILE=$HOME/.onebit-secret srun",
            "ONEBIT_SOCKET_IFNAME=eth0 ONEBIT_SECRET_FILE=$HOME/.onebit-secret srun")
 BY_ONEBIT_RUN = ("onebit_run", "ONEBIT_SOCKET_IFNAME=eth0 onebit_run")
 BY_MPI = ("mpirun", "mpiexec.mpich")
-BY_TORCHRUN = ("torchrun", "ONEBIT_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 torchrun")
+BY_TORCHRUN = ("torchrun", "GLOO_SOCKET_IFNAME=eth0 torchrun")
 BY_TORCHRUN_WITHOUT_A_GROUP = ("ONEBIT_SECRET_FILE=~/.onebit-secret torchrun",)
 HOSTS: ssh_hosts.SshHosts
 LAST_LINE = "mean of 1000 results:"
