@@ -434,6 +434,8 @@ def loaded_states() -> dict:
         refused(onebit.Error, each.load_state_dict, damaged)
         for iteration in (None, -1, "3", 2.0, True):
             texts["iteration"] = refused(onebit.InvalidArgument, each.load_state_dict, {**first, "iteration": iteration})
+        turned = {**first, "orders": {**first["orders"], "third": [1, 0]}}
+        texts["turned"] = refused(onebit.InvalidArgument, each.load_state_dict, turned)
         for key in ("iteration", "kind", "residuals"):
             part = {name: value for name, value in first.items() if name != key}
             assert key in refused(onebit.InvalidArgument, each.load_state_dict, part)

@@ -64,6 +64,7 @@ class DdpContractTest(unittest.TestCase):
     def test_a_load_is_all_or_nothing(self):
         for each in self.found("loaded_states"):
             self.assertIn("the residual of third: the state is damaged", each["damaged"])
+            self.assertIn("give the model the memory_format that it had", each["turned"])
             self.assertIn("must be how many iterations there were", each["iteration"])
             self.assertIn("residuals of gone, first, second are dropped", each["dropped"])
             self.assertEqual(len(each["closed"]), 4)

@@ -99,6 +99,67 @@ class NamesTest(unittest.TestCase):
         for error in errors_of_ranks(RANKS, check_groups):
             self.assertRegex(str(error), r"\(3,\)")
 
+    def test_ranks_without_names_are_compared_by_their_elements(self):
+        """The same weights in another order; other weights, as of other seeds, tell nothing."""
+        kept = {}
+
+        def check(comm):
+            tensors = [parameter for _, parameter in named()]
+            if comm.rank == 1:
+                tensors = [tensors[2], tensors[1], tensors[0], tensors[3]]
+            kept[comm.rank] = (tensors, [tensor.detach().clone() for tensor in tensors])
+            OnebitAdam(tensors, communicator=comm)
+
+        for error in errors_of_ranks(3, check):
+            self.assertRegex(str(error), "parameter 0 on rank 1 .* elements of parameter 2 of rank 0, but on rank 0")
+        for tensors, before in kept.values():
+            self.assertTrue(all(torch.equal(one, other) for one, other in zip(tensors, before)))
+
+        def check_values(comm):
+            torch.manual_seed(comm.rank)
+            OnebitAdam([torch.nn.Parameter(torch.randn(5, 5)) for _ in range(2)], communicator=comm)
+
+        run_ranks(RANKS, check_values)
+
+    def test_the_order_of_elements_in_memory_is_compared(self):
+        def images(is_last):
+            values = torch.randn(4, 3, 2, 2, generator=torch.Generator().manual_seed(1))
+            return torch.nn.Parameter(values.to(memory_format=torch.channels_last) if is_last else values)
+
+        def check(comm):
+            OnebitAdam([("filters", images(comm.rank == 1))], communicator=comm)
+
+        for error in errors_of_ranks(RANKS, check):
+            self.assertRegex(str(error), r"on rank 1 .*in the order \(0, 2, 3, 1\).*nothing was copied")
+
+        def check_states(comm):
+            pairs = [("filters", images(True))]
+            optimizer = OnebitAdam(pairs, communicator=comm)
+            make_step(optimizer, comm.rank, 0)
+            state = optimizer.state_dict()
+            other = images(False)
+            before = other.detach().clone()
+            with self.assertRaisesRegex(onebit.InvalidArgument, "memory_format that it had"):
+                OnebitAdam([("filters", other)], communicator=comm).load_state_dict(state)
+            self.assertTrue(torch.equal(other, before))
+
+        run_ranks(RANKS, check_states)
+
+    def test_parameters_cannot_change_after_the_first_step(self):
+        def check(comm):
+            for change in ("replaced", "removed"):
+                optimizer = OnebitAdam(named(), communicator=comm)
+                make_step(optimizer, comm.rank, 0)
+                params = optimizer.param_groups[0]["params"]
+                if change == "replaced":
+                    params[0] = torch.nn.Parameter(torch.zeros(5, 5))
+                else:
+                    del params[0]
+                with self.assertRaisesRegex(onebit.InvalidUsage, "param_groups after the first step"):
+                    optimizer.step()
+
+        run_ranks(RANKS, check)
+
     def test_names_of_wrapped_and_compiled_models_are_the_same(self):
         def check(comm):
             prefix = ["module.", "_orig_mod.module."][comm.rank]

@@ -160,7 +160,8 @@ def _end_waiting() -> None:
         membership.end_waiting()
     # A launcher reports the rank that ends first: that is to be the one that knows the cause.
     if any(isinstance(each.communicator.failure, (PeerLost, RemoteError)) for each in here):
-        time.sleep(_FIRST_SECONDS)
+        with contextlib.suppress(KeyboardInterrupt):  # again; the program ends in any case
+            time.sleep(_FIRST_SECONDS)
 
 
 # It runs before the threads of executors are joined, the last that was registered first; what atexit

@@ -16,7 +16,8 @@ from .._communicator import Communicator
 from .._errors import Corrupt, InvalidArgument, InvalidUsage
 from .._native import RedOp, StateKind
 from .._optimizer import Optimizer
-from ._parameter import Parameter, flat
+from ._memory_order import flat, in_memory, memory_order
+from ._parameter import Parameter
 
 _MOMENTS = {"exp_avg": "m", "exp_avg_sq": "v"}
 
@@ -66,6 +67,11 @@ class ParameterState(MutableMapping[str, torch.Tensor]):
         return self._read[key][0]
 
     def __setitem__(self, key: str, value: torch.Tensor) -> None:
+        if key not in self:
+            raise InvalidUsage(
+                f"state['{key}'] cannot be added: the library has the state of a parameter, which is "
+                f"{', '.join(self)}; keep it beside the optimizer"
+            )
         now = self[key]
         if not isinstance(value, torch.Tensor) or value.shape != now.shape:
             raise InvalidArgument(f"state['{key}'] must be a tensor of shape {tuple(now.shape)}")
@@ -169,6 +175,7 @@ class Part:
     shape: List[int]
     digest: int  # of the parameter's elements
     data: bytes
+    order: Optional[List[int]] = None  # memory_order; None in states that do not have it
 
     @staticmethod
     def divided(data: bytes, parameters: Sequence[Parameter]) -> List[bytes]:
@@ -182,7 +189,8 @@ class Part:
                 "parts": parts,
                 "name": parameter.name,
                 "shape": list(parameter.tensor.shape),
-                "digest": _digest(parameter.tensor),
+                "digest": digest_of(parameter.tensor),
+                "order": memory_order(parameter.tensor),
             }
             divided.append(json.dumps(header).encode() + b"\n" + data[start:end])
         return divided
@@ -212,12 +220,19 @@ def joined(parts: Sequence[Part], parameters: Sequence[Parameter]) -> bytes:
                 f"parameter {position} is {parameter}, but in the state {_at(parts, position)}: give "
                 "the parameters in the order in which they were when it was saved; nothing was loaded"
             )
+        own_order = memory_order(parameter.tensor)
+        if part.order is not None and part.order != own_order:
+            raise InvalidArgument(
+                f"the dimensions of {parameter} lie in memory in the order {tuple(own_order)}, but when it "
+                f"was saved {tuple(part.order)}: give the model the memory_format that it had; nothing was "
+                "loaded"
+            )
         if part.parts != len(parameters):
             raise InvalidArgument(
                 f"the state is of {part.parts} parameters, but the optimizer has {len(parameters)} that "
                 "require a gradient; nothing was loaded"
             )
-    digests = [_digest(parameter.tensor) for parameter in parameters]
+    digests = [digest_of(parameter.tensor) for parameter in parameters]
     saved = [part.digest for part in parts]
     if digests != saved and sorted(digests) == sorted(saved):
         position = next(k for k, digest in enumerate(digests) if digest != saved[k])
@@ -229,9 +244,19 @@ def joined(parts: Sequence[Part], parameters: Sequence[Parameter]) -> bytes:
     return b"".join(part.data for part in parts)
 
 
-def compare_over_ranks(communicator: Communicator, parameters: Sequence[str]) -> None:
-    """Refuses, on all ranks, parameters that differ between ranks. Collective."""
+def compare_over_ranks(
+    communicator: Communicator, described: Sequence[str], digests: Sequence[int]
+) -> None:
+    """Refuses, on all ranks, parameters that differ between ranks, or come in another order: then the
+    digests of their elements are the same ones in another order. Collective."""
+    parameters = list(described)
     lines = _broadcast(communicator, "\n".join(parameters).encode(), 0).decode().split("\n")
+    first_digests = json.loads(_broadcast(communicator, json.dumps(list(digests)).encode(), 0))
+    if parameters == lines and sorted(digests) == sorted(first_digests):
+        for position, digest in enumerate(digests):
+            if digest != first_digests[position]:
+                there = first_digests.index(digest)
+                parameters[position] += f", with the elements of parameter {there} of rank 0"
     count = max(len(lines), len(parameters))
     padded = [*parameters, *["missing"] * (count - len(parameters))]
     expected = [*lines, *["missing"] * (count - len(lines))]
@@ -259,7 +284,8 @@ def _at(parts: Sequence[Part], position: int) -> str:
     return str(there[0]) if there else "there is none"
 
 
-def _digest(tensor: torch.Tensor) -> int:
+def digest_of(tensor: torch.Tensor) -> int:
+    """A checksum of the elements, which tells parameters of one shape apart."""
     return zlib.crc32(memoryview(flat(tensor).view(torch.uint8).cpu().numpy()))
 
 

@@ -11,6 +11,7 @@ import torch
 
 from .._errors import InvalidArgument, InvalidUsage
 from .._optimizer import Optimizer, Segment
+from ._memory_order import flat
 
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 # Rates of groups that keep their ratio differ by roundings of the scheduler.
@@ -235,19 +236,6 @@ def check_type(tensor: torch.Tensor, name: str) -> None:
             f"{called(tensor, name)} has elements of {tensor.dtype}, but must have float32, float16 or "
             "bfloat16"
         )
-
-
-def flat(tensor: torch.Tensor, who: Optional[str] = None) -> torch.Tensor:
-    """The elements of a tensor in the order in which they lie in memory, without gaps."""
-    tensor = tensor.detach()
-    by_stride = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
-    ordered = tensor.permute(by_stride)
-    if not ordered.is_contiguous():
-        raise InvalidArgument(
-            f"{who or f'a tensor of shape {tuple(tensor.shape)}'} and strides {tensor.stride()} does "
-            "not fill its memory without gaps: make it contiguous"
-        )
-    return ordered.view(-1)
 
 
 def _as_bits(values: torch.Tensor) -> torch.Tensor:

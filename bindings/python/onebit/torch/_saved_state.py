@@ -7,12 +7,13 @@ from __future__ import annotations
 import dataclasses
 import operator
 import warnings
-from typing import Any, Callable, Dict, Iterable, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping
 
 import torch
 
 from .._errors import InvalidArgument
 from .._native import StateKind
+from ._memory_order import memory_order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +22,7 @@ class SavedState:
 
     iteration: int
     residuals: Dict[str, bytes]
+    orders: Dict[str, List[int]]  # memory_order of the parameters; of those whose state has it
 
     @staticmethod
     def parse(state: Any) -> SavedState:
@@ -52,16 +54,19 @@ class SavedState:
         if not isinstance(state["residuals"], Mapping):
             raise InvalidArgument("the state's residuals are no dictionary by the names of parameters")
         residuals = {name: _bytes_of(name, blob) for name, blob in state["residuals"].items()}
-        return SavedState(operator.index(iteration), residuals)
+        orders = {name: list(order) for name, order in state.get("orders", {}).items()}
+        return SavedState(operator.index(iteration), residuals, orders)
 
     def residuals_of(
-        self, names: Iterable[str], is_compressed: Callable[[str], bool]
+        self, parameters: Mapping[str, torch.Tensor], is_compressed: Callable[[str], bool]
     ) -> Dict[str, bytes]:
         """The residuals that a model with these parameters takes over, by its own names.
 
         Raises:
-            InvalidArgument: it has none of the parameters, or two residuals are of the same one.
+            InvalidArgument: it has none of the parameters, two residuals are of the same one, or the
+                elements of one lay in another order.
         """
+        names = list(parameters)
         own_names = {_bare(name): name for name in names}
         own_names.update({name: name for name in names})
         found: Dict[str, bytes] = {}
@@ -74,6 +79,7 @@ class SavedState:
             elif name in found:
                 raise InvalidArgument(f"the state has two residuals of {name}")
             elif is_compressed(name):
+                self._check_order(saved, parameters[name])
                 found[name] = blob
             else:
                 unused.append(saved)
@@ -88,6 +94,14 @@ class SavedState:
                 stacklevel=3,
             )
         return found
+
+    def _check_order(self, saved: str, parameter: torch.Tensor) -> None:
+        order = memory_order(parameter)
+        if self.orders.get(saved, order) != order:
+            raise InvalidArgument(
+                f"the dimensions of {saved} lie in memory in the order {tuple(order)}, but when its residual "
+                f"was saved {tuple(self.orders[saved])}: give the model the memory_format that it had"
+            )
 
 
 def _bare(name: str) -> str:

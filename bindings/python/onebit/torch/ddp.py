@@ -25,6 +25,7 @@ from ._buckets import Part, buffer_of, check_type, gradients_in, is_sparse
 from ._futures import in_thread, on_stream
 from ._hook_report import Report
 from ._membership import Membership, collective
+from ._memory_order import memory_order
 from ._replica import group_of, has_joined, unwrapped
 from ._saved_state import SavedState
 
@@ -231,7 +232,13 @@ class State:
 
         with collective("state_dict()"):
             residuals = self._run(export)
-        return {"iteration": self._iteration, "kind": str(kind), "residuals": residuals}
+        orders = {name: memory_order(self._parameters[name]) for name in residuals}
+        return {
+            "iteration": self._iteration,
+            "kind": str(kind),
+            "residuals": residuals,
+            "orders": orders,
+        }
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Takes over a state of `state_dict`: that of this rank, or the same global one on all. If it

@@ -32,13 +32,13 @@ from .._native import Algorithm, StateKind, Variant
 from .._optimizer import Optimizer as NativeOptimizer
 from .._structures import configured
 from ._membership import Membership, collective
-from ._optimizer_state import Blobs, ParameterState, Part, compare_over_ranks, joined
+from ._memory_order import flat, in_memory, memory_order
+from ._optimizer_state import Blobs, ParameterState, Part, compare_over_ranks, digest_of, joined
 from ._parameter import (
     Parameter,
     WrittenBetweenSyncs,
     called,
     check_kind,
-    flat,
     name_of,
     take_over_writes,
 )
@@ -196,10 +196,12 @@ class OnebitOptimizer(torch.optim.Optimizer):
             self._communicator,
             [
                 f"{called(tensor, name_of(group, index))} and {str(tensor.dtype)[len('torch.'):]}"
+                f"{in_memory(memory_order(tensor))}"
                 f"{'' if tensor.requires_grad else ', without a gradient'}"
                 for group in groups
                 for index, tensor in enumerate(group["params"])
             ],
+            [] if all(group.get("param_names") for group in groups) else [digest_of(tensor) for tensor in tensors],
         )
         with calls_together():
             for tensor in tensors:
@@ -447,8 +449,10 @@ class OnebitOptimizer(torch.optim.Optimizer):
             eps=eps,
             **self._options,
         )
-        for tensor, _ in left_alone:
-            self.state.pop(tensor, None)
+        trained = {parameter.tensor for parameter in parameters}
+        for tensor in [each for each in self.state if isinstance(each, torch.Tensor)]:
+            if tensor not in trained:
+                del self.state[tensor]
         for parameter in parameters:
             if parameter.tensor not in self.state:  # it required no gradient at first
                 self.state[parameter.tensor] = ParameterState(parameter.tensor)
@@ -465,6 +469,20 @@ class OnebitOptimizer(torch.optim.Optimizer):
                 f"param_groups have other betas and eps than {self._betas_and_eps}, with which the "
                 "optimizer was made: they cannot change; give OneCycleLR and CyclicLR "
                 "cycle_momentum=False"
+            )
+        own = {id(parameter.tensor) for parameter in self._parameters}
+        own.update(id(tensor) for tensor, _ in self._left_alone)
+        given = {
+            id(tensor): called(tensor, name_of(group, index))
+            for group in self.param_groups
+            for index, tensor in enumerate(group["params"])
+        }
+        for number in [*(given.keys() - own), *(own - given.keys())]:
+            what = given.get(number, "a parameter")
+            verb = "came into" if number in given else "has gone from"
+            raise InvalidUsage(
+                f"{what} {verb} param_groups after the first step, but the state of all parameters is one: "
+                "make a new optimizer; to replace the values of a parameter, copy into it"
             )
         for tensor, name in self._left_alone:
             if tensor.grad is not None:
