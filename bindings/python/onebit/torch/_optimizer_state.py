@@ -16,7 +16,7 @@ from .._communicator import Communicator
 from .._errors import Corrupt, InvalidArgument, InvalidUsage
 from .._native import RedOp, StateKind
 from .._optimizer import Optimizer
-from ._memory_order import flat, in_memory, memory_order
+from ._memory_order import flat, memory_order
 from ._parameter import Parameter
 
 _MOMENTS = {"exp_avg": "m", "exp_avg_sq": "v"}
