@@ -57,9 +57,10 @@ TEST(WaitRecordsTest, CallsBeforeAndAfterAnotherGatherAreNotCompared) {
 TEST(WaitRecordsTest, ARankThatWaitsNoMoreIsNotCompared) {
   WaitRecords records(3);
   EXPECT_FALSE(records.Add(2, Gathering()));
-  EXPECT_FALSE(records.Add(2, {}));
-  EXPECT_FALSE(records.Add(0, Moving(kCalls)));
-  EXPECT_TRUE(records.Add(2, Gathering()));
+  EXPECT_FALSE(records.Add(2, {.gathers = 2, .what = {}}));
+  EXPECT_FALSE(records.Add(0, {.is_gather = true, .gathers = 2, .what = "splitting"}));
+  EXPECT_FALSE(records.Add(1, {.gathers = 2, .what = {}}));
+  EXPECT_TRUE(records.Add(2, Moving(kCalls)));
 }
 
 TEST(WaitRecordsTest, CallsOfOneKindAreNotCompared) {
