@@ -15,7 +15,7 @@ namespace onebit {
 // Used by one thread at a time. All ranks make the same calls in the same order. So if a rank is in
 // a gather after `calls` calls that move data, no other rank makes call number `calls`, or a later
 // one, before this gather. That holds whether or not a rank still waits, so no record is out of
-// date.
+// date, but for that of a shrink, which is no gather and is withdrawn when it has ended.
 class WaitRecords {
  public:
   explicit WaitRecords(size_t ranks) : waits_(ranks) {}

@@ -13,7 +13,8 @@ namespace onebit::optim {
 namespace {
 
 // v at the freeze, over v one window or half of the updates before. Training that ended as dense
-// training does had 0.40 to 0.98, the least of them where the loss was nearly 0 at the freeze. If v
+// training does had 0.40 to 0.98, the least of them where the loss was nearly 0 at the freeze, and
+// one with 0.45 stayed behind, so this ratio alone does not tell them apart. If v
 // falls further afterwards, steps become too small, of which UpdateWatch warns. The bias of a v
 // that begins at 0 makes it grow by less than 2 in this time.
 constexpr double kLeastRatio = 0.35;

@@ -475,7 +475,7 @@ def loaded_states() -> dict:
         assert set(partial.state_dict(kind)["residuals"]) == {"third"}
     partial.close()
 
-    # What was loaded is what the next average pays, as if nobody had stopped.
+    # The next average pays what was loaded, as if nobody had stopped.
     state.load_state_dict(first)
     assert same(state, first)
     ledger.step(3)

@@ -201,7 +201,9 @@ class OnebitOptimizer(torch.optim.Optimizer):
                 for group in groups
                 for index, tensor in enumerate(group["params"])
             ],
-            [] if all(group.get("param_names") for group in groups) else [digest_of(tensor) for tensor in tensors],
+            []
+            if all(group.get("param_names") for group in groups)
+            else [digest_of(tensor) for tensor in tensors],
         )
         with calls_together():
             for tensor in tensors:
@@ -472,17 +474,13 @@ class OnebitOptimizer(torch.optim.Optimizer):
             )
         own = {id(parameter.tensor) for parameter in self._parameters}
         own.update(id(tensor) for tensor, _ in self._left_alone)
-        given = {
-            id(tensor): called(tensor, name_of(group, index))
-            for group in self.param_groups
-            for index, tensor in enumerate(group["params"])
-        }
-        for number in [*(given.keys() - own), *(own - given.keys())]:
-            what = given.get(number, "a parameter")
-            verb = "came into" if number in given else "has gone from"
+        given = {id(tensor) for group in self.param_groups for tensor in group["params"]}
+        if given != own:
+            came, went = len(given - own), len(own - given)
             raise InvalidUsage(
-                f"{what} {verb} param_groups after the first step, but the state of all parameters is one: "
-                "make a new optimizer; to replace the values of a parameter, copy into it"
+                f"{came} parameters came into param_groups after the first step, and {went} have gone, but "
+                "the state of all parameters is one: make a new optimizer; to replace the values of a "
+                "parameter, copy into it"
             )
         for tensor, name in self._left_alone:
             if tensor.grad is not None:
