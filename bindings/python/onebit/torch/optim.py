@@ -17,6 +17,7 @@ second time: register torch.distributed.algorithms.ddp_comm_hooks.debugging_hook
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from itertools import chain
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
@@ -130,6 +131,10 @@ class OnebitOptimizer(torch.optim.Optimizer):
         Raises:
             onebit.Error: the ranks could not join; the text says who was missing and where.
         """
+        if isinstance(params, (set, frozenset)):
+            raise TypeError(
+                "params is a set, whose order differs between ranks: give a list, or named_parameters()"
+            )
         if amsgrad or eps_inside_sqrt:
             raise InvalidArgument(
                 "there is neither amsgrad nor eps_inside_sqrt: DeepSpeed refuses or ignores them"
@@ -179,8 +184,9 @@ class OnebitOptimizer(torch.optim.Optimizer):
                 "new one, or give all groups from the beginning, some of them with lr = 0"
             )
         super().add_param_group(_named(param_group))
-        group = self.param_groups[-1]
+        *others, group = self.param_groups
         try:
+            _check_group(group, others)
             for index, tensor in enumerate(group["params"]):
                 check_kind(tensor, name_of(group, index))
             if self._has_begun:
@@ -326,8 +332,8 @@ class OnebitOptimizer(torch.optim.Optimizer):
         numbers: Dict[int, int] = {}
         for group in self.param_groups:
             for tensor in group["params"]:
-                number = numbers[id(tensor)] = len(numbers)
-                if tensor in self.state:
+                number = numbers.setdefault(id(tensor), len(numbers))
+                if tensor in self.state and number not in states:
                     states[number] = {**self.state[tensor], "onebit": next(parts)}
             entry = {key: value for key, value in group.items() if key != "exp_avg_mask"}
             entry["params"] = [numbers[id(tensor)] for tensor in group["params"]]
@@ -624,6 +630,26 @@ def _named(group: Dict[str, Any]) -> Dict[str, Any]:
         raise ValueError("some parameters of a group have names, and others have none")
     names, tensors = [name for name, _ in pairs], [tensor for _, tensor in pairs]
     return {**group, "params": tensors, "param_names": names}
+
+
+def _check_group(group: Dict[str, Any], others: List[Dict[str, Any]]) -> None:
+    """Refuses options of a group that no step could use, and parameters that would be updated twice."""
+    for name in ("lr", "weight_decay", "eps"):
+        value = group[name]
+        if isinstance(value, torch.Tensor) and value.numel() != 1:
+            raise InvalidArgument(f"{name} is a tensor of {value.numel()} elements, but must have one")
+        number, is_divisor = float(value), name == "eps"
+        if not math.isfinite(number) or number < 0 or (is_divisor and number == 0):
+            raise InvalidArgument(
+                f"{name} is {number:g}, but must be finite and {'> 0' if is_divisor else '>= 0'}"
+            )
+    betas = [float(beta) for beta in group["betas"]]
+    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        raise InvalidArgument(f"betas are {group['betas']}, but must be two numbers in [0, 1)")
+    if len({id(tensor) for tensor in group["params"]}) != len(group["params"]):
+        raise InvalidArgument("a group has a parameter twice, and would update it twice: give it once")
+    if others and ("param_names" in group) != ("param_names" in others[0]):
+        raise InvalidArgument("parameters of some groups have names, and those of others have none")
 
 
 def _stream_of(tensor: torch.Tensor) -> Optional[torch.cuda.Stream]:
