@@ -9,11 +9,8 @@ import atexit
 import contextlib
 import copy
 import io
-import json
-import pathlib
 import pickle
 import sys
-import traceback
 import warnings
 
 import torch
@@ -23,6 +20,7 @@ from torch.optim.swa_utils import AveragedModel
 
 import onebit.torch
 from ddp_rank import RANK, RANKS, assert_equal_on_all_ranks, digest, residuals
+from rank_cases import found_by, write
 
 IS_1 = torch.__version__ < "2"
 
@@ -538,26 +536,18 @@ CASES = (
 
 
 def main() -> None:
-    folder, names = sys.argv[1], sys.argv[2:]
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=RANK, world_size=RANKS)
-    torch.set_num_threads(1)
-    found = {}
-    for case in CASES:
-        if not names or case.__name__ in names:
-            try:
-                found[case.__name__] = case()
-            except Exception:  # the others still tell something
-                found[case.__name__] = {"failed": traceback.format_exc()}
+    folder = sys.argv[1]
+    found = found_by(CASES, *sys.argv[1:])
     # Functions for the program's end run in reverse order: one before the State is closed, one after.
     reports = []
     open_until_the_end = []
 
-    def write() -> None:
+    def write_reports() -> None:
         reports.append(open_until_the_end[0].report().iterations)
         found["reports_at_the_end"] = reports
-        pathlib.Path(folder, f"{RANK}.json").write_text(json.dumps(found), encoding="utf-8")
+        write(folder, found)
 
-    atexit.register(write)
+    atexit.register(write_reports)
     ledger = Ledger()
     ledger.step(0)
     ledger.step(1)

@@ -253,11 +253,13 @@ class StepTest(unittest.TestCase):
             optimizer.param_groups[0]["lr"].zero_()
             line.train(optimizer, 1)
             self.assertTrue(torch.equal(line.weight, same.weight))
-            scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(other, factor=0.5, patience=0)
+            groups = [{"params": [line.weight], "lr": torch.tensor([0.02])}, {"params": [line.bias]}]
+            mixed = make(groups, lr=0.01)
+            scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(mixed, factor=0.5, patience=0)
             for _ in range(2):
                 scheduler.step(1.0)
-            same.train(other, 1)
-            self.assertAlmostEqual(float(other.param_groups[0]["lr"]), 0.005)
+            self.assertEqual([round(float(group["lr"]), 6) for group in mixed.param_groups], [0.01, 0.005])
+            line.train(mixed, 1)
 
         of_each_kind(check)
 
