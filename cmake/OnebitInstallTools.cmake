@@ -61,7 +61,7 @@ foreach(collective all_gather all_reduce alltoall alltoallv broadcast group redu
 endforeach()
 
 set(documents ${CMAKE_INSTALL_DATAROOTDIR}/doc/onebit)
-install(FILES LICENSE src/codec/FORMAT.md src/comm/SECURITY.md src/compressor/STATE.md
+install(FILES LICENSE src/codec/FORMAT.md src/comm/SECURITY.md src/state/STATE.md
   src/optim/DEEPSPEED.md DESTINATION ${documents})
 # Programs and sources name pages and each other by their paths in this project.
 install(DIRECTORY docs DESTINATION ${documents} FILES_MATCHING PATTERN "*.md")

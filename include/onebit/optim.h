@@ -636,7 +636,7 @@ ONEBIT_API onebitResult_t onebitOptimizerRewarm(onebitOptimizer_t optimizer, int
  * interval that is an additional sync, after which training differs from a run without it. Its
  * residuals are what onebitCompressorExport writes for onebitStateGlobal.
  *
- * src/compressor/STATE.md describes the bytes.
+ * src/state/STATE.md describes the bytes.
  *
  * @param kind   Scope of the state.
  * @param buffer NULL: only *bytes is written, without communication. Otherwise receives the state;

@@ -41,7 +41,7 @@ extern "C" {
  * elements. The residuals of an all-to-all, and what a send and its receive hold, belong to pairs
  * of ranks and have no global state.
  *
- * src/compressor/STATE.md describes the bytes. They do not name the tensor: the caller must know
+ * src/state/STATE.md describes the bytes. They do not name the tensor: the caller must know
  * which state belongs to which.
  *
  * @param kind   Scope of the state.

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/backoff.h"
+#include "wait/backoff.h"
 
 namespace onebit::plugin {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <chrono>
 
-#include "base/backoff.h"
 #include "plugins/device_cuda/error.h"
+#include "wait/backoff.h"
 
 namespace onebit::device_cuda {
 namespace {

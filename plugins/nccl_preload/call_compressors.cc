@@ -40,7 +40,7 @@ int32_t CollectiveOf(Operation operation) {
   }
 }
 
-// Reads the worker section of a state of one rank in fp32, version 1 (src/compressor/STATE.md,
+// Reads the worker section of a state of one rank in fp32, version 1 (src/state/STATE.md,
 // sections 1 to 3).
 Residuals ReadWorkerSection(const std::vector<std::byte>& state) {
   constexpr std::string_view kMagic = "1BITSTAT";

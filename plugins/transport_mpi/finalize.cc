@@ -10,9 +10,9 @@
 #include <system_error>
 #include <thread>
 
-#include "base/backoff.h"
 #include "plugins/transport_mpi/channel.h"
 #include "plugins/transport_mpi/mpi_process.h"
+#include "wait/backoff.h"
 
 namespace onebit::mpi {
 namespace {

@@ -7,10 +7,10 @@
 #include <chrono>
 #include <cstring>
 
-#include "base/backoff.h"
 #include "plugins/transport_mpi/errors_return.h"
 #include "plugins/transport_mpi/mpi_process.h"
 #include "plugins/transport_mpi/unused_comm.h"
+#include "wait/backoff.h"
 
 namespace onebit::mpi {
 namespace {

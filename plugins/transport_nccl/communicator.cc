@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "base/backoff.h"
+#include "wait/backoff.h"
 
 namespace onebit::nccl {
 

@@ -13,14 +13,14 @@
 #include <mutex>
 #include <string>
 
-#include "base/spin_lock.h"
 #include "plugins/transport_nccl/nccl_api.h"
 #include "plugins/transport_nccl/nccl_context.h"
+#include "wait/spin_lock.h"
 
 namespace onebit::nccl {
 
 // NCCL does not allow two calls on a communicator at a time, and ncclCommAbort frees it. So every
-// use holds the lock (base/spin_lock.h). An abort that finds the lock taken leaves the
+// use holds the lock (wait/spin_lock.h). An abort that finds the lock taken leaves the
 // end to the holder. The holder of a non-blocking communicator returns soon; a blocking one may
 // keep its holder inside NCCL forever. Then an abort revokes the communicator, which makes the
 // holder return and frees nothing, and frees it once the holder has returned, unless a graph may

@@ -9,9 +9,9 @@
 #include <new>
 #include <utility>
 
-#include "base/backoff.h"
 #include "plugins/common/run_detached.h"
 #include "plugins/transport_nccl/communicator.h"
+#include "wait/backoff.h"
 
 namespace onebit::nccl {
 namespace {

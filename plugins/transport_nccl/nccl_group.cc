@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "base/backoff.h"
 #include "plugins/transport_nccl/other_nccl.h"
+#include "wait/backoff.h"
 
 namespace onebit::nccl {
 namespace {

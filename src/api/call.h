@@ -5,7 +5,7 @@
 
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
-#include "collectives/run_calls.h"
+#include "exec/run_calls.h"
 
 namespace onebit {
 

@@ -10,7 +10,7 @@
 #include "api/host_stream_calls.h"
 #include "api/memory_location.h"
 #include "base/log.h"
-#include "collectives/run_calls.h"
+#include "exec/run_calls.h"
 #include "transport/process_settings.h"
 #include "transport/transport.h"
 

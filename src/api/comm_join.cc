@@ -11,9 +11,9 @@
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
 #include "api/memory_location.h"
-#include "collectives/run_calls.h"
 #include "comm/launch_environment.h"
 #include "comm/rendezvous.h"
+#include "exec/run_calls.h"
 #include "transport/process_settings.h"
 #include "transport/transport.h"
 

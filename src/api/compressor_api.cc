@@ -8,8 +8,8 @@
 #include "api/host_stream_calls.h"
 #include "api/scoped_host_residency.h"
 #include "codec/packet.h"
-#include "collectives/rebind.h"
 #include "kernels/optimizer.h"
+#include "state/rebind.h"
 
 using onebit::CheckNonePending;
 using onebit::Code;

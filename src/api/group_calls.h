@@ -13,7 +13,7 @@
 #include "api/host_stream_calls.h"
 #include "api/pair_checks.h"
 #include "base/group_depth.h"
-#include "collectives/run_calls.h"
+#include "exec/run_calls.h"
 
 namespace onebit {
 

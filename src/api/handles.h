@@ -13,8 +13,8 @@
 
 #include "base/fork.h"
 #include "base/guard.h"
-#include "collectives/engine.h"
 #include "comm/comm.h"
+#include "exec/engine.h"
 #include "onebit/onebit.h"
 
 namespace onebit {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "base/backoff.h"
+#include "wait/backoff.h"
 
 namespace onebit {
 namespace {

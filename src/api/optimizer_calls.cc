@@ -8,7 +8,7 @@
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
 #include "api/scoped_host_residency.h"
-#include "base/backoff.h"
+#include "wait/backoff.h"
 
 namespace onebit {
 

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "collectives/call_request.h"
+#include "exec/call_request.h"
 
 namespace onebit {
 

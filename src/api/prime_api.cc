@@ -9,8 +9,8 @@
 #include "base/aligned_buffer.h"
 #include "base/group_depth.h"
 #include "base/guard.h"
-#include "collectives/prime.h"
 #include "onebit/state.h"
+#include "state/prime.h"
 
 using onebit::AlignedBuffer;
 using onebit::ApiCall;

@@ -3,7 +3,7 @@
 // States of compressors in the C API.
 #include "api/scoped_host_residency.h"
 #include "api/state_export.h"
-#include "collectives/compressor_state.h"
+#include "state/compressor_state.h"
 
 using onebit::Code;
 using onebit::CompressorUse;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A state in bytes (src/compressor/STATE.md) is a head with a table of sections, then the sections.
+// A state in bytes (src/state/STATE.md) is a head with a table of sections, then the sections.
 // Checksums cover every bit. The meaning of a section's content is known to its writers and readers
 // alone.
 #pragma once

@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/spin_lock.h"
 #include "channel/channel_context.h"
 #include "channel/controls.h"
 #include "channel/receives.h"
 #include "channel/sends.h"
+#include "wait/spin_lock.h"
 
 namespace onebit::channel {
 

@@ -10,11 +10,11 @@
 #include <sys/single_threaded.h>
 #endif
 
-#include "base/backoff.h"
 #include "base/log.h"
 #include "comm/local_control.h"
 #include "comm/rank_list.h"
 #include "topology/near_cores.h"
+#include "wait/backoff.h"
 
 namespace onebit {
 namespace {

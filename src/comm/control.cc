@@ -9,7 +9,7 @@ Status Cancelled(int rank, std::string_view what) {
 }
 
 std::string SilenceText(std::chrono::steady_clock::duration silence, bool is_lossy) {
-  return Format("has been silent for {:.1f} s ({})", std::chrono::duration<double>(silence).count(),
+  return Format("has been silent for {:.1f} s ({})", SecondsOf(silence),
                 is_lossy ? "twice ONEBIT_LOSS_TIMEOUT_MS, because packets to it get lost"
                          : "ONEBIT_LOSS_TIMEOUT_MS");
 }

@@ -27,6 +27,11 @@ namespace onebit {
 // Limits a rank's contribution to a gather, and the text of an error.
 inline constexpr size_t kMaxContentBytes = 8192;
 
+// For texts.
+inline double SecondsOf(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
 // Learns that another rank failed, or that the ranks' calls differ. Called by the failing rank's
 // thread, one that sends calls, or the control thread; returns at once and calls nothing of
 // Control.

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <new>
 
-#include "base/backoff.h"
 #include "base/log.h"
+#include "wait/backoff.h"
 
 namespace onebit {
 namespace {
@@ -30,10 +30,6 @@ constexpr milliseconds kVerdict{500};
 constexpr milliseconds kMissing{500};
 // Limits the wait for the hub to acknowledge that this rank leaves.
 constexpr milliseconds kFarewell{500};
-
-double SecondsOf(Clock::duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
 
 }  // namespace
 

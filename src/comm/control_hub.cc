@@ -11,10 +11,6 @@ namespace {
 
 constexpr size_t kNamedMissing = 16;
 
-double SecondsOf(Clock::duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
 }  // namespace
 
 void ControlHub::OnMessage(uint64_t link, const RankMessage& message, Clock::time_point now) {

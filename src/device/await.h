@@ -5,9 +5,9 @@
 
 #include <chrono>
 
-#include "base/backoff.h"
 #include "base/status.h"
 #include "device/devices.h"
+#include "wait/backoff.h"
 
 namespace onebit {
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The sections of an optimizer's state (src/compressor/STATE.md), and the members that must be
+// The sections of an optimizer's state (src/state/STATE.md), and the members that must be
 // equal to load it.
 #pragma once
 

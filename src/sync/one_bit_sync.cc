@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "base/state_blob.h"
-#include "collectives/compressor_state.h"
-#include "collectives/run_calls.h"
+#include "exec/run_calls.h"
+#include "state/compressor_state.h"
 
 namespace onebit {
 namespace {

@@ -10,7 +10,7 @@
 #include <span>
 
 #include "base/state_blob.h"
-#include "collectives/engine.h"
+#include "exec/engine.h"
 #include "schedule/sync_schedule.h"
 #include "sync/device_sum.h"
 

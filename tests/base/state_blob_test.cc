@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/digest.h"
-#include "compressor/state_identity.h"
+#include "state/state_identity.h"
 
 namespace onebit {
 namespace {

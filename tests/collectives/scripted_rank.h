@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/run_calls.h"
+#include "exec/run_calls.h"
 #include "tests/support/scripted_transport.h"
 
 namespace onebit::testing {

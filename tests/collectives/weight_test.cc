@@ -13,9 +13,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "collectives/partition.h"
 #include "kernels/low_bit.h"
 #include "kernels/sparse.h"
+#include "plan/partition.h"
 #include "tests/collectives/low_bit_calls.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/residuals.h"

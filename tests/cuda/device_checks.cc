@@ -89,7 +89,7 @@ std::vector<float> FloatsOf(const CudaBuffer& buffer, size_t count) {
   return values;
 }
 
-// The sections of a state that hold residuals (src/compressor/STATE.md). In a state of all ranks:
+// The sections of a state that hold residuals (src/state/STATE.md). In a state of all ranks:
 // the mean of the worker residuals, and the server residuals of the whole tensor.
 struct Residuals {
   std::vector<float> worker;

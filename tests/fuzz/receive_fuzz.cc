@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "codec/packet.h"
-#include "collectives/algorithms.h"
-#include "collectives/run_calls.h"
+#include "exec/run_calls.h"
+#include "plan/algorithms.h"
 #include "tests/fuzz/byte_input.h"
 #include "tests/fuzz/scripted_start.h"
 #include "tests/support/scripted_transport.h"

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/digest.h"
-#include "collectives/algorithms.h"
-#include "collectives/compressor_state.h"
 #include "kernels/reference/elements.h"
 #include "onebit/onebit.hpp"
+#include "plan/algorithms.h"
+#include "state/compressor_state.h"
 #include "sync/one_bit_sync.h"
 
 namespace {

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "collectives/algorithms.h"
 #include "perf/common/allreduce_model.h"
+#include "plan/algorithms.h"
 
 namespace onebit::testing::generator {
 namespace {

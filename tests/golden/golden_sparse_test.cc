@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "codec/packet.h"
-#include "collectives/partition.h"
+#include "plan/partition.h"
 #include "tests/golden/golden_calls.h"
 
 namespace onebit::testing {

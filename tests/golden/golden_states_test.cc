@@ -9,9 +9,9 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/collectives/state_job.h"
 #include "tests/golden/golden_file.h"
 #include "tests/optim/optimizer_job.h"
+#include "tests/state/state_job.h"
 #include "tests/sync/sync_job.h"
 
 namespace onebit::testing {

@@ -11,9 +11,9 @@
 
 #include "codec/message_header.h"
 #include "codec/packet.h"
-#include "collectives/partition.h"
-#include "collectives/runs.h"
 #include "kernels/kernels.h"
+#include "plan/partition.h"
+#include "plan/runs.h"
 #include "tests/golden/golden_file.h"
 
 namespace onebit {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes states.json, saved states from the text of src/compressor/STATE.md alone.
+"""Writes states.json, saved states from the text of src/state/STATE.md alone.
 
 It shares nothing with the library. Run it only for a new version of the states, into a new file: every later
 library loads the states of this one.

@@ -23,14 +23,17 @@ STATION = re.compile(r"`((?:src|plugins|kernels)/[\w/.-]+):(\w+)`")
 LEAST_STATIONS = 12
 
 
+def box(folder: str) -> str:
+    """The last part of its path; several folders have the plural."""
+    return folder.rsplit("/", maxsplit=1)[-1].replace("_*", "s")
+
+
 def picture(may_include: dict[str, list[str]]) -> str:
-    """The folders and their arrows, in Mermaid's notation. A box is named after the last part of its path."""
+    """The folders and their arrows, in Mermaid's notation."""
     lines = ["flowchart TD"]
     for folder, others in may_include.items():
-        name = folder.rsplit("/", maxsplit=1)[-1]
-        lines.append(f'  {name}["{folder}"]')
-        if others:
-            lines.append(f"  {name} --> {' & '.join(other.rsplit('/', maxsplit=1)[-1] for other in others)}")
+        arrows = f" --> {' & '.join(map(box, others))}" if others else ""
+        lines.append(f'  {box(folder)}["{folder}"]{arrows}')
     return "\n".join(lines) + "\n"
 
 

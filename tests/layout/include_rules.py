@@ -14,15 +14,20 @@ import sys
 
 from sources import project_files
 
-# The folders that a folder may include directly, and so everything that these may include: `sync ->
-# collectives` lets sync see packets of the codec. Every folder may include its own files.
+# The folders that a folder may include directly, and so everything that these may include: `sync -> state` lets
+# sync see packets of the codec. Every folder may include its own files. A name that ends in * stands for every
+# folder that begins so, and these may not include each other.
 MAY_INCLUDE = {
     "include/onebit": [],
     "kernels": [],
-    "src/base": [],
-    "src/api": ["src/sync", "src/collectives", "src/compressor", "src/comm"],
-    "src/sync": ["src/schedule", "src/collectives"],
-    "src/collectives": ["src/compressor", "src/comm", "src/transport", "src/device"],
+    "src/wait": [],
+    "src/base": ["src/wait"],
+    "src/api": ["src/sync", "src/state", "src/exec"],
+    "src/sync": ["src/schedule", "src/state"],
+    "src/state": ["src/exec"],
+    "src/exec": ["src/steps"],
+    "src/steps": ["src/plan"],
+    "src/plan": ["src/compressor", "src/comm"],
     "src/compressor": ["src/codec", "src/device"],
     "src/codec": ["kernels", "src/base"],
     "src/comm": ["src/transport", "src/topology"],
@@ -34,53 +39,49 @@ MAY_INCLUDE = {
     # Clients of the public API, except for their own kernels and the device memory and streams that
     # these use. A setting says where the device library is.
     "src/optim": ["include/onebit", "kernels", "src/schedule", "src/device", "src/transport", "src/base"],
-    "plugins": ["include/onebit"],
-    "perf": ["include/onebit"],
+    "plugins/common": ["include/onebit", "src/wait"],
+    "plugins/transport_*": ["plugins/common"],
+    "plugins/nccl_preload": ["include/onebit"],
+    "plugins/device_cuda": ["plugins/common", "src/device"],
+    "perf": ["include/onebit", "plugins/common"],
     "bindings": ["include/onebit"],
 }
 
-# perf/ is a client like any other, except where it measures kernels or checks against the oracle.
-FILES_THAT_MAY_SEE_KERNELS = re.compile(r"perf/(codec_perf[^/]*|common/.*)")
+# What a folder sees of another one, where that is less than all of it.
+TRANSPORT_ABI = r"include/onebit/(transport|onebit)\.h"  # the ABI, and what it includes
+SEES_ONLY = {
+    # Transports compile without the library.
+    ("plugins/common", "include/onebit"): TRANSPORT_ABI,
+    ("plugins/transport_*", "include/onebit"): TRANSPORT_ABI,
+    # The interface of the library's part that runs on CUDA's devices, and the kernels that it launches.
+    ("plugins/device_cuda", "src/device"): r"src/device/device_abi\.h",
+    ("plugins/device_cuda", "include/onebit"): r"include/onebit/onebit\.h",
+    ("plugins/device_cuda", "kernels"): r"kernels/(cuda/)?[^/]+\.h",
+    ("plugins/device_cuda", "plugins/common"): r"plugins/common/cuda_driver\.h",
+    ("plugins/device_cuda", "src/base"): None,
+    ("plugins/device_cuda", "src/wait"): r"src/wait/backoff\.h",
+    # Tools that allocate memory of devices call CUDA's driver by the same table; the launcher clears away what
+    # killed ranks have left, as a transport does when it starts.
+    ("perf", "plugins/common"): r"plugins/common/(cuda_driver|abandoned_segments)\.h",
+    ("perf", "src/wait"): None,
+}
 
-# Measuring the kernels of a device needs the code that launches them.
-FILES_THAT_MAY_SEE_DEVICES = re.compile(r"perf/codec_perf_cuda[^/]*")
-
-# Optimizers need the outcome of a call, which the public API gives only in statistics.
-OPTIMIZER_CALLS = "src/api/optimizer_calls.h"
-
-# The control channel compares calls, so it sees descriptions of calls, but no packets.
-CALL_RECORDS = re.compile(r"src/comm/call_record_ring\.(h|cc)")
-CALL_DESCRIPTION = "src/codec/message_header.h"
-
-# The public headers that a transport may see: the ABI, and what it includes.
-PLUGIN_ABI = {"include/onebit/transport.h", "include/onebit/onebit.h"}
-TRANSPORT = re.compile(r"plugins/transport_[^/]+/")
-# Parts that plugins share with the library; they need the standard library alone.
-PARTS_FOR_ALL = {"src/base/backoff.h", "src/base/spin_lock.h"}
-# Transports `local` and `socket` are linked in.
-LINKED_IN_TABLES = re.compile(r"plugins/transport_(local|socket)/(local|socket)_transport\.h")
-# Transport `socket` connects and proves the job's key as the control channel does.
-SOCKET_TRANSPORT = "plugins/transport_socket/"
-PARTS_FOR_SOCKET = {"src/base/format.h", "src/comm/secret.h", "src/comm/socket.h"}
-REGISTRY = "src/transport/registry.cc"
-# Parts that transports share, which know none of them.
-TRANSPORT_PARTS = "plugins/common/"
-
-# The one table of the CUDA driver's functions, which tools that allocate memory of devices call, too.
-CUDA_DRIVER = "plugins/common/cuda_driver.h"
-FILES_THAT_MAY_SEE_THE_CUDA_DRIVER = re.compile(r"perf/common/cuda_device[^/]*|plugins/device_cuda/.*")
-
-# The launcher clears away what killed ranks have left, as transport `ucx` does when it starts.
-LAUNCHER = "perf/onebit_run.cc"
-FILES_OF_THE_KILLED = "plugins/common/abandoned_segments.h"
-
-# The tool that prints what there is compares a file of NCCL with the drop-in, as the drop-in does.
-INFO_TOOL = "perf/onebit_info.cc"
-NCCL_EXPORTS = "plugins/nccl_preload/nccl_exports.h"
-
-# The part of the library that runs on CUDA's devices: the ABI between both, and the kernels it launches.
-DEVICE_PLUGIN = "plugins/device_cuda/"
-DEVICE_ABI = re.compile(r"src/device/device_abi\.h|include/onebit/onebit\.h|kernels/(cuda/)?[^/]+\.h")
+# The files that may include against the arrows, by the reason: (who, what). No more than five reasons.
+EXCEPTIONS = {
+    "optimizers need the outcome of a call, which the public API gives only in statistics": [
+        (r"src/optim/.*", r"src/api/optimizer_calls\.h")],
+    "the control channel compares calls, so it sees descriptions of calls, but no packets": [
+        (r"src/comm/call_record_ring\.(h|cc)", r"src/codec/message_header\.h")],
+    "transports local and socket are linked in; socket connects and proves the key as the control channel does": [
+        (r"src/transport/registry\.cc", r"plugins/transport_(local|socket)/\1_transport\.h"),
+        (r"plugins/transport_socket/.*", r"src/(base/format|comm/secret|comm/socket)\.h")],
+    "codec_perf measures kernels, and the tools' models of collectives are made of the reference": [
+        (r"perf/(codec_perf[^/]*|common/.*)", r"kernels/.*"),
+        (r"perf/codec_perf_cuda[^/]*", r"src/device/.*")],
+    "onebit_info compares a file of NCCL with the drop-in, as the drop-in does": [
+        (r"perf/onebit_info\.cc", r"plugins/nccl_preload/nccl_exports\.h")],
+}
+MOST_EXCEPTIONS = 5
 
 # Libraries by the first part of the path in <...>, and the folders that may use them. A library that
 # is not listed here counts as part of the system.
@@ -128,7 +129,15 @@ def reachable(folder: str) -> set[str]:
 
 def folder_of(path: str) -> str | None:
     """The folder of MAY_INCLUDE that `path` belongs to."""
-    return next((name for name in MAY_INCLUDE if path.startswith(name + "/")), None)
+    return next((name for name in MAY_INCLUDE if path.startswith(name.removesuffix("*") if "*" in name else name + "/")),
+                None)
+
+
+def is_own(including: str, included: str) -> bool:
+    """Tells if both are files of one folder of MAY_INCLUDE, and not of two that share a pattern."""
+    folder = folder_of(including)
+    depth = folder.count("/") + 1
+    return folder == folder_of(included) and including.split("/")[:depth] == included.split("/")[:depth]
 
 
 def resolve(root: pathlib.Path, including: str, name: str) -> str | None:
@@ -141,46 +150,24 @@ def resolve(root: pathlib.Path, including: str, name: str) -> str | None:
     return None
 
 
+def exception_of(including: str, included: str) -> str | None:
+    """The reason for which `including` may include `included` against the arrows."""
+    return next((reason for reason, rows in EXCEPTIONS.items() for who, what in rows
+                 if re.fullmatch(who, including) and re.fullmatch(what, included)), None)
+
+
 def broken_rule(including: str, included: str) -> str | None:
     """Why `including` may not include the project's file `included`; None if it may."""
     folder, target = folder_of(including), folder_of(included)
     if folder is None:
         return "this folder has no rule: add it to MAY_INCLUDE in tests/layout/include_rules.py"
-    if FILES_THAT_MAY_SEE_KERNELS.fullmatch(including) and target == "kernels":
+    if is_own(including, included) or exception_of(including, included):
         return None
-    if FILES_THAT_MAY_SEE_DEVICES.fullmatch(including) and target == "src/device":
-        return None
-    if FILES_THAT_MAY_SEE_THE_CUDA_DRIVER.fullmatch(including) and included == CUDA_DRIVER:
-        return None
-    if folder == "src/optim" and included == OPTIMIZER_CALLS:
-        return None
-    if including == LAUNCHER and included == FILES_OF_THE_KILLED:
-        return None
-    if including == INFO_TOOL and included == NCCL_EXPORTS:
-        return None
-    if including == REGISTRY and LINKED_IN_TABLES.fullmatch(included):
-        return None
-    if CALL_RECORDS.fullmatch(including) and included == CALL_DESCRIPTION:
-        return None
-    if folder == "plugins":
-        own = "/".join(including.split("/")[:2]) + "/"
-        if included.startswith(own) or included in PARTS_FOR_ALL:
+    if target in reachable(folder) - {folder}:
+        seen = SEES_ONLY.get((folder, target), ".*")
+        if seen is not None and re.fullmatch(seen, included):
             return None
-        if including.startswith(SOCKET_TRANSPORT) and included in PARTS_FOR_SOCKET:
-            return None
-        if including.startswith(DEVICE_PLUGIN):
-            if DEVICE_ABI.fullmatch(included):
-                return None
-            return ("the device plugin may include device/device_abi.h, kernels/cuda, the CUDA driver and "
-                    "its own files")
-        if TRANSPORT.match(including) or including.startswith(TRANSPORT_PARTS):
-            if included in PLUGIN_ABI or included.startswith(TRANSPORT_PARTS):
-                return None
-            return "a transport may include onebit/transport.h, plugins/common and its own files"
-        if target == "plugins":
-            return "a plugin may not include another one"
-    if target in reachable(folder):
-        return None
+        return f"{folder} sees only {seen or 'nothing'} of {target}"
     allowed = sorted(reachable(folder) - {folder})
     return f"{folder} may include {', '.join(allowed) if allowed else 'no other folder'}"
 
@@ -216,10 +203,26 @@ def violations(root: pathlib.Path, paths: list[str]) -> list[str]:
     return found
 
 
+def needless_exceptions(root: pathlib.Path, paths: list[str]) -> list[str]:
+    """Rows of EXCEPTIONS that no file needs any more, and reasons beyond their number."""
+    uses = set()
+    for path in paths:
+        if pathlib.PurePosixPath(path).suffix in SOURCE_SUFFIXES:
+            for match in filter(None, map(INCLUDE.match, (root / path).read_text(encoding="utf-8").splitlines())):
+                uses.add((path, resolve(root, path, match[2]) or ""))
+    found = [f"EXCEPTIONS: nothing needs {row} any more: delete it" for rows in EXCEPTIONS.values() for row in rows
+             if not any(re.fullmatch(row[0], who) and re.fullmatch(row[1], what) for who, what in uses)]
+    if len(EXCEPTIONS) > MOST_EXCEPTIONS:
+        found.append(f"EXCEPTIONS: {len(EXCEPTIONS)} reasons, more than {MOST_EXCEPTIONS}: move the code instead")
+    return found
+
+
 def main() -> int:
     root = pathlib.Path(sys.argv[1]).resolve()
     paths = sys.argv[2:] or [str(path) for path in project_files(root)]
     found = violations(root, paths)
+    if not sys.argv[2:]:
+        found += needless_exceptions(root, paths)
     for line in found:
         print(line)
     return 1 if found else 0

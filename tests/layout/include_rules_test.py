@@ -21,7 +21,7 @@ class IncludeRulesTest(unittest.TestCase):
         for header in ("include/onebit/onebit.h", "include/onebit/transport.h",
                        "include/onebit/optim.h", "kernels/kernels.h", "src/base/status.h",
                        "src/codec/message_header.h", "src/codec/packet.h",
-                       "src/collectives/plan.h", "src/comm/comm.h",
+                       "src/plan/plan.h", "src/comm/comm.h",
                        "src/device/devices.h",
                        "plugins/transport_local/ring.h", "plugins/transport_ucx/worker.h",
                        "perf/common/driver.h"):
@@ -46,19 +46,19 @@ class IncludeRulesTest(unittest.TestCase):
         self.assertIn(rule, found[0])
 
     def test_a_folder_may_include_downwards_over_several_steps(self):
-        self.assert_allowed("src/collectives/a.cc", '"collectives/plan.h"')
-        self.assert_allowed("src/collectives/a.cc", '"codec/packet.h"')
-        self.assert_allowed("src/collectives/a.cc", '"kernels/kernels.h"')
+        self.assert_allowed("src/plan/a.cc", '"plan/plan.h"')
+        self.assert_allowed("src/plan/a.cc", '"codec/packet.h"')
+        self.assert_allowed("src/plan/a.cc", '"kernels/kernels.h"')
         self.assert_allowed("src/api/a.cc", '"onebit/onebit.h"')
 
     def test_no_folder_may_include_upwards(self):
-        self.assert_forbidden("src/codec/a.cc", '"collectives/plan.h"', "src/codec may include")
+        self.assert_forbidden("src/codec/a.cc", '"plan/plan.h"', "src/codec may include")
         self.assert_forbidden("src/comm/a.cc", '"codec/packet.h"', "src/comm may include")
         self.assert_allowed("src/comm/call_record_ring.h", '"codec/message_header.h"')
         self.assert_forbidden("src/comm/call_record_ring.h", '"codec/packet.h"', "src/comm may")
         self.assert_forbidden("src/comm/control.h", '"codec/message_header.h"', "src/comm may")
         self.assert_forbidden("kernels/cpu/a.cc", '"base/status.h"', "no other folder")
-        self.assert_forbidden("src/base/a.cc", '"kernels/kernels.h"', "no other folder")
+        self.assert_forbidden("src/base/a.cc", '"kernels/kernels.h"', "src/base may include src/wait")
 
     def test_the_device_plugin_sees_the_device_abi_and_the_kernels(self):
         for header in ("src/device/device_abi.h", "kernels/cuda/params.h"):
@@ -69,12 +69,11 @@ class IncludeRulesTest(unittest.TestCase):
         self.write("plugins/common/cuda_driver.h", "")
         self.assert_allowed("plugins/device_cuda/a.h", '"plugins/common/cuda_driver.h"')
         self.assert_allowed("perf/common/cuda_device.h", '"plugins/common/cuda_driver.h"')
-        self.assert_forbidden("perf/common/procs.h", '"plugins/common/cuda_driver.h"', "perf may include")
-        rule = "the device plugin may include"
-        self.assert_forbidden("plugins/device_cuda/a.cc", '"base/status.h"', rule)
+        rule = "plugins/device_cuda sees only "
+        self.assert_forbidden("plugins/device_cuda/a.cc", '"base/status.h"', rule + "nothing of src/base")
         self.assert_forbidden("plugins/device_cuda/a.cc", '"onebit/optim.h"', rule)
-        self.assert_forbidden("plugins/transport_local/a.cc", '"device/device_abi.h"',
-                              "a transport may include")
+        self.assert_forbidden("plugins/device_cuda/a.cc", '"device/devices.h"', rule)
+        self.assert_forbidden("plugins/transport_local/a.cc", '"device/device_abi.h"', "plugins/transport_* may include")
 
     def test_a_relative_path_is_no_way_around(self):
         self.assert_forbidden("src/codec/a.cc", '"../comm/comm.h"', "src/codec may include")
@@ -84,9 +83,19 @@ class IncludeRulesTest(unittest.TestCase):
         self.assert_allowed(own, '"onebit/transport.h"')
         self.assert_allowed(own, "<onebit/onebit.h>")
         self.assert_allowed(own, '"plugins/transport_local/ring.h"')
-        self.assert_forbidden(own, '"onebit/optim.h"', "a transport may include")
-        self.assert_forbidden(own, '"base/status.h"', "a transport may include")
-        self.assert_forbidden(own, '"plugins/transport_ucx/worker.h"', "a transport may include")
+        self.assert_forbidden(own, '"onebit/optim.h"', "plugins/transport_* sees only ")
+        for other in ('"base/status.h"', '"plugins/transport_ucx/worker.h"'):
+            self.assert_forbidden(own, other, "plugins/transport_* may include")
+
+    def test_exceptions_are_few_and_needed(self):
+        self.write("src/transport/registry.cc", '#include "plugins/transport_local/local_transport.h"')
+        self.write("plugins/transport_local/local_transport.h", "")
+        self.assertEqual(include_rules.violations(self.root, ["src/transport/registry.cc"]), [])
+        found = include_rules.needless_exceptions(self.root, ["src/transport/registry.cc"])
+        rows = [row for rows in include_rules.EXCEPTIONS.values() for row in rows]
+        self.assertEqual(len(found), len(rows) - 1, found)
+        self.assertFalse(any("registry" in line for line in found), found)
+        self.assertLessEqual(len(include_rules.EXCEPTIONS), include_rules.MOST_EXCEPTIONS)
 
     def test_tools_are_clients_but_for_the_checker(self):
         self.assert_allowed("perf/all_reduce_perf.cc", '"perf/common/driver.h"')

@@ -10,8 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/spin_lock.h"
 #include "tests/support/scripted_frames.h"
+#include "wait/spin_lock.h"
 
 namespace onebit::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "kernels/cuda/host.h"
-#include "src/base/backoff.h"
+#include "src/wait/backoff.h"
 #include "tests/support/cuda/capture.h"
 #include "tests/support/cuda/protection.h"
 

@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The arguments of a collective call, and facts that follow from them alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "codec/message_header.h"
+#include "comm/comm.h"
+#include "device/memory.h"
+#include "plan/algorithms.h"
+#include "plan/plan.h"
+#include "plan/planned_compressor.h"
+#include "steps/batch.h"
+
+namespace onebit {
+
+struct CallRequest {
+  Collective collective = Collective::kBarrier;
+  const void* sendbuff = nullptr;
+  void* recvbuff = nullptr;
+  // Elements; of one part if a buffer has a part for every rank. 0 in an all-to-all-v, whose
+  // buffers begin at the origin of `pairs`.
+  size_t count = 0;
+  kernels::DataType type = kernels::DataType::kF32;
+  ReduceOp op = {};                         // if the collective has one
+  uint32_t root = 0;                        // for a broadcast; the peer of a send or receive
+  bool is_receive = false;                  // of a pair of ranks
+  MemoryLocation location = {};             // of both buffers
+  onebitStream_t stream = nullptr;          // null: the call blocks, or CUDA's default stream
+  PlannedCompressor* compressor = nullptr;  // null: dense
+  PairCounts pairs = {};                    // for an all-to-all-v; its lists outlive the call
+  // Bit pattern of the weight sum of a sync, which the ranks compare.
+  std::optional<uint32_t> sync_weight = std::nullopt;
+  bool can_be_native = true;  // if dense, may be the transport's own
+};
+
+// The properties of the call that its plan depends on.
+PlanKey KeyOf(const CallRequest& request, const Comm& comm);
+
+// The properties of the call that ranks compare, except its sequence number.
+CallDescriptor DescriptorOf(const CallRequest& request, const Comm& comm);
+CallDescriptor DescriptorOf(const PlanKey& key, const Comm& comm);
+
+// The call in the form that executors run. `packets` has plan.packet_space_bytes.
+Call CallOf(const CallRequest& request, const Plan& plan, const Comm& comm, std::byte* packets);
+
+// Numbers sends and receives, each among those of its pair of ranks and direction.
+void NumberPairs(std::span<Call> calls, Comm* comm);
+
+// The calls that run together by `plan`, that of a single call or of a group, in the form that
+// executors run. Numbers the calls, unless they are pairs; `digests` lends its memory. The caller
+// sets `packets`.
+Batch BatchOf(const Plan& plan, std::span<Call> calls, uint64_t sequence,
+              std::vector<uint32_t>* digests, const Comm& comm);
+
+// Records in the compressor of a call what binds its later ones: the op, or the end of a pair.
+void RecordUse(const CallRequest& request);
+
+// Bytes of the caller's buffers that the call reads and writes on this rank.
+struct BufferBytes {
+  size_t input = 0;
+  size_t output = 0;
+};
+BufferBytes BytesOf(const CallRequest& request, const Comm& comm);
+
+// Updates the communicator's counters after a successful call, including its endpoint's.
+void CountCall(const CallRequest& request, const Plan& plan, Comm* comm);
+void CountMessages(Comm* comm);
+
+}  // namespace onebit

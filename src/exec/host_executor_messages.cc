@@ -1,0 +1,298 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Messages of a batch: starts sends, checks headers against the call, receives payloads, and
+// cancels everything outstanding after an error.
+#include <algorithm>
+#include <utility>
+
+#include "exec/host_executor.h"
+#include "plan/reduce_op.h"
+
+namespace onebit {
+
+// A plan has at most one native step.
+Status HostExecutor::PollNative(bool* has_moved) {
+  if (native_.request == nullptr) {
+    const onebitRedOp_t op = ApiOp(batch_.descriptor.op);
+    ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
+                            endpoint_.AllReduce(batch_.calls[0].input, batch_.calls[0].output,
+                                                plan_->key.count, op, &native_.request));
+    if (!has_started) return OkStatus();
+    native_bytes_ = 0;
+    if (trace_ != nullptr) native_.begin = TraceClock::now();
+    *has_moved = true;
+  }
+  const auto state = endpoint_.Test(native_.request);
+  if (state.ok() && state.value() != TransferState::kDone) {
+    // Received bytes are progress and postpone the deadline.
+    ONEBIT_ASSIGN_OR_RETURN(const Endpoint::MessageSize done, endpoint_.Probe(native_.request));
+    *has_moved |= done.payload_bytes != std::exchange(native_bytes_, done.payload_bytes);
+    return OkStatus();
+  }
+  if (!state.ok() && !IsDead(state.status())) return state.status();
+  native_.request = nullptr;
+  ONEBIT_TRY(state.status());
+  *has_moved = true;
+  if (trace_ != nullptr) trace_->AddNative(native_.begin, TraceClock::now());
+  Finish(std::exchange(native_.step, kNoStep), false);
+  return OkStatus();
+}
+
+// A peer without room holds up later sends to itself alone, which keep their order: others may wait
+// for a message that stands behind them.
+Status HostExecutor::StartSends(bool* has_moved) {
+  if (sends_.empty()) return OkStatus();
+  std::fill(is_full_.begin(), is_full_.end(), uint8_t{0});
+  Status status;
+  sends_.RemoveIf([&](uint32_t index) {
+    uint8_t& is_full = is_full_[plan_->steps[index].peer];
+    if (!status.ok() || is_full != 0) return false;
+    const Result<bool> has_started = StartSend(index);
+    status = has_started.status();
+    is_full = status.ok() && has_started.value() ? 0 : 1;
+    *has_moved |= is_full == 0;
+    return is_full == 0;
+  });
+  return status;
+}
+
+Result<bool> HostExecutor::StartSend(uint32_t index) {
+  const Step& step = plan_->steps[index];
+  MessageHeader header = {
+      .call = CallOf(step),
+      .exchange = step.exchange,
+      .is_nonfinite = nonfinite_[index] != 0,
+      .has_payload_checksum = step.packet != kNoPacket,
+      .segment = step.segment,
+      .segment_count = static_cast<uint16_t>(plan_->segments()),
+  };
+  if (step.packet != kNoPacket) header.payload_checksum = checksums_[step.packet];
+  HeaderBytes bytes;
+  EncodeHeader(header, &bytes);
+  const bool is_absent = MayBeAbsent(step) && IsAbsent(batch_.calls[step.call]);
+  const size_t payload_bytes = is_absent ? kWeightBytes : step.region.bytes;
+  const CallTrace::Time begin = trace_ == nullptr ? CallTrace::Time() : TraceClock::now();
+  MessageRequest request = nullptr;
+  ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
+                          endpoint_.Send(static_cast<int>(step.peer), bytes,
+                                         {batch_.Read(step), payload_bytes}, &request));
+  if (!has_started) return false;
+  sending_.push_back({request, index, payload_bytes, begin});
+  if (trace_ != nullptr) trace_->BeginSend(step, begin);
+  return true;
+}
+
+Status HostExecutor::PollSends(bool* has_moved) {
+  for (size_t i = 0; i < sending_.size();) {
+    const InFlight message = sending_[i];
+    const auto state = endpoint_.Test(message.request);
+    if (state.ok() ? state.value() != TransferState::kDone : !IsDead(state.status())) {
+      ONEBIT_TRY(state.status());
+      ++i;
+      continue;
+    }
+    sending_[i] = sending_.back();
+    sending_.pop_back();
+    ONEBIT_TRY(state.status());
+    *has_moved = true;
+    messages_[message.step] = MessageState::kDone;
+    if (trace_ != nullptr) {
+      trace_->EndSend(plan_->steps[message.step], message.payload_bytes, message.begin);
+    }
+    Finish(message.step, false);
+  }
+  return OkStatus();
+}
+
+Status HostExecutor::PollReceives(bool* has_moved) {
+  for (uint32_t peer = 0; peer < plan_->ranks; ++peer) ONEBIT_TRY(PollHeader(peer, has_moved));
+  for (size_t i = 0; i < receiving_.size();) {
+    const InFlight message = receiving_[i];
+    const auto state = endpoint_.Test(message.request);
+    if (state.ok() ? state.value() != TransferState::kDone : !IsDead(state.status())) {
+      ONEBIT_TRY(state.status());
+      ++i;
+      continue;
+    }
+    receiving_[i] = receiving_.back();
+    receiving_.pop_back();
+    ONEBIT_TRY(state.status());
+    *has_moved = true;
+    ONEBIT_TRY(CompleteReceive(message));
+  }
+  return OkStatus();
+}
+
+// Advances the messages of one peer: posts a receive, checks its header, and receives the payload
+// when its step may run. Posts the next receive at once, because its header may have arrived.
+Status HostExecutor::PollHeader(uint32_t peer, bool* has_moved) {
+  Inbound& inbound = inbound_[peer];
+  while (true) {
+    if (inbound.request == nullptr) {
+      if (inbound.left == 0) return OkStatus();
+      ONEBIT_ASSIGN_OR_RETURN(
+          const bool is_posted,
+          endpoint_.Receive(static_cast<int>(peer), inbound.header, &inbound.request));
+      if (!is_posted) return OkStatus();
+      --inbound.left;
+    }
+    if (inbound.step == kNoStep) {
+      const auto state = endpoint_.Test(inbound.request);
+      if (!state.ok()) {
+        if (IsDead(state.status())) inbound.request = nullptr;
+        return state.status();
+      }
+      if (state.value() == TransferState::kPending) return OkStatus();
+      *has_moved = true;
+      ONEBIT_TRY(CheckHeader(peer));
+    }
+    if (waiting_for_[inbound.step] != 0) return OkStatus();
+    *has_moved = true;
+    ONEBIT_TRY(Accept(peer));
+  }
+}
+
+// Headers of an all-to-all-v carry the count of the message, all others the count of the call.
+CallDescriptor HostExecutor::CallOf(const Step& message) const {
+  if (plan_->key.is_pairs()) return batch_.calls[message.call].descriptor;
+  CallDescriptor call = batch_.descriptor;
+  if (call.collective == Collective::kAllToAllv) call.count = message.elements.count;
+  return call;
+}
+
+CallDescriptor HostExecutor::CallFrom(uint32_t peer) const {
+  if (plan_->key.is_pairs()) return CallOf(plan_->steps[PostedReceive(peer)]);
+  const uint32_t first = plan_->ReceiveStep(1, peer, 0);
+  return first == kNoStep ? batch_.descriptor : CallOf(plan_->steps[first]);
+}
+
+uint32_t HostExecutor::StepFor(uint32_t peer, const MessageHeader& header) const {
+  if (!plan_->key.is_pairs()) return plan_->ReceiveStep(header.exchange, peer, header.segment);
+  const uint32_t posted = PostedReceive(peer);
+  return header.exchange == plan_->steps[posted].exchange && header.segment == 0 ? posted : kNoStep;
+}
+
+Status HostExecutor::CheckHeader(uint32_t peer) {
+  Inbound& inbound = inbound_[peer];
+  ONEBIT_ASSIGN_OR_RETURN(const Endpoint::MessageSize size, endpoint_.Probe(inbound.request));
+  auto decoded = DecodeHeader(
+      std::span(inbound.header).first(std::min(size.header_bytes, inbound.header.size())));
+  if (!decoded.ok()) {
+    return Error(decoded.status().code(), "message from rank {}: {}", peer,
+                 decoded.status().text());
+  }
+  const MessageHeader& header = inbound.decoded = decoded.value();
+  // Never set by host executors, which stop sending at a failure (FORMAT.md, flag bit 2).
+  if (header.has_failed) {
+    return Error(Code::kRemoteError, "rank {} had a failure, in {} or before it", peer,
+                 Describe(header.call));
+  }
+  const CallDescriptor call = CallFrom(peer);
+  if (header.call != call) {
+    if (batch_.is_group()) ONEBIT_TRY(CompareCalls(peer, size.payload_bytes));
+    const Compressor* const compressor = batch_.calls[0].compressor;
+    const uint32_t own_mask = compressor == nullptr ? 0 : compressor->mask_digest();
+    return Error(Code::kMismatch,
+                 "rank {} made a different call ({}): {}; make the same calls in the same order on "
+                 "all ranks",
+                 peer, Describe(header.call), DescribeDifference(call, header.call, own_mask));
+  }
+  if (header.segment_count != plan_->segments()) {
+    return Error(Code::kMismatch,
+                 "rank {} sends {} segments a chunk, this rank {}: ONEBIT_SEGMENT_ELEMENTS differs",
+                 peer, header.segment_count, plan_->segments());
+  }
+  const bool is_compressed = !batch_.is_group() && call.codec != CodecKind::kDense;
+  const bool may_be_nonfinite = !batch_.is_group() && HasVerdict(call.codec);
+  if (header.has_payload_checksum != (is_compressed || batch_.is_group()) ||
+      (header.is_nonfinite && !may_be_nonfinite)) {
+    return Error(Code::kCorrupt, "rank {} sent flags that do not fit a {} call", peer,
+                 is_compressed       ? "compressed"
+                 : batch_.is_group() ? "group's"
+                                     : "dense");
+  }
+  inbound.step = StepFor(peer, header);
+  if (inbound.step == kNoStep || messages_[inbound.step] != MessageState::kPending) {
+    return Error(Code::kCorrupt, "rank {} sent segment {} of exchange {} twice or unasked", peer,
+                 header.segment, header.exchange);
+  }
+  messages_[inbound.step] = MessageState::kArrived;
+  inbound.payload_bytes = size.payload_bytes;
+  const Step& step = plan_->steps[inbound.step];
+  if (trace_ != nullptr) {
+    inbound.arrival = TraceClock::now();
+    trace_->BeginReceive(step, inbound.arrival, IsDue(step));
+  }
+  const bool has_length = size.payload_bytes == step.region.bytes;
+  if (!has_length && plan_->key.collective == Collective::kAllToAllv && !is_compressed) {
+    return Error(Code::kMismatch,
+                 "rank {} sent {} bytes of a message of {} elements, not {}: between devices long "
+                 "messages pass in pieces, so the buffers of both ranks must be on devices, or on "
+                 "the host",
+                 peer, size.payload_bytes, call.count, step.region.bytes);
+  }
+  if (!has_length && !(MayBeAbsent(step) && size.payload_bytes == kWeightBytes)) {
+    return Error(Code::kCorrupt,
+                 "rank {} sent {} payload bytes for segment {} of exchange {}, not {}", peer,
+                 size.payload_bytes, header.segment, header.exchange, step.region.bytes);
+  }
+  return OkStatus();
+}
+
+Status HostExecutor::Accept(uint32_t peer) {
+  Inbound& inbound = inbound_[peer];
+  const Step& step = plan_->steps[inbound.step];
+  ONEBIT_TRY(endpoint_.Accept(inbound.request, {batch_.Write(step), inbound.payload_bytes}));
+  nonfinite_[inbound.step] = inbound.decoded.is_nonfinite ? 1 : 0;
+  expected_[inbound.step] = inbound.decoded.payload_checksum;
+  receiving_.push_back({inbound.request, inbound.step, inbound.payload_bytes, inbound.arrival});
+  inbound.request = nullptr;
+  inbound.step = kNoStep;
+  return OkStatus();
+}
+
+Status HostExecutor::CompleteReceive(const InFlight& message) {
+  const uint32_t index = message.step;
+  const Step& step = plan_->steps[index];
+  const bool is_nonfinite = nonfinite_[index] != 0;
+  if (batch_.is_group()) {
+    ONEBIT_TRY(CheckGroupMessage(step, expected_[index]));
+  } else if (CompressorOf(step) != nullptr) {
+    const std::span packet(batch_.Read(step), message.payload_bytes);
+    Status status = CheckPacket(packet, step.shape, is_nonfinite, expected_[index]);
+    if (status.ok() && step.shape.is_weighted && !is_nonfinite) {
+      const float weight = WeightOf(packet.data());
+      std::optional<float>& first = inbound_[step.peer].weight;
+      if (weight != first.value_or(weight)) {
+        status =
+            Error(Code::kCorrupt, "the weight is {}, but {} in another segment", weight, *first);
+      }
+      first = weight;
+    }
+    if (!status.ok()) {
+      return Error(status.code(), "packet from rank {}, segment {} of exchange {}: {}", step.peer,
+                   step.segment, step.exchange, status.text());
+    }
+  }
+  messages_[index] = MessageState::kDone;
+  if (trace_ != nullptr) {
+    trace_->EndReceive(step, message.payload_bytes, message.begin, IsDue(step));
+  }
+  Finish(index, is_nonfinite);
+  return OkStatus();
+}
+
+void HostExecutor::CancelAll() {
+  for (const InFlight& message : sending_) endpoint_.Cancel(message.request);
+  for (const InFlight& message : receiving_) endpoint_.Cancel(message.request);
+  for (Inbound& inbound : inbound_) {
+    if (inbound.request != nullptr) endpoint_.Cancel(inbound.request);
+    inbound.request = nullptr;
+  }
+  if (native_.request != nullptr) endpoint_.Cancel(native_.request);
+  native_.request = nullptr;
+  sending_.clear();
+  receiving_.clear();
+}
+
+}  // namespace onebit

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/plan_builder.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace onebit {
+
+const char* NameOf(StepKind kind) {
+  switch (kind) {
+    case StepKind::kCompress:
+      return "compress";
+    case StepKind::kReduce:
+      return "reduce";
+    case StepKind::kDecode:
+      return "decode";
+    case StepKind::kVerdict:
+      return "verdict";
+    case StepKind::kSend:
+      return "send";
+    case StepKind::kReceive:
+      return "receive";
+    case StepKind::kCopy:
+      return "copy";
+    case StepKind::kNative:
+      return "native";
+    case StepKind::kPack:
+      return "pack";
+    case StepKind::kUnpack:
+      return "unpack";
+  }
+  return "?";
+}
+
+PlanBuilder::PlanBuilder(const PlanKey& key, uint32_t rank, uint32_t ranks,
+                         const Partition& partition) {
+  plan_.key = key;
+  plan_.rank = rank;
+  plan_.ranks = ranks;
+  plan_.partition = partition;
+  plan_.tensor_elements = key.count;
+}
+
+uint32_t PlanBuilder::Add(const Step& step, std::initializer_list<uint32_t> after) {
+  const auto index = static_cast<uint32_t>(plan_.steps.size());
+  plan_.steps.push_back(step);
+  for (uint32_t before : after) {
+    if (before != kNoStep) AddDependency(index, before);
+  }
+  return index;
+}
+
+void PlanBuilder::AddDependency(uint32_t step, uint32_t after) { edges_.emplace_back(after, step); }
+
+Region PlanBuilder::Reserve(size_t bytes) {
+  plan_.packet_space_bytes += plan_.key.header_room;
+  const Region region{Space::kPackets, plan_.packet_space_bytes, bytes};
+  plan_.packet_space_bytes += RoundUp(bytes, kCacheLine);
+  return region;
+}
+
+std::pair<size_t, size_t> PlanBuilder::ReservePerRank(size_t bytes) {
+  // A stride of 0 means one packet for all chunks, so even empty packets take space.
+  const size_t stride = RoundUp(std::max<size_t>(bytes, 1), kCacheLine) + plan_.key.header_room;
+  const size_t first = Reserve(0).offset;
+  plan_.packet_space_bytes += stride * plan_.ranks;
+  return {first, stride};
+}
+
+size_t PlanBuilder::ReserveMean(size_t elements) {
+  const size_t arrays = IsSparse(plan_.key.codec) ? 2 : 1;
+  return Reserve(arrays * elements * sizeof(float)).offset;
+}
+
+uint32_t PlanBuilder::NewPackets(uint32_t count) {
+  return std::exchange(plan_.packet_count, plan_.packet_count + count);
+}
+
+Plan PlanBuilder::Build() && {
+  std::sort(edges_.begin(), edges_.end());
+  edges_.erase(std::unique(edges_.begin(), edges_.end()), edges_.end());
+  plan_.successors.reserve(edges_.size());
+  size_t edge = 0;
+  for (uint32_t index = 0; index < plan_.steps.size(); ++index) {
+    Step& step = plan_.steps[index];
+    step.first_successor = static_cast<uint32_t>(plan_.successors.size());
+    for (; edge < edges_.size() && edges_[edge].first == index; ++edge) {
+      plan_.successors.push_back(edges_[edge].second);
+      ++plan_.steps[edges_[edge].second].dependency_count;
+    }
+    step.successor_count = static_cast<uint32_t>(plan_.successors.size()) - step.first_successor;
+  }
+  for (const Step& step : plan_.steps) {
+    if (step.kind == StepKind::kSend) plan_.wire_bytes += kHeaderBytes + step.region.bytes;
+    if (step.kind == StepKind::kSend || step.kind == StepKind::kReceive) {
+      plan_.exchanges = std::max<uint32_t>(plan_.exchanges, step.exchange);
+    }
+  }
+  IndexReceives(&plan_);
+  return std::move(plan_);
+}
+
+void IndexReceives(Plan* plan) {
+  plan->receive_steps.assign(size_t{2} * plan->ranks * plan->segments(), kNoStep);
+  plan->first_receive.assign(size_t{plan->ranks} + 1, 0);
+  plan->receives.clear();
+  for (uint32_t index = 0; index < plan->steps.size(); ++index) {
+    const Step& step = plan->steps[index];
+    if (step.kind != StepKind::kReceive) continue;
+    ++plan->first_receive[step.peer + 1];
+    plan->receives.push_back(index);
+    plan->receive_steps[((step.exchange - 1) * plan->ranks + step.peer) * plan->segments() +
+                        step.segment] = index;
+  }
+  std::ranges::sort(plan->receives, {},
+                    [&](uint32_t index) { return std::pair(plan->steps[index].peer, index); });
+  std::partial_sum(plan->first_receive.begin(), plan->first_receive.end(),
+                   plan->first_receive.begin());
+}
+
+}  // namespace onebit

@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Collects steps and dependencies of a plan and builds its final form.
+#pragma once
+
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "plan/plan.h"
+
+namespace onebit {
+
+// The checksum of a rank's estimate, in the form of a packet: eight arbitrary bytes.
+inline constexpr PacketShape kDriftCheckShape{.scale_count = 0, .element_count = 64};
+
+class PlanBuilder {
+ public:
+  PlanBuilder(const PlanKey& key, uint32_t rank, uint32_t ranks, const Partition& partition);
+
+  // Adds a step that waits for `after` (kNoStep entries are ignored); returns its index.
+  uint32_t Add(const Step& step, std::initializer_list<uint32_t> after = {});
+  // Makes `step` wait for `after` as well.
+  void AddDependency(uint32_t step, uint32_t after);
+
+  // Allocates a packet or dense piece in the packet space, aligned to a cache line, behind room for
+  // a header if the key asks for it.
+  Region Reserve(size_t bytes);
+  // Allocates one per rank. Returns the offset of rank 0's and the stride between neighbours.
+  std::pair<size_t, size_t> ReservePerRank(size_t bytes);
+  // Allocates for the weighted mean of so many elements in fp32, and for one decoded packet if it
+  // can be decoded as a whole only. Returns its offset.
+  size_t ReserveMean(size_t elements);
+  uint32_t NewPackets(uint32_t count = 1);
+
+  Plan Build() &&;
+
+  const Plan& plan() const { return plan_; }
+  // Access to a step that was added.
+  Step& step(uint32_t index) { return plan_.steps[index]; }
+  // Access to everything but steps and dependencies.
+  Plan& plan() { return plan_; }
+
+ private:
+  Plan plan_;
+  std::vector<std::pair<uint32_t, uint32_t>> edges_;  // first must be done before second
+};
+
+// Sets the tables of a plan that tell its receive steps.
+void IndexReceives(Plan* plan);
+
+}  // namespace onebit

@@ -1,0 +1,192 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "steps/low_bit_kernels.h"
+
+#include "steps/device_compute.h"
+#include "steps/low_bit_chunks.h"
+
+namespace onebit {
+
+using kernels::cuda::Kernel;
+using kernels::cuda::kMaxLowBitPieces;
+using kernels::cuda::LowBitPiece;
+
+namespace {
+
+void SetResidual(const Compressor::KernelResidual& residual, LowBitPiece* piece) {
+  piece->residuals[0] = residual.generations[0];
+  piece->residuals[1] = residual.generations[1];
+}
+
+LowBitPiece PieceOf(const Call& call, const Step& step, const LowBitChunk& part,
+                    const CallVerdict& verdict) {
+  return {.count = part.elements.count,
+          .mask = call.compressor->mask(part.elements.begin),
+          .words = call.compressor->words(),
+          .verdict = HasVerdict(call.plan->key.codec) ? verdict.bits : nullptr,
+          .decision = verdict.decision,
+          .element = part.packet_element,
+          .scale = static_cast<uint32_t>(part.scale),
+          .scale_count = static_cast<uint32_t>(step.shape.scale_count)};
+}
+
+kernels::cuda::LowBitReduceKind KindOfReduce(const Call& call, const Step& step) {
+  const Plan& plan = *call.plan;
+  return {.codec = plan.key.low_bit,
+          .stride = step.stride,
+          .rank = plan.rank,
+          .ranks = plan.ranks,
+          .output_type = plan.key.type,
+          .residual_type = call.compressor->config().residual_type,
+          .is_sum = call.descriptor.op == ReduceOp::kSum,
+          .block = plan.key.block};
+}
+
+void SetSources(const Call& call, const Step& step, LowBitPiece* piece) {
+  piece->source = call.packets + step.sources;
+  piece->own_source = call.packets + step.own_source;
+}
+
+// Calls `add` for each chunk of a step's packet, until one fails.
+template <typename Add>
+Status AddChunks(const Call& call, const Step& step, const Add& add) {
+  Status status;
+  ForEachLowBitChunk(*call.plan, step, [&](const LowBitChunk& part) {
+    if (status.ok()) status = add(part);
+  });
+  return status;
+}
+
+}  // namespace
+
+// At any time one list at most has pieces.
+struct LowBitKernels::Lists {
+  kernels::cuda::LowBitCompressParams compress;
+  kernels::cuda::LowBitReduceParams reduce;
+  kernels::cuda::LowBitDecodeParams decode;
+};
+
+LowBitKernels::LowBitKernels(const Devices& devices)
+    : devices_(devices), lists_(std::make_unique<Lists>()) {}
+
+LowBitKernels::~LowBitKernels() = default;
+
+void LowBitKernels::Begin(onebitStream_t stream) {
+  stream_ = stream;
+  open_ = Kernel::kCount;
+  for (kernels::cuda::LowBitPieceList* list :
+       {&lists_->compress.list, &lists_->reduce.list, &lists_->decode.list}) {
+    list->count = list->tiles = 0;
+  }
+}
+
+Status LowBitKernels::Add(const Call& call, const Step& step, const CallVerdict& verdict) {
+  switch (step.kind) {
+    case StepKind::kCompress:
+      return Compress(call, step, verdict);
+    case StepKind::kReduce:
+      return step.packet == kNoPacket ? Average(call, step, verdict) : Reduce(call, step, verdict);
+    case StepKind::kDecode:
+      return Decode(call, step, verdict);
+    case StepKind::kCopy:
+    case StepKind::kVerdict:
+    case StepKind::kSend:
+    case StepKind::kReceive:
+    case StepKind::kNative:
+    case StepKind::kPack:
+    case StepKind::kUnpack:
+      break;
+  }
+  return OkStatus();  // steps whose work does not depend on the codec
+}
+
+template <typename Params, typename Kind>
+Status LowBitKernels::AddPiece(Kernel kernel, const Kind& kind, LowBitPiece piece,
+                               size_t tile_elements, Params* params) {
+  const bool is_open = open_ == kernel && static_cast<const Kind&>(*params) == kind &&
+                       params->list.count < kMaxLowBitPieces;
+  if (!is_open) ONEBIT_TRY(Flush());
+  open_ = kernel;
+  static_cast<Kind&>(*params) = kind;
+  piece.first_tile = params->list.tiles;
+  params->list.tiles += static_cast<uint32_t>(kernels::BlockCount(piece.count, tile_elements));
+  params->list.pieces[params->list.count++] = piece;
+  return OkStatus();
+}
+
+Status LowBitKernels::Compress(const Call& call, const Step& step, const CallVerdict& verdict) {
+  const Plan& plan = *call.plan;
+  const Compressor& compressor = *call.compressor;
+  const kernels::cuda::LowBitCompressKind kind = {
+      .codec = plan.key.low_bit,
+      .input_type = compressor.config().type,
+      .value_type = plan.scale_type,
+      .residual_type = compressor.config().residual_type,
+      // The estimate of a delta changes when the packet is decoded, not here.
+      .keeps_residual = !plan.key.is_delta(),
+      .block = plan.key.block};
+  return AddChunks(call, step, [&](const LowBitChunk& part) {
+    LowBitPiece piece = PieceOf(call, step, part, verdict);
+    piece.values = const_cast<std::byte*>(call.InputAt(part.elements.begin));
+    piece.packet = call.Write(step.region);
+    piece.draws = WorkerDraws(call, part);
+    SetResidual(compressor.worker(part.elements.begin), &piece);
+    return AddPiece(Kernel::kLowBitCompress, kind, piece, plan.key.block, &lists_->compress);
+  });
+}
+
+Status LowBitKernels::Reduce(const Call& call, const Step& step, const CallVerdict& verdict) {
+  const Plan& plan = *call.plan;
+  return AddChunks(call, step, [&](const LowBitChunk& part) {
+    LowBitPiece piece = PieceOf(call, step, part, verdict);
+    piece.packet = call.Write(step.region);
+    piece.draws = ServerDraws(call, part);
+    SetSources(call, step, &piece);
+    SetResidual(call.compressor->server(ServedElement(plan, part)), &piece);
+    return AddPiece(Kernel::kLowBitReduce, KindOfReduce(call, step), piece, plan.key.block,
+                    &lists_->reduce);
+  });
+}
+
+Status LowBitKernels::Average(const Call& call, const Step& step, const CallVerdict& verdict) {
+  return AddChunks(call, step, [&](const LowBitChunk& part) {
+    LowBitPiece piece = PieceOf(call, step, part, verdict);
+    piece.values = call.Write(step.region);
+    SetSources(call, step, &piece);
+    return AddPiece(Kernel::kLowBitAverage, KindOfReduce(call, step), piece,
+                    kernels::kTensorSumBlock, &lists_->reduce);
+  });
+}
+
+Status LowBitKernels::Decode(const Call& call, const Step& step, const CallVerdict& verdict) {
+  const Plan& plan = *call.plan;
+  const bool is_delta = plan.key.is_delta();
+  const kernels::cuda::LowBitDecodeKind kind = {
+      .codec = plan.key.low_bit, .output_type = plan.key.type, .block = plan.key.block};
+  return AddChunks(call, step, [&](const LowBitChunk& part) {
+    LowBitPiece piece = PieceOf(call, step, part, verdict);
+    piece.values = call.OutputAt(part.elements.begin);
+    piece.packet = call.Write(step.region);
+    if (is_delta) {
+      SetResidual(call.compressor->worker(part.elements.begin), &piece);
+    } else {
+      piece.mask = MaskOfDecoded(call, step, part);
+    }
+    return AddPiece(is_delta ? Kernel::kLowBitAddDelta : Kernel::kLowBitDecode, kind, piece,
+                    kernels::kTensorSumBlock, &lists_->decode);
+  });
+}
+
+Status LowBitKernels::Flush() {
+  const auto flush = [&](auto* params) -> Status {
+    if (params->list.count == 0) return OkStatus();
+    ONEBIT_TRY(devices_.Launch(open_, params, stream_));
+    params->list.count = params->list.tiles = 0;
+    return OkStatus();
+  };
+  ONEBIT_TRY(flush(&lists_->compress));
+  ONEBIT_TRY(flush(&lists_->reduce));
+  return flush(&lists_->decode);
+}
+
+}  // namespace onebit

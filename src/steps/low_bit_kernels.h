@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Launches kernels for the steps of calls with a low-bit codec on device memory.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "device/devices.h"
+#include "kernels/cuda/kernel_table.h"
+#include "steps/batch.h"
+
+namespace onebit {
+
+struct CallVerdict;
+
+// Work on a stream whose device is current. Owned by a DeviceCompute.
+class LowBitKernels {
+ public:
+  explicit LowBitKernels(const Devices& devices);
+  ~LowBitKernels();
+
+  // Forgets what an error has left behind.
+  void Begin(onebitStream_t stream);
+  // Adds the equivalent of LowBitCompute::Run. What has a kind in common shares launches until
+  // Flush, so steps in between must not depend on each other.
+  Status Add(const Call& call, const Step& step, const CallVerdict& verdict);
+  Status Flush();
+
+ private:
+  struct Lists;
+
+  Status Compress(const Call& call, const Step& step, const CallVerdict& verdict);
+  Status Reduce(const Call& call, const Step& step, const CallVerdict& verdict);
+  Status Average(const Call& call, const Step& step, const CallVerdict& verdict);
+  Status Decode(const Call& call, const Step& step, const CallVerdict& verdict);
+  // Adds a piece to the list of `params`, for launches of this kind.
+  template <typename Params, typename Kind>
+  Status AddPiece(kernels::cuda::Kernel kernel, const Kind& kind, kernels::cuda::LowBitPiece piece,
+                  size_t tile_elements, Params* params);
+
+  const Devices& devices_;
+  onebitStream_t stream_ = nullptr;
+  const std::unique_ptr<Lists> lists_;  // parameters of launches, kept because they are large
+  kernels::cuda::Kernel open_ = kernels::cuda::Kernel::kCount;  // whose list may have pieces
+};
+
+}  // namespace onebit

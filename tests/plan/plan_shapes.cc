@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/plan/plan_shapes.h"
+
+#include <array>
+
+#include <gtest/gtest.h>
+
+namespace onebit {
+namespace {
+
+constexpr size_t kCounts[] = {0, 1, 7, 8, 9, 63, 64, 65, 1000, 4097, 20'001};
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape) {
+  return out << NameOf(shape.key.collective) << " codec " << static_cast<int>(shape.key.codec)
+             << (shape.key.is_one_exchange ? " one exchange" : "") << " of " << shape.key.count
+             << " " << NameOf(shape.key.type) << ", block " << shape.key.block << ", "
+             << shape.ranks << " ranks, segments of " << shape.segment_elements;
+}
+
+size_t InputElements(const Plan& plan) {
+  const PlanKey& key = plan.key;
+  if (key.collective == Collective::kAllToAllv) return Pairs(plan.rank, plan.ranks).elements(0);
+  const bool is_large =
+      key.collective == Collective::kReduceScatter || key.collective == Collective::kAllToAll;
+  return key.count * (is_large ? plan.ranks : 1);
+}
+size_t OutputElements(const Plan& plan) {
+  const PlanKey& key = plan.key;
+  if (key.collective == Collective::kAllToAllv) return Pairs(plan.rank, plan.ranks).elements(1);
+  const bool is_large =
+      key.collective == Collective::kAllGather || key.collective == Collective::kAllToAll;
+  return key.count * (is_large ? plan.ranks : 1);
+}
+
+bool HasChunks(const PlanKey& key) {
+  return key.collective == Collective::kReduceScatter || key.collective == Collective::kAllGather ||
+         key.collective == Collective::kAllToAll;
+}
+
+void ForEachShape(const std::function<void(const Shape&, const Plans&)>& check) {
+  const auto run = [&](const PlanKey& key, uint32_t ranks, size_t segment_elements) {
+    if (::testing::Test::HasFailure()) return;
+    const Shape shape{key, ranks, segment_elements};
+    SCOPED_TRACE(::testing::Message() << shape);
+    Plans plans;
+    for (uint32_t r = 0; r < ranks; ++r) {
+      plans.push_back(SelectPlan(key, r, ranks, segment_elements));
+      if (key.collective == Collective::kAllToAllv) {
+        ResizeAllToAllv(Pairs(r, ranks).counts(), &plans.back());
+      }
+    }
+    check(shape, plans);
+  };
+  for (uint32_t ranks = 1; ranks <= 9; ++ranks) {
+    run({.collective = Collective::kBarrier}, ranks, 64);
+    for (const CodecKind codec : {CodecKind::kDense, CodecKind::kSign}) {
+      run({.collective = Collective::kAllToAllv, .codec = codec, .block = 64}, ranks, 64);
+    }
+    for (const size_t count : kCounts) {
+      for (const uint32_t root : {0u, ranks - 1}) {
+        run({.collective = Collective::kBroadcast, .root = root, .count = count}, ranks, 64);
+      }
+      for (const auto collective :
+           {Collective::kReduceScatter, Collective::kAllGather, Collective::kAllToAll}) {
+        for (const size_t segment_elements : {64, 1000}) {
+          PlanKey key{.collective = collective, .chunk_alignment = 0, .count = count};
+          key.type = kernels::DataType::kF16;
+          run(key, ranks, segment_elements);
+          for (const uint32_t block : {0u, 64u, 4096u}) {
+            key.block = block;
+            for (const CodecKind codec : {CodecKind::kSign, CodecKind::kEf}) {
+              key.codec = codec;
+              key.has_drift_check = ranks > 1 && collective == Collective::kAllGather &&
+                                    codec == CodecKind::kEf && block != 64;
+              run(key, ranks, segment_elements);
+            }
+            key.has_drift_check = false;
+          }
+        }
+      }
+      for (const size_t segment_elements : {64, 1000, 262'144}) {
+        PlanKey key{.collective = Collective::kAllReduce, .count = count};
+        key.type = kernels::DataType::kBf16;
+        run(key, ranks, segment_elements);
+        // One hop; two hops have the plan of low-bit codes.
+        PlanKey sparse = key;
+        sparse.codec = CodecKind::kSparseEf;
+        sparse.block = 320;
+        sparse.sparse.k = 5;
+        sparse.is_one_exchange = true;
+        run(sparse, ranks, segment_elements);
+        for (const uint32_t block : {0u, 64u, 4096u}) {
+          for (const uint16_t alignment : std::array<uint16_t, 2>{8, 64}) {
+            key.codec = CodecKind::kEf;
+            key.block = block;
+            key.chunk_alignment = alignment;
+            for (const bool is_one_exchange : {false, true}) {
+              key.is_one_exchange = is_one_exchange && ranks > 1;
+              run(key, ranks, segment_elements);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace onebit
