@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the weight of the project with budget.txt, and prints lines per folder: budget.py ROOT
+"""Compares the weight of the project with budget.txt, and prints it: budget.py ROOT
 
 Exported functions, public headers and settings must be as many as the file says, so that a commit
-that adds one says so there. Base names of sources must be unique, except for those that the file
-lists.
+that adds one says so there. No folder has more lines than its ceiling. Base names of sources must be
+unique, except for those that the file lists.
 """
 
 import collections
@@ -19,15 +19,17 @@ BUDGET = "tests/layout/budget.txt"
 PRODUCT = ("bindings", "include", "kernels", "perf", "plugins", "src")
 FOLDERS = (*PRODUCT, "tests")
 SOURCES = {".h", ".hpp", ".c", ".cc", ".cu", ".cuh", ".py"}
+LEAST_SHARE = 0.8  # of its ceiling that a folder has
 SETTING = re.compile(r'(?:\.name = |BytesSetting\()"ONEBIT_\w+"')  # a row, or a function that makes one
 
 
 class Budget:
-    """What budget.txt says: figures, their ceilings, and the folders that share a base name."""
+    """What budget.txt says: figures, their ceilings, lines of folders, and the folders that share a base name."""
 
     def __init__(self, text: str):
         self.figures: dict[str, int] = {}
         self.ceilings: dict[str, int] = {}
+        self.lines: dict[str, int] = {}
         self.shared: dict[str, set[str]] = {}
         for line in text.splitlines():
             match line.split("#")[0].split():
@@ -35,6 +37,8 @@ class Budget:
                     pass
                 case ["shared", name, *folders]:
                     self.shared[name] = set(folders)
+                case ["lines", folder, ceiling]:
+                    self.lines[folder] = int(ceiling)
                 case [name, figure]:
                     self.figures[name] = int(figure)
                 case [name, figure, "of", ceiling]:
@@ -92,21 +96,38 @@ def problems(budget: Budget, figures: dict[str, int], shared: dict[str, set[str]
     return found
 
 
-def print_lines(root: pathlib.Path, paths: list[pathlib.PurePosixPath]) -> None:
-    lines = collections.Counter()
+def lines_of(root: pathlib.Path, paths: list[pathlib.PurePosixPath]) -> dict[str, int]:
+    """Lines of sources by folder: each folder of src/ and plugins/, and the others whole."""
+    lines: collections.Counter[str] = collections.Counter()
     for path in paths:
-        if path.parts[0] not in FOLDERS:
+        if path.parts[0] not in FOLDERS or path.suffix not in SOURCES:
             continue
         content = (root / path).read_bytes()
-        if path.suffix not in SOURCES or b"\0" in content:
-            continue
-        lines[path.parts[0]] += content.count(b"\n")
-        if path.parts[0] == "src":
-            lines[f"src/{path.parts[1]}"] += content.count(b"\n")
-    for folder in sorted(lines):
-        print(f"{lines[folder]:7d} lines in {folder}")
-    print(f"{sum(lines[folder] for folder in PRODUCT if folder != 'perf'):7d} lines of product "
-          "(bindings, include, kernels, plugins, src)")
+        if b"\0" not in content:
+            has_parts = path.parts[0] in ("src", "plugins") and len(path.parts) > 2
+            lines["/".join(path.parts[:2 if has_parts else 1])] += content.count(b"\n")
+    return dict(lines)
+
+
+def line_problems(ceilings: dict[str, int], lines: dict[str, int]) -> list[str]:
+    """Folders beyond their ceilings, or far below them: a ceiling with room to spare holds nothing back."""
+    found = []
+    for folder in sorted(ceilings.keys() | lines.keys()):
+        count, ceiling = lines.get(folder, 0), ceilings.get(folder)
+        if ceiling is None:
+            found.append(f"{BUDGET} has no ceiling for {folder}: add the line: lines {folder} {nearest_ceiling(count)}")
+        elif count > ceiling:
+            found.append(f"{folder} has {count} lines, more than its ceiling of {ceiling}: take out as many, or raise "
+                         f"the ceiling in {BUDGET} in the same commit and say why")
+        elif count < LEAST_SHARE * ceiling:
+            found.append(f"{folder} has {count} lines: lower its ceiling of {ceiling} in {BUDGET} to "
+                         f"{nearest_ceiling(count)}")
+    return found
+
+
+def nearest_ceiling(count: int) -> int:
+    """Leaves room for five lines in a hundred."""
+    return -(-count * 105 // 1000) * 10
 
 
 def main() -> int:
@@ -115,9 +136,13 @@ def main() -> int:
     figures = figures_of(root, paths)
     for name, figure in figures.items():
         print(f"{figure:7d} {name}")
-    print_lines(root, paths)
-    found = problems(Budget((root / BUDGET).read_text(encoding="utf-8")), figures,
-                     shared_names(paths))
+    lines = lines_of(root, paths)
+    for folder, count in sorted(lines.items()):
+        print(f"{count:7d} lines in {folder}")
+    product = sum(count for folder, count in lines.items() if folder.split("/")[0] in PRODUCT and folder != "perf")
+    print(f"{product:7d} lines of product (bindings, include, kernels, plugins, src)")
+    budget = Budget((root / BUDGET).read_text(encoding="utf-8"))
+    found = problems(budget, figures, shared_names(paths)) + line_problems(budget.lines, lines)
     for line in found:
         print(line)
     return 1 if found else 0

@@ -43,6 +43,26 @@ class BudgetTest(unittest.TestCase):
     def test_every_figure_has_a_line(self):
         self.assertIn("add the line: headers 5", problems(figures={"headers": 5})[0])
 
+    def test_no_folder_may_pass_its_ceiling_or_stay_far_below_it(self):
+        ceilings = budget.Budget("lines src/a 100\nlines src/b 100  # why\n").lines
+        self.assertEqual(budget.line_problems(ceilings, {"src/a": 100, "src/b": 80}), [])
+        over, under = budget.line_problems(ceilings, {"src/a": 101, "src/b": 79})
+        self.assertIn("src/a has 101 lines, more than its ceiling of 100", over)
+        self.assertIn("src/b has 79 lines: lower its ceiling of 100", under)
+        new, = budget.line_problems(ceilings, {"src/a": 100, "src/b": 90, "src/c": 1000})
+        self.assertIn("add the line: lines src/c 1050", new)
+        gone, = budget.line_problems(ceilings, {"src/a": 100})
+        self.assertIn("src/b has 0 lines", gone)
+
+    def test_lines_are_counted_by_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in (("src/a/x.cc", "1\n2\n"), ("src/a/README.md", "1\n"), ("perf/common/y.h", "1\n")):
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            self.assertEqual(budget.lines_of(root, paths("src/a/x.cc", "src/a/README.md", "perf/common/y.h")),
+                             {"src/a": 2, "perf": 1})
+
     def test_finds_a_new_shared_name(self):
         found = problems(shared={"group": {"src/a", "src/c"}})
         self.assertEqual([line.split(":")[0] for line in found], ["src/a/group", "src/c/group"])
