@@ -124,7 +124,7 @@ Status CheckCanRevert(const onebitCompressor_s& compressor) {
                  "compressor of tensor {} serves a sync, which takes back steps by itself",
                  config.tensor_id);
   }
-  if (onebit::HasFeedback(config.kind) && !config.is_transactional) {
+  if (config.codec.has_feedback() && !config.is_transactional) {
     return Error(Code::kInvalidUsage,
                  "compressor of tensor {} is not transactional, so it has no residuals of before "
                  "its last call",

@@ -33,31 +33,6 @@ Status Refuse(const char* member, int64_t value, const char* allowed) {
                allowed);
 }
 
-struct CodecRow {
-  onebitCodec_t number;
-  std::optional<kernels::LowBitCodec> low_bit;
-  int32_t block;  // by default
-  bool is_sparse = false;
-};
-
-constexpr std::array<CodecRow, 8> kCodecs = {{
-    {onebitCodecSign, std::nullopt, 4096},
-    {onebitCodecFp4, kernels::LowBitCodec::kFp4, 128},
-    {onebitCodecInt8, kernels::LowBitCodec::kInt8, 256},
-    {onebitCodecUint8mm, kernels::LowBitCodec::kUint8, 256},
-    {onebitCodecInt2, kernels::LowBitCodec::kInt2, 4096},
-    {onebitCodecInt8Stochastic, kernels::LowBitCodec::kInt8Stochastic, 256},
-    {onebitCodecTopk, std::nullopt, 4096, true},
-    {onebitCodecRandk, std::nullopt, 4096, true},
-}};
-
-const CodecRow* FindCodec(int32_t number) {
-  for (const CodecRow& row : kCodecs) {
-    if (row.number == number) return &row;
-  }
-  return nullptr;
-}
-
 Status CheckBlockOfSigns(int32_t block) {
   if (block >= 0 && block <= kMaxBlock &&
       block % static_cast<int32_t>(kernels::kBlockMultiple) == 0) {
@@ -84,7 +59,7 @@ Status CheckLowBitBlock(int32_t block, kernels::LowBitCodec codec, Collective co
 // Checks members that only signs, or only low-bit codecs, support.
 Status CheckCodec(const onebitCompressorConfig_t& config, const CodecRow& codec, int32_t mode,
                   int32_t block, Collective collective) {
-  if (!codec.low_bit && !codec.is_sparse) return CheckBlockOfSigns(block);
+  if (codec.is_sign()) return CheckBlockOfSigns(block);
   if (config.scaleRule != ONEBIT_UNDEF_INT) {
     return Refuse("scaleRule", config.scaleRule,
                   "left at its default unless codec is onebitCodecSign: other codecs have a rule "
@@ -95,7 +70,7 @@ Status CheckCodec(const onebitCompressorConfig_t& config, const CodecRow& codec,
                   "onebitModePlain with onebitCodecInt8Stochastic: error feedback would make its "
                   "result biased");
   }
-  return codec.low_bit ? CheckLowBitBlock(block, *codec.low_bit, collective) : OkStatus();
+  return codec.is_low_bit() ? CheckLowBitBlock(block, codec.low_bit, collective) : OkStatus();
 }
 
 // Members that only sparse codecs have.
@@ -156,7 +131,7 @@ Result<SparseMembers> ParseSparse(const onebitCompressorConfig_t& config, const 
   }
   SparseMembers members;
   kernels::SparseCodec& codec = members.codec;
-  codec.is_random = row.number == onebitCodecRandk;
+  codec.is_random = row.is_random;
   codec.is_unbiased = codec.is_random && mode == onebitModePlain;
   const int32_t k = Or(config.k, block / 64);
   if (k >= 1 && k <= UINT16_MAX) codec.k = static_cast<uint16_t>(k);
@@ -245,12 +220,6 @@ Result<std::shared_ptr<const Cuts>> ParseCuts(const onebitCompressorConfig_t& co
   return Cuts::Create({config.cuts, config.cutCount}, count);
 }
 
-CodecKind KindOf(const CodecRow& codec, bool has_feedback) {
-  if (codec.is_sparse) return has_feedback ? CodecKind::kSparseEf : CodecKind::kSparse;
-  if (codec.low_bit) return has_feedback ? CodecKind::kLowBitEf : CodecKind::kLowBit;
-  return has_feedback ? CodecKind::kEf : CodecKind::kSign;
-}
-
 std::optional<Collective> CollectiveOf(int32_t collective) {
   switch (collective) {
     case onebitCollectiveAllReduce:
@@ -321,7 +290,7 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
   const int32_t block = Or(config->block, codec->block);
   ONEBIT_TRY(CheckCodec(*config, *codec, mode, block, *collective));
   SparseMembers sparse;
-  if (codec->is_sparse) {
+  if (codec->is_sparse()) {
     ONEBIT_ASSIGN_OR_RETURN(sparse, ParseSparse(*config, *codec, block, mode, *collective, ranks));
   } else {
     ONEBIT_TRY(CheckNoSparseMembers(*config));
@@ -350,16 +319,16 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
     return Refuse("tensorId", config->tensorId, "negative (default) or below 2^32");
   }
   return Compressor::Config{
-      .kind = KindOf(*codec, mode == onebitModeEf),
+      .codec = {.kind = mode == onebitModeEf ? codec->ef : codec->plain,
+                .rule = rule == onebitScaleL2 ? kernels::ScaleRule::kL2 : kernels::ScaleRule::kL1,
+                .low_bit = codec->low_bit,
+                .sparse = sparse.codec,
+                .block = static_cast<uint32_t>(block)},
       .count = count,
       .type = *data_type,
-      .rule = rule == onebitScaleL2 ? kernels::ScaleRule::kL2 : kernels::ScaleRule::kL1,
-      .low_bit = codec->low_bit.value_or(kernels::LowBitCodec::kFp4),
-      .sparse = sparse.codec,
       .hops = sparse.hops,
       .ef_decay = sparse.ef_decay,
       .seed = config->seed,
-      .block = static_cast<uint32_t>(block),
       .residual_type =
           residual == onebitFloat32 ? kernels::DataType::kF32 : kernels::DataType::kBf16,
       .is_transactional = transactional == 1,

@@ -39,7 +39,7 @@ Status CheckPrime(const ApiCall& call) {
                  "onebitCompressorRebind",
                  config.tensor_id);
   }
-  if (!onebit::HasFeedback(config.kind)) {
+  if (!config.codec.has_feedback()) {
     return Error(Code::kInvalidUsage,
                  "compressor of tensor {} has no error feedback, so it owes nothing: make a call "
                  "without compressor",

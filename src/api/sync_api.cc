@@ -73,12 +73,11 @@ Status Create(onebitSync_t* handle, onebitCompressor_t compressor,
                  state.config().tensor_id, onebit::NameOf(collective),
                  onebit::NameOf(state.config().type));
   }
-  if (!HasVerdict(state.config().kind)) {
+  if (!state.config().codec.has_verdict()) {
     return Error(Code::kInvalidArgument,
                  "compressor of tensor {} is plain {}: a sync needs onebitModeEf or "
                  "onebitCodecSign, whose calls tell every rank of a NaN",
-                 state.config().tensor_id,
-                 NameOfCodec(state.config().kind, state.config().low_bit, state.config().sparse));
+                 state.config().tensor_id, state.config().codec.Name());
   }
   if (state.op() == onebit::ReduceOp::kSum) {
     return Error(Code::kInvalidUsage,

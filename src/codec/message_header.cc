@@ -11,7 +11,6 @@ namespace onebit {
 namespace {
 
 using kernels::DataType;
-using kernels::ScaleRule;
 
 constexpr uint32_t kMagic = 0x5449'4231u;  // the bytes "1BIT"
 
@@ -106,65 +105,6 @@ const char* NameOf(ReduceOp op) {
   return "?";
 }
 
-const char* NameOf(ScaleRule rule) { return rule == ScaleRule::kL2 ? "l2" : "l1"; }
-
-std::string BlockText(uint32_t block) { return block == 0 ? "tensor" : Format("{}", block); }
-
-// The byte that is the scale rule of signs, and the format of low-bit and sparse packets.
-uint8_t RuleByte(const CallDescriptor& call) {
-  if (IsSparse(call.codec)) return WireCodeOf(call.sparse, call.is_one_exchange);
-  if (!IsLowBit(call.codec)) return static_cast<uint8_t>(call.rule);
-  return call.has_former_scales ? kFormerInt8Stochastic : WireCodeOf(call.low_bit);
-}
-
-// Returns false if the byte is not one of the codec's.
-bool ReadRuleByte(uint8_t byte, CallDescriptor* call) {
-  if (IsSparse(call->codec)) {
-    const auto sparse = SparseCodecOf(byte);
-    if (!sparse || (sparse->codec.is_unbiased && HasFeedback(call->codec))) return false;
-    call->sparse = sparse->codec;
-    call->is_one_exchange = sparse->has_one_hop;
-    return true;
-  }
-  if (IsLowBit(call->codec)) {
-    const auto low_bit = LowBitCodecOf(byte);
-    if (low_bit) call->low_bit = *low_bit;
-    call->has_former_scales = byte == kFormerInt8Stochastic;
-    return low_bit.has_value();
-  }
-  const auto rule = OneOf(byte, {ScaleRule::kL2, ScaleRule::kL1});
-  if (rule) call->rule = *rule;
-  return rule.has_value();
-}
-
-// The member that has the block, and in sparse packets also k in its upper half.
-uint32_t BlockWord(const CallDescriptor& call) {
-  return IsSparse(call.codec) ? call.block | uint32_t{call.sparse.k} << 16 : call.block;
-}
-
-// Returns false if a sparse codec cannot have this block and this k.
-bool ReadBlockWord(uint32_t word, CallDescriptor* call) {
-  call->block = word;
-  if (!IsSparse(call->codec)) return true;
-  call->block = word & 0xffffu;
-  call->sparse.k = static_cast<uint16_t>(word >> 16);
-  return IsSparseBlock(call->sparse, call->block);
-}
-
-// "ef block 4096 l2", "plain fp4 block 128" or "ef topk 64 of 4096 as two magnitudes"
-std::string CodecText(const CallDescriptor& call) {
-  if (IsSparse(call.codec)) {
-    return Format("{} {} {} of {} as {}", ModeOf(call.codec),
-                  NameOfCodec(call.codec, call.low_bit, call.sparse), call.sparse.k, call.block,
-                  NameOfValues(call.sparse.values));
-  }
-  if (!IsLowBit(call.codec)) {
-    return Format("{} block {} {}", ModeOf(call.codec), BlockText(call.block), NameOf(call.rule));
-  }
-  return Format("{} {} block {}", ModeOf(call.codec), NameOfCodec(call.codec, call.low_bit),
-                call.block);
-}
-
 }  // namespace
 
 const char* NameOf(DataType type) {
@@ -213,6 +153,7 @@ const char* NameOf(Collective collective) {
 
 void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes) {
   const CallDescriptor& call = header.call;
+  const CodecOnWire codec = ToWire(call.codec, call.is_one_exchange);
   std::byte* out = bytes->data();
   Put<uint32_t>(out, kAtMagic, kMagic);
   Put<uint8_t>(out, kAtVersion, kFormatVersion);
@@ -227,13 +168,13 @@ void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes) {
   Put<uint64_t>(out, kAtCount, call.count);
   Put<uint32_t>(out, kAtTensor, call.tensor_id);
   Put<uint32_t>(out, kAtMaskDigest, call.mask_digest);
-  Put<uint32_t>(out, kAtBlock, BlockWord(call));
+  Put<uint32_t>(out, kAtBlock, codec.block);
   Put<uint8_t>(out, kAtCollective, static_cast<uint8_t>(call.collective));
   Put<uint8_t>(out, kAtType, WireType(call.type));
   Put<uint8_t>(out, kAtOp, static_cast<uint8_t>(call.op));
-  Put<uint8_t>(out, kAtCodec, static_cast<uint8_t>(call.codec));
+  Put<uint8_t>(out, kAtCodec, codec.kind);
   Put<uint16_t>(out, kAtAlignment, call.chunk_alignment);
-  Put<uint8_t>(out, kAtRule, RuleByte(call));
+  Put<uint8_t>(out, kAtRule, codec.rule);
   Put<uint8_t>(out, kAtParameters,
                (call.has_server_residual ? kServerResidual : 0) |
                    (call.is_one_exchange ? kOneExchange : 0) |
@@ -297,18 +238,14 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
                            DataType::kI64, DataType::kU8, DataType::kF64});
   const auto op = OneOf(Get<uint8_t>(in, kAtOp),
                         {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kAvg});
-  const auto codec = OneOf(Get<uint8_t>(in, kAtCodec),
-                           {CodecKind::kDense, CodecKind::kSign, CodecKind::kEf, CodecKind::kLowBit,
-                            CodecKind::kLowBitEf, CodecKind::kSparse, CodecKind::kSparseEf});
+  const bool is_one_exchange = (parameters & kOneExchange) != 0;
+  const auto codec = FromWire({.kind = Get<uint8_t>(in, kAtCodec),
+                               .rule = Get<uint8_t>(in, kAtRule),
+                               .block = Get<uint32_t>(in, kAtBlock)},
+                              is_one_exchange);
   const auto segment = Get<uint16_t>(in, kAtSegment);
   const auto segment_count = Get<uint16_t>(in, kAtSegmentCount);
-  CallDescriptor coded;
-  if (codec) coded.codec = *codec;
-  const bool is_one_exchange = (parameters & kOneExchange) != 0;
-  const bool is_rule_known = ReadRuleByte(Get<uint8_t>(in, kAtRule), &coded) &&
-                             ReadBlockWord(Get<uint32_t>(in, kAtBlock), &coded) &&
-                             (!IsSparse(coded.codec) || coded.is_one_exchange == is_one_exchange);
-  if (!collective || !type || !op || !codec || !is_rule_known || (flags & ~kKnownFlags) != 0 ||
+  if (!collective || !type || !op || !codec || (flags & ~kKnownFlags) != 0 ||
       (parameters & ~kKnownParameters) != 0 || exchange < 1 || exchange > 2 ||
       segment >= segment_count) {
     return Error(Code::kCorrupt, "header has a member outside its range");
@@ -323,11 +260,6 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
       .type = *type,
       .op = *op,
       .codec = *codec,
-      .block = coded.block,
-      .rule = coded.rule,
-      .low_bit = coded.low_bit,
-      .has_former_scales = coded.has_former_scales,
-      .sparse = coded.sparse,
       .chunk_alignment = Get<uint16_t>(in, kAtAlignment),
       .has_server_residual = (parameters & kServerResidual) != 0,
       .is_one_exchange = is_one_exchange,
@@ -374,29 +306,29 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
   }
   add("type", string_view(NameOf(here.type)), string_view(NameOf(there.type)));
   add("op", string_view(NameOf(here.op)), string_view(NameOf(there.op)));
-  add("mode", string_view(ModeOf(here.codec)), string_view(ModeOf(there.codec)));
-  if (here.codec != CodecKind::kDense && there.codec != CodecKind::kDense) {
-    add("codec", string_view(NameOfCodec(here.codec, here.low_bit, here.sparse)),
-        string_view(NameOfCodec(there.codec, there.low_bit, there.sparse)));
+  const Codec& ours = here.codec;
+  const Codec& theirs = there.codec;
+  add("mode", string_view(ours.Mode()), string_view(theirs.Mode()));
+  if (!ours.is_dense() && !theirs.is_dense()) {
+    add("codec", string_view(ours.Name()), string_view(theirs.Name()));
   }
-  if (here.codec != there.codec) return text;
-  const auto scales_of = [](const CallDescriptor& call) {
-    return string_view(call.has_former_scales ? "rounded to nearest" : "rounded up");
+  if (ours.kind != theirs.kind) return text;
+  const auto scales_of = [](const Codec& codec) {
+    return string_view(codec.has_former_scales ? "rounded to nearest" : "rounded up");
   };
-  if (here.low_bit == there.low_bit) {
-    add("scales of int8s (use one version of onebit on all ranks)", scales_of(here),
-        scales_of(there));
+  if (ours.low_bit == theirs.low_bit) {
+    add("scales of int8s (use one version of onebit on all ranks)", scales_of(ours),
+        scales_of(theirs));
   }
   add(here.collective == Collective::kBroadcast ? "root" : "tensor id", here.tensor_id,
       there.tensor_id);
-  add("block", BlockText(here.block), BlockText(there.block));
-  add("k", here.sparse.k, there.sparse.k);
-  add("values", string_view(NameOfValues(here.sparse.values)),
-      string_view(NameOfValues(there.sparse.values)));
-  add("scale rule", string_view(NameOf(here.rule)), string_view(NameOf(there.rule)));
+  add("block", BlockText(ours.block), BlockText(theirs.block));
+  add("k", ours.sparse.k, theirs.sparse.k);
+  add("values", string_view(NameOf(ours.sparse.values)), string_view(NameOf(theirs.sparse.values)));
+  add("scale rule", string_view(NameOf(ours.rule)), string_view(NameOf(theirs.rule)));
   add("chunk alignment", here.chunk_alignment, there.chunk_alignment);
   add("server residual", here.has_server_residual, there.has_server_residual);
-  if (IsSparse(here.codec)) {
+  if (ours.is_sparse()) {
     add("hops", here.is_one_exchange ? 1 : 2, there.is_one_exchange ? 1 : 2);
   } else {
     add("one exchange (ONEBIT_ONE_EXCHANGE_ELEMENTS)", here.is_one_exchange, there.is_one_exchange);
@@ -406,7 +338,7 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
   };
   add("residual type", type_of(here), type_of(there));
   add("transactional", here.is_replica_transactional, there.is_replica_transactional);
-  const bool has_draws = here.sparse.is_random && there.sparse.is_random;
+  const bool has_draws = ours.sparse.is_random && theirs.sparse.is_random;
   const bool is_delta =
       here.collective == Collective::kAllGather || here.collective == Collective::kSendRecv;
   add(has_draws  ? "epoch of the draws (1 + (calls - 1) mod 255)"
@@ -422,11 +354,10 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
         there.mask_digest ^ own_mask);
     return text;
   }
-  const bool has_seed = here.low_bit == kernels::LowBitCodec::kInt8Stochastic;
   if (!here.is_sync) {
-    add(has_seed        ? "digest of mask and seed"
-        : here.has_cuts ? "digest of mask and cuts"
-                        : "mask digest",
+    add(ours.rounds_at_random() ? "digest of mask and seed"
+        : here.has_cuts         ? "digest of mask and cuts"
+                                : "mask digest",
         here.mask_digest, there.mask_digest);
   }
   if (here.is_sync && here.mask_digest != there.mask_digest) {  // the two travel as one number
@@ -451,8 +382,8 @@ std::string Describe(const CallDescriptor& call) {
     return text + Format(" from rank {}", call.tensor_id);
   }
   if (HasOp(call.collective)) AppendFormat(&text, ", {}", NameOf(call.op));
-  if (call.codec == CodecKind::kDense) return text + ", dense";
-  AppendFormat(&text, ", {}, tensor {}", CodecText(call), call.tensor_id);
+  AppendFormat(&text, ", {}", call.codec.Text());
+  if (!call.codec.is_dense()) AppendFormat(&text, ", tensor {}", call.tensor_id);
   return text;
 }
 

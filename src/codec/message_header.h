@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "codec/codec_kind.h"
+#include "codec/codec.h"
 #include "kernels/kernels.h"
 
 namespace onebit {
@@ -42,13 +42,7 @@ struct CallDescriptor {
   uint32_t tensor_id = 0;  // in compressed calls; the root in a broadcast
   kernels::DataType type = kernels::DataType::kF32;
   ReduceOp op = ReduceOp::kSum;
-  CodecKind codec = CodecKind::kDense;
-  uint32_t block = 0;                                         // 0: tensor
-  kernels::ScaleRule rule = kernels::ScaleRule::kL2;          // of signs
-  kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;  // of low-bit codes
-  // Only in messages of earlier libraries: scales of kInt8Stochastic are rounded to nearest.
-  bool has_former_scales = false;
-  kernels::SparseCodec sparse = {};  // of sparse packets
+  Codec codec;
   uint16_t chunk_alignment = 0;
   bool has_server_residual = false;
   bool is_one_exchange = false;

@@ -29,7 +29,7 @@ Status CheckSignScales(std::span<const std::byte> packet, const PacketShape& sha
 
 // Minimums may have any finite value.
 Status CheckLowBitScales(std::span<const std::byte> packet, const PacketShape& shape) {
-  const bool may_be_nan = !HasFeedback(shape.codec);
+  const bool may_be_nan = !shape.codec.has_feedback();
   for (size_t i = 0; i < shape.used_scale_bytes() / sizeof(uint16_t); ++i) {
     uint16_t pattern;
     std::memcpy(&pattern, packet.data() + i * sizeof(pattern), sizeof(pattern));
@@ -105,11 +105,12 @@ Status CheckForm(std::span<const std::byte> packet, const PacketShape& shape) {
     }
     packet = packet.subspan(kWeightBytes);
   }
-  if (IsSparse(shape.codec)) {
-    return CheckSparseForm(packet, shape.sparse, shape.element_count, !HasFeedback(shape.codec));
+  if (shape.codec.is_sparse()) {
+    return CheckSparseForm(packet, shape.codec.sparse_format(), shape.element_count,
+                           !shape.codec.has_feedback());
   }
-  ONEBIT_TRY(IsLowBit(shape.codec) ? CheckLowBitScales(packet, shape)
-                                   : CheckSignScales(packet, shape));
+  ONEBIT_TRY(shape.codec.is_low_bit() ? CheckLowBitScales(packet, shape)
+                                      : CheckSignScales(packet, shape));
   if (const size_t used = shape.element_count * shape.bits_per_element() % 8; used != 0) {
     const auto last = static_cast<uint8_t>(packet.back());
     if ((last >> used) != 0) {

@@ -10,7 +10,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/status.h"
-#include "codec/codec_kind.h"
+#include "codec/codec.h"
 #include "kernels/kernels.h"
 #include "kernels/low_bit.h"
 #include "kernels/sparse.h"
@@ -19,14 +19,8 @@ namespace onebit {
 
 // The settings of a call that decide how its packets look.
 struct PacketFormat {
-  size_t block = 0;  // elements per scale; 0, for signs only: one scale for the tensor
-  CodecKind codec = CodecKind::kSign;
-  kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;
-  kernels::SparseCodec sparse = {};
+  Codec codec = {.kind = CodecKind::kSign};
   bool is_weighted = false;  // what a rank contributes has a weight (FORMAT.md, "Weights")
-
-  constexpr kernels::LowBitFormat low_bit_format() const { return {low_bit, block}; }
-  constexpr kernels::SparseFormat sparse_format() const { return {sparse, block}; }
 };
 
 // Bytes before a packet whose sender counts with a weight: the weight as fp32, and zeros.
@@ -40,25 +34,23 @@ inline constexpr float kMostWeight = 0x1p64f;
 struct PacketShape {
   size_t scale_count = 0;
   size_t element_count = 0;
-  CodecKind codec = CodecKind::kSign;
-  kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;
-  kernels::SparseFormat sparse = {};
+  Codec codec = {.kind = CodecKind::kSign};
   bool is_weighted = false;
 
   constexpr size_t weight_bytes() const { return is_weighted ? kWeightBytes : 0; }
   // Scales, minimums and padding.
   constexpr size_t scale_bytes() const {
-    if (!IsLowBit(codec)) return scale_count * sizeof(float);
-    return kernels::ScaleBytes(low_bit, scale_count);
+    if (!codec.is_low_bit()) return scale_count * sizeof(float);
+    return kernels::ScaleBytes(codec.low_bit, scale_count);
   }
   constexpr size_t used_scale_bytes() const {
-    return kernels::UsedScaleBytes(low_bit, scale_count);
+    return kernels::UsedScaleBytes(codec.low_bit, scale_count);
   }
   constexpr size_t bits_per_element() const {
-    return IsLowBit(codec) ? kernels::CodeBits(low_bit) : 1;
+    return codec.is_low_bit() ? kernels::CodeBits(codec.low_bit) : 1;
   }
   constexpr size_t bytes() const {
-    if (IsSparse(codec)) return weight_bytes() + sparse.Bytes(element_count);
+    if (codec.is_sparse()) return weight_bytes() + codec.sparse_format().Bytes(element_count);
     return weight_bytes() + scale_bytes() + (element_count * bits_per_element() + 7) / 8;
   }
 };
@@ -66,17 +58,17 @@ struct PacketShape {
 // Shape of `element_count` elements of one chunk with one scale per block, or a single one if block
 // is 0. Without elements there is no scale.
 constexpr PacketShape ShapeOf(size_t element_count, const PacketFormat& format) {
-  PacketShape shape = {
-      .codec = format.codec, .low_bit = format.low_bit, .is_weighted = format.is_weighted};
-  if (IsSparse(format.codec)) shape.sparse = format.sparse_format();
+  PacketShape shape = {.codec = format.codec, .is_weighted = format.is_weighted};
   if (element_count == 0) return shape;
-  shape.scale_count = format.block == 0 ? 1 : kernels::BlockCount(element_count, format.block);
+  const size_t block = format.codec.block;
+  shape.scale_count = block == 0 ? 1 : kernels::BlockCount(element_count, block);
   shape.element_count = element_count;
   return shape;
 }
 // The same for signs.
 constexpr PacketShape ShapeOf(size_t element_count, size_t block) {
-  return ShapeOf(element_count, PacketFormat{.block = block});
+  return ShapeOf(element_count,
+                 PacketFormat{{.kind = CodecKind::kSign, .block = static_cast<uint32_t>(block)}});
 }
 
 // A packet in memory that begins on a 4-byte boundary.
@@ -97,11 +89,11 @@ inline kernels::LowBitPacket LowBitViewOf(std::byte* packet, const PacketShape& 
                                           size_t scale = 0, size_t element = 0) {
   packet += shape.weight_bytes();
   auto* const scales = reinterpret_cast<uint16_t*>(packet);
-  return {
-      .scales = scales + scale,
-      .minimums = kernels::HasMinimum(shape.low_bit) ? scales + shape.scale_count + scale : nullptr,
-      .codes = reinterpret_cast<uint8_t*>(packet) + shape.scale_bytes() +
-               element * kernels::CodeBits(shape.low_bit) / 8};
+  return {.scales = scales + scale,
+          .minimums = kernels::HasMinimum(shape.codec.low_bit) ? scales + shape.scale_count + scale
+                                                               : nullptr,
+          .codes = reinterpret_cast<uint8_t*>(packet) + shape.scale_bytes() +
+                   element * kernels::CodeBits(shape.codec.low_bit) / 8};
 }
 
 Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expected);

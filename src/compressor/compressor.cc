@@ -20,7 +20,7 @@ Result<Compressor> Compressor::Create(const Config& config) {
         compressor.words_,
         compressor.NewMemory(sizeof(kernels::cuda::CompressorWords), "a compressor's counters"));
   }
-  if (!HasFeedback(config.kind)) return compressor;
+  if (!config.codec.has_feedback()) return compressor;
   // Buffers are never empty, so that a null pointer always means "this mode has none".
   const size_t bytes =
       std::max<size_t>(config.elements(), 1) * kernels::BytesOf(config.residual_type);
@@ -203,7 +203,7 @@ void Compressor::Revert() {
 void Compressor::DiscardFailed() {
   has_failed_call_ = true;
   has_previous_ = false;
-  if (config_.is_transactional || !HasFeedback(config_.kind)) return;
+  if (config_.is_transactional || !config_.codec.has_feedback()) return;
   ClearResiduals();
   ++residual_resets_;
 }
@@ -213,7 +213,7 @@ void Compressor::Reset() {
   pair_end_.reset();
   calls_ = 0;
   has_failed_call_ = false;
-  if (age_ != 0 && HasFeedback(config_.kind)) ++residual_resets_;
+  if (age_ != 0 && config_.codec.has_feedback()) ++residual_resets_;
   ClearResiduals();
 }
 

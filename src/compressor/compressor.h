@@ -28,16 +28,12 @@ namespace onebit {
 class Compressor {
  public:
   struct Config {
-    CodecKind kind = CodecKind::kEf;
+    Codec codec = {.kind = CodecKind::kEf, .block = 4096};
     size_t count = 0;  // as the calls count elements
     kernels::DataType type = kernels::DataType::kF32;
-    kernels::ScaleRule rule = kernels::ScaleRule::kL2;          // of signs
-    kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;  // of low-bit codes
-    kernels::SparseCodec sparse = {};                           // of sparse packets
-    int hops = 2;           // sparse: 1 if every rank receives the packets of all
-    float ef_decay = 1;     // sparse: what the worker residual counts for in the next call
-    uint64_t seed = 0;      // of stochastic rounding, and of draws that select elements
-    uint32_t block = 4096;  // 0: one scale for the tensor
+    int hops = 2;        // sparse: 1 if every rank receives the packets of all
+    float ef_decay = 1;  // sparse: what the worker residual counts for in the next call
+    uint64_t seed = 0;   // of stochastic rounding, and of draws that select elements
     kernels::DataType residual_type = kernels::DataType::kF32;
     bool is_transactional = true;
     uint16_t chunk_alignment = 64;
@@ -65,18 +61,18 @@ class Compressor {
 
   const Config& config() const { return config_; }
   bool has_server_residual() const {
-    return HasFeedback(config_.kind) && config_.has_server_residual &&
+    return config_.codec.has_feedback() && config_.has_server_residual &&
            config_.collective == Collective::kAllReduce;
   }
 
   // Lengths of the residuals; 0 when the mode has none.
-  size_t worker_elements() const { return HasFeedback(config_.kind) ? config_.elements() : 0; }
+  size_t worker_elements() const { return config_.codec.has_feedback() ? config_.elements() : 0; }
   size_t server_elements() const { return has_server_residual() ? config_.server_elements : 0; }
 
   // Results per unit of the server residual. Servers of sums work on means where signs travel,
   // which they multiply by the number of ranks afterwards, and on sums otherwise.
   float server_unit(ReduceOp op, size_t ranks) const {
-    return op == ReduceOp::kSum && SendsMeans(config_.kind) ? static_cast<float>(ranks) : 1.0f;
+    return op == ReduceOp::kSum && config_.codec.sends_means() ? static_cast<float>(ranks) : 1.0f;
   }
 
   // Residual of an element (server: relative to the served range), as a call reads (in) and writes
@@ -120,7 +116,9 @@ class Compressor {
   Status MoveTo(const MemoryLocation& location);
 
   // With stream-ordered calls: what their kernels need to end one.
-  bool has_two_generations() const { return HasFeedback(config_.kind) && config_.is_transactional; }
+  bool has_two_generations() const {
+    return config_.codec.has_feedback() && config_.is_transactional;
+  }
   // Residuals that a call without results zeroes, because they have a single generation.
   std::array<std::span<std::byte>, 2> ResidualsToReset() const;
   const uint64_t* age_on_device() const { return &words()->age; }

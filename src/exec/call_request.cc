@@ -27,7 +27,7 @@ void AddDraws(const PlanKey& key, const Compressor& state, CallDescriptor* descr
   const uint64_t seed = state.config().seed;
   const auto low = static_cast<uint32_t>(seed), high = static_cast<uint32_t>(seed >> 32);
   constexpr uint32_t kOdd = 0x9e37'79b1u;  // so that no two halves cancel as they are
-  descriptor->mask_digest ^= IsSparse(key.codec) ? low ^ high : low + kOdd * high;
+  descriptor->mask_digest ^= key.codec.is_sparse() ? low ^ high : low + kOdd * high;
   if (HasSharedDraws(key)) descriptor->replica_age = Compressor::AgeOf(state.epoch());
 }
 
@@ -106,9 +106,6 @@ CallDescriptor DescriptorOf(const PlanKey& key, const Comm& comm) {
       .count = key.count,
       .type = key.type,
       .codec = key.codec,
-      .block = key.block,
-      .low_bit = key.low_bit,
-      .sparse = key.sparse,
       .chunk_alignment = key.chunk_alignment,
       .is_one_exchange = key.is_one_exchange,
   };
@@ -122,7 +119,6 @@ CallDescriptor DescriptorOf(const CallRequest& request, const Comm& comm) {
   if (request.compressor == nullptr) return descriptor;
   const Compressor& state = request.compressor->compressor;
   descriptor.tensor_id = state.config().tensor_id;
-  descriptor.rule = state.config().rule;
   descriptor.has_server_residual =
       state.config().has_server_residual && key.collective == Collective::kAllReduce;
   descriptor.mask_digest = state.mask_digest();
@@ -131,7 +127,7 @@ CallDescriptor DescriptorOf(const CallRequest& request, const Comm& comm) {
     descriptor.has_cuts = true;
     descriptor.mask_digest ^= key.cuts->digest();
   }
-  if (key.low_bit == kernels::LowBitCodec::kInt8Stochastic || key.sparse.is_random) {
+  if (key.codec.rounds_at_random() || key.codec.sparse.is_random) {
     AddDraws(key, state, &descriptor);
   }
   if (HasReplica(key, state)) {
@@ -186,7 +182,7 @@ Batch BatchOf(const Plan& plan, std::span<Call> calls, uint64_t sequence,
 void RecordUse(const CallRequest& request) {
   Compressor& state = request.compressor->compressor;
   if (HasOp(request.collective)) state.set_op(request.op);
-  if (request.compressor->plan->key.is_pairs() && HasFeedback(state.config().kind)) {
+  if (request.compressor->plan->key.is_pairs() && state.config().codec.has_feedback()) {
     state.set_pair_end({request.root, request.is_receive});
   }
 }

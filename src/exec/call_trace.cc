@@ -29,8 +29,6 @@ std::string NameOfRow(uint32_t row) {
   return Format("compute thread {}", row - kFirstThreadRow + 1);
 }
 
-bool IsCompressed(CodecKind codec) { return codec != CodecKind::kDense; }
-
 }  // namespace
 
 Result<std::unique_ptr<CallTrace>> CallTrace::Open(const std::string& pattern, const Comm& comm) {
@@ -44,13 +42,12 @@ Result<std::unique_ptr<CallTrace>> CallTrace::Open(const std::string& pattern, c
 
 TraceEvent CallTrace::EventOf(const CallDescriptor& call, const char* name,
                               const char* category) const {
-  const bool is_compressed = IsCompressed(call.codec);
   TraceEvent event;
   event.name = name;
   event.category = category;
   event.collective = NameOf(call.collective);
-  event.codec = is_compressed ? NameOfCodec(call.codec, call.low_bit, call.sparse) : "dense";
-  event.mode = is_compressed ? ModeOf(call.codec) : nullptr;
+  event.codec = call.codec.Name();
+  event.mode = call.codec.is_dense() ? nullptr : call.codec.Mode();
   event.call = call.sequence;
   return event;
 }

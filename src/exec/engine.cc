@@ -33,12 +33,9 @@ PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange, uint32_t n
   const bool has_alignment = config.collective == Collective::kAllReduce;
   return {
       .collective = config.collective,
-      .codec = config.kind,
+      .codec = config.codec,
       .is_one_exchange = is_one_exchange,
       .type = config.type,
-      .block = config.block,
-      .low_bit = config.low_bit,
-      .sparse = config.sparse,
       .chunk_alignment = has_alignment ? config.chunk_alignment : uint16_t{0},
       .root = config.collective == Collective::kSendRecv ? next_rank : 0,
       .count = config.count,
@@ -171,8 +168,8 @@ Result<Engine::NewBinding> Engine::PlanCompressor(const Compressor::Config& conf
   const bool is_all_reduce = config.collective == Collective::kAllReduce;
   const bool is_one_exchange =
       is_all_reduce &&
-      (IsSparse(config.kind) ? config.hops == 1
-                             : UsesOneExchange(config.count, ranks, comm_.options()));
+      (config.codec.is_sparse() ? config.hops == 1
+                                : UsesOneExchange(config.count, ranks, comm_.options()));
   const uint32_t next_rank = (static_cast<uint32_t>(comm_.rank()) + 1) % ranks;
   auto plan = plans_.PlanFor(KeyOf(config, is_one_exchange, next_rank));
   ONEBIT_TRY(ReserveFor(config, *plan));

@@ -78,9 +78,9 @@ Status HostExecutor::Unpack(uint32_t index) {
   const std::byte* piece = batch_.packets + step.sources;
   const bool is_nonfinite = (WordAt(batch_.packets + step.own_source) & kGroupNonfinite) != 0;
   Status status;
-  if (is_nonfinite && !HasVerdict(call.descriptor.codec)) {
+  if (is_nonfinite && !call.descriptor.codec.has_verdict()) {
     status = Error(Code::kCorrupt, "a {} call has the flag of one that is not finite",
-                   ModeOf(call.descriptor.codec));
+                   call.descriptor.codec.Mode());
   } else if (!is_nonfinite && call.compressor != nullptr) {
     status = CheckForm({piece, step.region.bytes}, step.shape);
   }

@@ -202,8 +202,8 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
                  "rank {} sends {} segments a chunk, this rank {}: ONEBIT_SEGMENT_ELEMENTS differs",
                  peer, header.segment_count, plan_->segments());
   }
-  const bool is_compressed = !batch_.is_group() && call.codec != CodecKind::kDense;
-  const bool may_be_nonfinite = !batch_.is_group() && HasVerdict(call.codec);
+  const bool is_compressed = !batch_.is_group() && !call.codec.is_dense();
+  const bool may_be_nonfinite = !batch_.is_group() && call.codec.has_verdict();
   if (header.has_payload_checksum != (is_compressed || batch_.is_group()) ||
       (header.is_nonfinite && !may_be_nonfinite)) {
     return Error(Code::kCorrupt, "rank {} sent flags that do not fit a {} call", peer,

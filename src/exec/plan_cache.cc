@@ -32,7 +32,7 @@ void PlanCache::Insert(AnyEntry entry, std::vector<AnyEntry>* entries) {
 }
 
 std::shared_ptr<const Plan> PlanCache::PlanFor(PlanKey key) {
-  if (is_stream_ordered_ && key.codec != CodecKind::kDense) key.header_room = kHeaderBytes;
+  if (is_stream_ordered_ && !key.codec.is_dense()) key.header_room = kHeaderBytes;
   for (Entry& entry : entries_) {
     if (entry.plan->key != key) continue;
     entry.last_use = ++uses_;

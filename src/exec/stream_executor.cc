@@ -122,7 +122,7 @@ Status StreamExecutor::Reserve(std::span<const Plan* const> plans,
     ONEBIT_TRY(CheckDevicePlan(*plan));
     bytes += SpaceFor(*plan);
     tile_sums += compute_->SumBytesFor(*plan, plan->tensor_elements);
-    if (plan->key.codec == CodecKind::kDense) continue;
+    if (plan->key.codec.is_dense()) continue;
     ++compressed;
     messages += MessagesOf(*plan);
   }
@@ -244,10 +244,11 @@ void StreamExecutor::AddMessages(size_t index, std::span<const uint32_t> steps,
     if (message.header == nullptr) continue;
     const bool has_room = messages != nullptr && !has_own_counts;
     if (has_room && Append(message, messages)) continue;
-    messages_.push_back({.filled = TemplateOf(index, plan.steps[step]),
-                         .verdict = spaces_[index].verdict,
-                         .has_verdict = !IsCompressed(calls_[index]) || HasVerdict(plan.key.codec),
-                         .runs = {}});
+    messages_.push_back(
+        {.filled = TemplateOf(index, plan.steps[step]),
+         .verdict = spaces_[index].verdict,
+         .has_verdict = !IsCompressed(calls_[index]) || plan.key.codec.has_verdict(),
+         .runs = {}});
     messages = &messages_.back();
     Append(message, messages);
   }

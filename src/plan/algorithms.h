@@ -85,7 +85,7 @@ Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segmen
 
 // Chunks of a compressed allreduce with this key; both of its algorithms use the same.
 inline Partition ChunksOf(const PlanKey& key, uint32_t ranks) {
-  return {key.count, ranks, key.chunk_alignment, key.block, 0};
+  return {key.count, ranks, key.chunk_alignment, key.codec.block, 0};
 }
 
 // A packet with all chunks of a tensor: the scales of chunks 0, 1, ..., then all bits or codes.

@@ -58,7 +58,7 @@ Plan PlanAllGather(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t seg
   ChunkPlanner planner(key, rank, ranks, segment_elements);
   planner.plan().input_begin = rank * key.count;
   // The estimate is fp32 whatever the output's type.
-  if (key.codec == CodecKind::kSign) planner.plan().scale_type = key.type;
+  if (key.codec.kind == CodecKind::kSign) planner.plan().scale_type = key.type;
   for (uint32_t segment = 0; segment < planner.segments(); ++segment) {
     planner.is_dense() ? AddDenseSegment(planner, segment) : AddSegment(planner, segment);
   }

@@ -40,7 +40,7 @@ ElementRange RangeOf(size_t begin, size_t count) { return {count == 0 ? 0 : begi
 // producer first; `packet` is the region of the latest producer.
 void ResizeStep(const Plan& plan, const PairCounts& pairs, PacketSpace& space, Region& packet,
                 Step& step) {
-  const bool is_dense = plan.key.codec == CodecKind::kDense;
+  const bool is_dense = plan.key.codec.is_dense();
   const ElementRange sent = RangeOf(pairs.send_begins[step.peer], pairs.send_counts[step.peer]);
   const ElementRange received =
       RangeOf(pairs.receive_begins[step.peer], pairs.receive_counts[step.peer]);
@@ -63,7 +63,7 @@ void ResizeStep(const Plan& plan, const PairCounts& pairs, PacketSpace& space, R
 }  // namespace
 
 Plan PlanAllToAllv(const PlanKey& key, uint32_t rank, uint32_t ranks) {
-  const bool is_dense = key.codec == CodecKind::kDense;
+  const bool is_dense = key.codec.is_dense();
   PlanBuilder builder(key, rank, ranks, Partition(0, 1, kernels::kBlockMultiple, 1, 0));
   builder.plan().scale_type = key.type;
   std::vector<uint32_t> computing;
@@ -83,7 +83,7 @@ Plan PlanAllToAllv(const PlanKey& key, uint32_t rank, uint32_t ranks) {
     computing.push_back(builder.Add(MessageStep(StepKind::kDecode, peer), {received}));
   }
   computing.push_back(builder.Add(MessageStep(StepKind::kCopy, rank)));
-  if (HasVerdict(key.codec) && ranks > 1) {
+  if (key.codec.has_verdict() && ranks > 1) {
     Step verdict = MessageStep(StepKind::kVerdict, rank);
     verdict.exchange = 2;
     ExchangeVerdicts(&builder, verdict, computing);
@@ -124,7 +124,7 @@ size_t TensorElementsOf(const PairCounts& pairs, size_t ranks) {
 }
 
 size_t PacketBytesOfPairs(const Plan& plan, const PairCounts& pairs) {
-  if (plan.key.codec == CodecKind::kDense) return 0;
+  if (plan.key.codec.is_dense()) return 0;
   PacketSpace space(plan.key.header_room);
   for (const Step& step : plan.steps) {
     if (step.exchange != 1) continue;

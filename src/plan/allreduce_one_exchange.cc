@@ -13,7 +13,7 @@ namespace onebit {
 PacketShape WholeShape(const PlanKey& key, uint32_t ranks, const PacketFormat& format) {
   const Partition chunks = ChunksOf(key, ranks);
   if (key.cuts != nullptr) {
-    RunWalk walk(key.cuts.get(), key.block);
+    RunWalk walk(key.cuts.get(), key.codec.block);
     for (uint32_t chunk = 0; chunk < ranks; ++chunk) {
       walk.Over(chunks.Chunk(chunk), [](const PacketRun&) {});
     }
@@ -32,7 +32,8 @@ Plan PlanAllReduceOneExchange(const PlanKey& key, uint32_t rank, uint32_t ranks)
   const ElementRange all{0, key.count};
   const PacketShape mean_shape = WholeShape(key, ranks, key.mean_format());
   PacketShape shape = WholeShape(key, ranks, key.packet_format());
-  if (key.block == 0) shape.scale_count = key.count == 0 ? 0 : 1;  // one worker scale per rank
+  if (key.codec.block == 0)
+    shape.scale_count = key.count == 0 ? 0 : 1;  // one worker scale per rank
 
   const auto [packets, stride] = builder.ReservePerRank(shape.bytes());
   const auto packet_of = [&, first = packets, step = stride](uint32_t r) {

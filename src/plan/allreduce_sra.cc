@@ -28,7 +28,7 @@ class SraPlanner {
         partition_(partition),
         rank_(rank),
         ranks_(ranks),
-        is_dense_(key.codec == CodecKind::kDense),
+        is_dense_(key.codec.is_dense()),
         compress_(ranks),
         scatter_(ranks) {}
 
@@ -93,7 +93,7 @@ class SraPlanner {
       longest = std::max(longest, PieceBytes(chunk));
     std::tie(packets_, stride_) = builder_.ReservePerRank(longest);
     first_packet_ = builder_.NewPackets(ranks_);
-    if (key_.block == 0) {  // one scale for the tensor: its chunks are compressed together
+    if (key_.codec.block == 0) {  // one scale for the tensor: its chunks are compressed together
       const Step compress = {.kind = StepKind::kCompress,
                              .chunk = kAllChunks,
                              .elements = {0, key_.count},
@@ -191,13 +191,13 @@ class SraPlanner {
 }  // namespace
 
 Plan PlanAllReduceSra(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements) {
-  const bool is_dense = key.codec == CodecKind::kDense;
+  const bool is_dense = key.codec.is_dense();
   // A tensor-wide scale is known only after the last element, which rules out segments. Dense
   // segments are cut like those of the smallest block.
-  const bool has_segments = is_dense || key.block != 0;
+  const bool has_segments = is_dense || key.codec.block != 0;
   if (is_dense) segment_elements = DenseSegmentElements(segment_elements);
   const Partition partition(key.count, ranks, key.chunk_alignment,
-                            is_dense ? kernels::kBlockMultiple : key.block,
+                            is_dense ? kernels::kBlockMultiple : key.codec.block,
                             has_segments ? segment_elements : 0, key.cuts.get());
   SraPlanner planner(key, rank, ranks, partition);
   for (uint32_t segment = 0; segment < partition.segments(); ++segment) planner.AddSegment(segment);

@@ -10,12 +10,12 @@ namespace {
 // A tensor-wide scale is known only after the last element, which rules out segments. Dense
 // segments are cut like those of the smallest block.
 Partition PartitionOf(const PlanKey& key, uint32_t ranks, size_t segment_elements) {
-  if (key.codec == CodecKind::kDense) {
+  if (key.codec.is_dense()) {
     return Partition::OfChunks(key.count, ranks, kernels::kBlockMultiple,
                                DenseSegmentElements(segment_elements));
   }
-  if (key.block == 0) return Partition::OfChunks(key.count, ranks, 1, 0);
-  return Partition::OfChunks(key.count, ranks, key.block, segment_elements);
+  if (key.codec.block == 0) return Partition::OfChunks(key.count, ranks, 1, 0);
+  return Partition::OfChunks(key.count, ranks, key.codec.block, segment_elements);
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ void ChunkPlanner::AddVerdicts() {
 }
 
 Plan ChunkPlanner::Build() && {
-  if (HasVerdict(key_.codec)) AddVerdicts();
+  if (key_.codec.has_verdict()) AddVerdicts();
   return std::move(builder_).Build();
 }
 

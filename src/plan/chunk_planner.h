@@ -20,7 +20,7 @@ class ChunkPlanner {
  public:
   ChunkPlanner(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);
 
-  bool is_dense() const { return key_.codec == CodecKind::kDense; }
+  bool is_dense() const { return key_.codec.is_dense(); }
   const PlanKey& key() const { return key_; }
   uint32_t rank() const { return rank_; }
   uint32_t ranks() const { return ranks_; }

@@ -143,7 +143,7 @@ GroupCut FirstCut(std::span<const PlanKey> keys, size_t ranks, uint64_t group_el
       break;
     }
     elements += ElementsOf(key, ranks);
-    if (key.codec == CodecKind::kDense) {
+    if (key.codec.is_dense()) {
       dense_bytes += RoundUp(BufferBytesOf(key, ranks), kCacheLine);
     }
     const bool is_full = elements > kCutsPerCall * group_elements || dense_bytes > most_dense_bytes;

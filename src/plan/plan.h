@@ -77,13 +77,10 @@ struct Step {
 // Everything a plan depends on. Equal keys give equal plans.
 struct PlanKey {
   Collective collective = Collective::kBarrier;
-  CodecKind codec = CodecKind::kDense;
+  Codec codec;
   bool is_one_exchange = false;
   bool is_native = false;  // the transport's own collective
   kernels::DataType type = kernels::DataType::kF32;
-  uint32_t block = 0;
-  kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;  // if the codec is low-bit
-  kernels::SparseCodec sparse = {};                           // if the codec is sparse
   uint16_t chunk_alignment = 64;
   uint32_t root = 0;             // of a broadcast; in a send or receive the peer
   bool is_receive = false;       // the call is the receiving side of a pair of ranks
@@ -96,12 +93,12 @@ struct PlanKey {
   std::shared_ptr<const Cuts> cuts = nullptr;  // of the compressor
 
   // Formats of the packets of exchange 1, and of those that a server makes.
-  PacketFormat packet_format() const { return {block, codec, low_bit, sparse, is_weighted}; }
-  PacketFormat mean_format() const { return {block, codec, low_bit, sparse}; }
+  PacketFormat packet_format() const { return {codec, is_weighted}; }
+  PacketFormat mean_format() const { return {codec}; }
   // True if packets change what ranks hold of each other: in an all-gather all of them, in a send
   // and its receive the two.
   bool is_delta() const {
-    return HasFeedback(codec) &&
+    return codec.has_feedback() &&
            (collective == Collective::kAllGather || collective == Collective::kSendRecv);
   }
 

@@ -70,7 +70,7 @@ std::pair<size_t, size_t> PlanBuilder::ReservePerRank(size_t bytes) {
 }
 
 size_t PlanBuilder::ReserveMean(size_t elements) {
-  const size_t arrays = IsSparse(plan_.key.codec) ? 2 : 1;
+  const size_t arrays = plan_.key.codec.is_sparse() ? 2 : 1;
   return Reserve(arrays * elements * sizeof(float)).offset;
 }
 

@@ -26,16 +26,15 @@ struct PreparedRebind {
 
 // True if ranks hold replicas of the same residual. Calls with this key compare its age.
 inline bool HasReplica(const PlanKey& key, const Compressor& compressor) {
-  if (!HasFeedback(key.codec)) return false;
+  if (!key.codec.has_feedback()) return false;
   return key.is_delta() || (key.is_one_exchange && compressor.server_in(0) != nullptr);
 }
 
 // True if ranks make the same draws: every rank rounds for every server, or draws select elements.
 // Calls with this key compare the age of the epoch that these depend on.
 inline bool HasSharedDraws(const PlanKey& key) {
-  if (IsSparse(key.codec)) return key.sparse.is_random;
-  return IsLowBit(key.codec) && key.low_bit == kernels::LowBitCodec::kInt8Stochastic &&
-         key.is_one_exchange;
+  if (key.codec.is_sparse()) return key.codec.sparse.is_random;
+  return key.codec.rounds_at_random() && key.is_one_exchange;
 }
 
 // With stream-ordered calls: the number in device memory whose age (Compressor::AgeOf) the headers

@@ -38,7 +38,7 @@ class ReduceScatterPlanner {
     std::tie(packets_, stride_) =
         planner_.builder().ReservePerRank(planner_.PieceBytes(0, segment_));
     first_packet_ = planner_.builder().NewPackets(planner_.ranks());
-    if (planner_.key().block ==
+    if (planner_.key().codec.block ==
         0) {  // one scale for the tensor: its chunks are compressed together
       const Step compress = {.kind = StepKind::kCompress,
                              .chunk = kAllChunks,

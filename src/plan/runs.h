@@ -58,7 +58,7 @@ class RunWalk {
 // Calls take(PacketRun) for the runs of a step's packet: of one chunk, or of all.
 template <typename Take>
 void ForEachRun(const Plan& plan, const Step& step, const Take& take) {
-  RunWalk walk(plan.key.cuts.get(), plan.key.block);
+  RunWalk walk(plan.key.cuts.get(), plan.key.codec.block);
   if (step.chunk != kAllChunks) return walk.Over(step.elements, take);
   for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
     walk.Over(plan.partition.Chunk(chunk), take);
@@ -68,7 +68,7 @@ void ForEachRun(const Plan& plan, const Step& step, const Take& take) {
 // Shape of the packet of `elements`, all of one chunk.
 inline PacketShape ShapeOf(const PlanKey& key, ElementRange elements, const PacketFormat& format) {
   if (key.cuts == nullptr) return ShapeOf(elements.count, format);
-  RunWalk walk(key.cuts.get(), format.block);
+  RunWalk walk(key.cuts.get(), format.codec.block);
   walk.Over(elements, [](const PacketRun&) {});
   return walk.Shape(format);
 }

@@ -49,7 +49,7 @@ Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segmen
     case Collective::kBroadcast:
       return PlanBroadcast(key, rank, ranks, segment_elements);
     case Collective::kAllReduce:
-      if (key.is_one_exchange && IsSparse(key.codec)) {
+      if (key.is_one_exchange && key.codec.is_sparse()) {
         return PlanAllReduceOneHop(key, rank, ranks, segment_elements);
       }
       if (key.is_one_exchange) return PlanAllReduceOneExchange(key, rank, ranks);

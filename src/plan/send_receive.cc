@@ -46,7 +46,7 @@ Plan PlanSendReceive(const PlanKey& key, uint32_t rank, uint32_t ranks) {
   PlanBuilder builder(key, rank, ranks, Partition(key.count, 1, 1, 1, 0));
   // The estimate is fp32 whatever the output's type.
   if (!key.is_delta()) builder.plan().scale_type = key.type;
-  const bool is_dense = key.codec == CodecKind::kDense;
+  const bool is_dense = key.codec.is_dense();
   const ElementRange all = {0, key.count};
   Step step = {.peer = key.root, .elements = all};
   if (!is_dense) step.shape = ShapeOf(key.count, key.packet_format());

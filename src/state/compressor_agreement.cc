@@ -10,19 +10,6 @@
 
 namespace onebit {
 
-namespace {
-
-// "fp4", "topk 64 as two magnitudes"
-std::string CodecText(const Compressor::Config& config) {
-  std::string text = NameOfCodec(config.kind, config.low_bit, config.sparse);
-  if (IsSparse(config.kind)) {
-    AppendFormat(&text, " {} as {}", config.sparse.k, NameOfValues(config.sparse.values));
-  }
-  return text;
-}
-
-}  // namespace
-
 AgreedValues ConfigurationOf(const Compressor& compressor) {
   const Compressor::Config& config = compressor.config();
   const auto number = [](uint64_t value) { return Format("{}", value); };
@@ -30,12 +17,9 @@ AgreedValues ConfigurationOf(const Compressor& compressor) {
       {"the tensorId of the compressor", number(config.tensor_id)},
       {"the count of the compressor", number(config.count)},
       {"the datatype of the compressor", NameOf(config.type)},
-      {"the mode of the compressor", ModeOf(config.kind)},
-      {"the codec of the compressor", CodecText(config)},
+      {"the codec of the compressor", config.codec.Text()},
       {"the efDecay of the compressor", Format("{}", config.ef_decay)},
       {"the seed of the compressor", number(config.seed)},
-      {"the scaleRule of the compressor", number(static_cast<uint64_t>(config.rule))},
-      {"the block of the compressor", number(config.block)},
       {"the residualType of the compressor", NameOf(config.residual_type)},
       {"transactional of the compressor", number(config.is_transactional)},
       {"the chunkAlignment of the compressor", number(config.chunk_alignment)},
@@ -62,8 +46,7 @@ AgreedValues AgreedValuesOf(const PlannedCompressor& compressor) {
       {"the collective of the compressor", NameOf(config.collective)},
       {"a checksum of what ranks hold of each other",
        Format("{:08x}:{:08x}", held.sum, held.weighted)},
-      {"the mode of the compressor", ModeOf(config.kind)},
-      {"the codec of the compressor", CodecText(config)},
+      {"the codec of the compressor", config.codec.Text()},
       {"the serverResidual of the compressor", number(config.has_server_residual ? 1 : 0)},
       {"exchanges of the compressor", compressor.plan->key.is_one_exchange ? "1" : "2"},
       {"the epoch of the compressor", number(state.epoch())},

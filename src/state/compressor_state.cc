@@ -41,16 +41,12 @@ StateIdentity IdentityOf(const PlannedCompressor& planned, StateKind kind) {
       .count = config.elements(),
       .epoch = planned.compressor.epoch(),
       .commits_since_zero = planned.compressor.commits_since_zero(),
-      .block = config.block,
       .ranks = planned.plan->ranks,
       .rank = is_global ? 0 : planned.plan->rank,
       .chunk_alignment = config.chunk_alignment,
       .collective = planned.plan->key.collective,
-      .mode = config.kind,
+      .codec = config.codec,
       .type = config.type,
-      .rule = config.rule,
-      .low_bit = config.low_bit,
-      .sparse = config.sparse,
       .seed = config.seed,
       .ef_decay = config.ef_decay,
       .residual_type = is_global ? DataType::kF32 : config.residual_type,
@@ -65,7 +61,7 @@ class Sections {
  public:
   Sections(const PlannedCompressor& planned, StateKind kind) {
     const Compressor& state = planned.compressor;
-    Add(SectionTag::kIdentity, IdentityBytes(state.config().kind));
+    Add(SectionTag::kIdentity, IdentityBytes(state.config().codec));
     const bool is_global = kind == StateKind::kGlobal;
     const size_t element_bytes =
         kernels::BytesOf(is_global ? DataType::kF32 : state.config().residual_type);
@@ -270,7 +266,7 @@ Status CheckSections(const StateReader& reader, const StateIdentity& identity,
 
 Status CheckStateKind(const PlannedCompressor& compressor, StateKind kind) {
   const Compressor::Config& config = compressor.compressor.config();
-  if (kind == StateKind::kRank || !HasFeedback(config.kind)) return OkStatus();
+  if (kind == StateKind::kRank || !config.codec.has_feedback()) return OkStatus();
   if (config.collective == Collective::kSendRecv) {
     return Error(Code::kInvalidUsage,
                  "compressor of tensor {}: what a send and its receive hold belongs to two ranks, "

@@ -340,7 +340,7 @@ class Rebinding {
   // anyway.
   bool HasGenerations() const {
     const Compressor::Config& config = planned_.compressor.config();
-    return HasFeedback(config.kind) && config.is_transactional;
+    return config.codec.has_feedback() && config.is_transactional;
   }
 
   Status RedistributeServer(PreparedRebind* next) {

@@ -62,60 +62,37 @@ bool GetEnum(std::span<const std::byte> bytes, Offset offset, std::initializer_l
   return false;
 }
 
-const char* NameOfRule(kernels::ScaleRule rule) {
-  return rule == kernels::ScaleRule::kL2 ? "l2" : "l1";
-}
-
 Differences DifferencesOfTensor(const StateIdentity& state, const StateIdentity& here) {
   Differences differences;
   differences
       .Compare<std::string_view>("collective", NameOf(state.collective), NameOf(here.collective))
       .Compare("elements", state.count, here.count)
-      .Compare<std::string_view>("mode", HasFeedback(state.mode) ? "ef" : "plain",
-                                 HasFeedback(here.mode) ? "ef" : "plain")
+      .Compare<std::string_view>("mode", state.codec.has_feedback() ? "ef" : "plain",
+                                 here.codec.has_feedback() ? "ef" : "plain")
       .Compare("serverResidual", int{state.has_server_residual}, int{here.has_server_residual});
   return differences;
-}
-
-// Returns false if the members of a sparse codec have values that none has.
-bool ReadSparse(std::span<const std::byte> bytes, StateIdentity* identity) {
-  const auto sparse = SparseCodecOf(Get<uint8_t>(bytes, kAtRule));
-  bool is_known = sparse.has_value() && sparse->has_one_hop == identity->is_one_exchange;
-  if (sparse) identity->sparse = sparse->codec;
-  identity->sparse.k = static_cast<uint16_t>(identity->block >> 16);
-  identity->block &= 0xffffu;
-  identity->seed = Get<uint64_t>(bytes, kAtSeed);
-  identity->ef_decay = Get<float>(bytes, kAtEfDecay);
-  is_known &= IsSparseBlock(identity->sparse, identity->block);
-  is_known &= identity->ef_decay >= 0 && identity->ef_decay <= 1;
-  return is_known && Get<uint32_t>(bytes, kAtSparseZeros) == 0;
 }
 
 }  // namespace
 
 EncodedIdentity EncodeIdentity(const StateIdentity& identity) {
-  EncodedIdentity encoded(identity.mode);
+  EncodedIdentity encoded(identity.codec);
   std::byte* bytes = encoded.data();
-  const bool is_sparse = IsSparse(identity.mode);
+  const CodecOnWire codec = ToWire(identity.codec, identity.is_one_exchange);
   Put(bytes, kAtCount, identity.count);
   Put(bytes, kAtEpoch, identity.epoch);
   Put(bytes, kAtCommits, identity.commits_since_zero);
-  Put(bytes, kAtBlock,
-      is_sparse ? identity.block | uint32_t{identity.sparse.k} << 16 : identity.block);
+  Put(bytes, kAtBlock, codec.block);
   Put(bytes, kAtRanks, identity.ranks);
   Put(bytes, kAtRank, identity.rank);
   Put(bytes, kAtAlignment, identity.chunk_alignment);
   PutEnum(bytes, kAtCollective, identity.collective);
-  PutEnum(bytes, kAtMode, identity.mode);
+  Put(bytes, kAtMode, codec.kind);
   PutEnum(bytes, kAtType, identity.type);
-  if (is_sparse) {
-    Put(bytes, kAtRule, WireCodeOf(identity.sparse, identity.is_one_exchange));
+  Put(bytes, kAtRule, codec.rule);
+  if (identity.codec.is_sparse()) {
     Put(bytes, kAtSeed, identity.seed);
     Put(bytes, kAtEfDecay, identity.ef_decay);
-  } else if (IsLowBit(identity.mode)) {
-    Put(bytes, kAtRule, WireCodeOf(identity.low_bit));
-  } else {
-    PutEnum(bytes, kAtRule, identity.rule);
   }
   PutEnum(bytes, kAtResidualType, identity.residual_type);
   const int flags = (identity.has_server_residual ? kServerResidual : 0) |
@@ -127,35 +104,33 @@ EncodedIdentity EncodeIdentity(const StateIdentity& identity) {
 
 Result<StateIdentity> DecodeIdentity(std::span<const std::byte> bytes) {
   using kernels::DataType;
-  using kernels::ScaleRule;
-  constexpr size_t kBytes = IdentityBytes(CodecKind::kEf);
-  CodecKind mode = CodecKind::kEf;
-  const bool is_mode_known =
-      bytes.size() >= kBytes &&
-      GetEnum(bytes, kAtMode,
-              {CodecKind::kSign, CodecKind::kEf, CodecKind::kLowBit, CodecKind::kLowBitEf,
-               CodecKind::kSparse, CodecKind::kSparseEf},
-              &mode);
-  if (bytes.size() != IdentityBytes(mode)) {
+  // A sparse codec's identity is longer than the others, whose mode is at the same place.
+  constexpr size_t kBytes = IdentityBytes({});
+  const auto kind =
+      bytes.size() < kBytes ? CodecKind::kEf : static_cast<CodecKind>(Get<uint8_t>(bytes, kAtMode));
+  if (const size_t expected = IdentityBytes({.kind = kind}); bytes.size() != expected) {
     return Error(Code::kCorrupt, "the state is damaged: its identity has {} bytes instead of {}",
-                 bytes.size(), IdentityBytes(mode));
+                 bytes.size(), expected);
   }
   StateIdentity identity = {
       .count = Get<uint64_t>(bytes, kAtCount),
       .epoch = Get<uint64_t>(bytes, kAtEpoch),
       .commits_since_zero = Get<uint64_t>(bytes, kAtCommits),
-      .block = Get<uint32_t>(bytes, kAtBlock),
       .ranks = Get<uint32_t>(bytes, kAtRanks),
       .rank = Get<uint32_t>(bytes, kAtRank),
       .chunk_alignment = Get<uint16_t>(bytes, kAtAlignment),
-      .mode = mode,
       .op = {},
   };
   const auto flags = Get<uint8_t>(bytes, kAtFlags);
   identity.has_server_residual = (flags & kServerResidual) != 0;
   identity.is_one_exchange = (flags & kOneExchange) != 0;
   bool is_known = flags <= kKnownFlags && identity.ranks > 0 && identity.rank < identity.ranks;
-  is_known &= is_mode_known;
+  const auto codec = FromWire({.kind = Get<uint8_t>(bytes, kAtMode),
+                               .rule = Get<uint8_t>(bytes, kAtRule),
+                               .block = Get<uint32_t>(bytes, kAtBlock)},
+                              identity.is_one_exchange);
+  is_known &= codec.has_value() && !codec->is_dense();
+  identity.codec = codec.value_or(Codec{});
   for (size_t i = kAtZeros; i < kBytes; ++i) is_known &= bytes[i] == std::byte{0};
   is_known &= GetEnum(bytes, kAtCollective,
                       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
@@ -163,14 +138,11 @@ Result<StateIdentity> DecodeIdentity(std::span<const std::byte> bytes) {
                       &identity.collective);
   is_known &=
       GetEnum(bytes, kAtType, {DataType::kF32, DataType::kF16, DataType::kBf16}, &identity.type);
-  if (IsSparse(identity.mode)) {
-    is_known &= ReadSparse(bytes, &identity);
-  } else if (IsLowBit(identity.mode)) {
-    const auto low_bit = LowBitCodecOf(Get<uint8_t>(bytes, kAtRule));
-    is_known &= low_bit.has_value();
-    identity.low_bit = low_bit.value_or(identity.low_bit);
-  } else {
-    is_known &= GetEnum(bytes, kAtRule, {ScaleRule::kL2, ScaleRule::kL1}, &identity.rule);
+  if (identity.codec.is_sparse()) {
+    identity.seed = Get<uint64_t>(bytes, kAtSeed);
+    identity.ef_decay = Get<float>(bytes, kAtEfDecay);
+    is_known &= identity.ef_decay >= 0 && identity.ef_decay <= 1;
+    is_known &= Get<uint32_t>(bytes, kAtSparseZeros) == 0;
   }
   is_known &=
       GetEnum(bytes, kAtResidualType, {DataType::kF32, DataType::kBf16}, &identity.residual_type);
@@ -190,16 +162,15 @@ std::string DescribeDifferenceOfRank(const StateIdentity& state, const StateIden
       .Compare("ranks", state.ranks, here.ranks)
       .Compare("rank", state.rank, here.rank)
       .Compare<std::string_view>("datatype", NameOf(state.type), NameOf(here.type))
-      .Compare<std::string_view>("codec", NameOfCodec(state.mode, state.low_bit, state.sparse),
-                                 NameOfCodec(here.mode, here.low_bit, here.sparse))
-      .Compare("k", state.sparse.k, here.sparse.k)
-      .Compare<std::string_view>("values", NameOfValues(state.sparse.values),
-                                 NameOfValues(here.sparse.values))
+      .Compare<std::string_view>("codec", state.codec.Name(), here.codec.Name())
+      .Compare("k", state.codec.sparse.k, here.codec.sparse.k)
+      .Compare<std::string_view>("values", NameOf(state.codec.sparse.values),
+                                 NameOf(here.codec.sparse.values))
       .Compare("efDecay", state.ef_decay, here.ef_decay)
-      .Compare("seed", state.sparse.is_random ? state.seed : 0,
-               here.sparse.is_random ? here.seed : 0)
-      .Compare<std::string_view>("scaleRule", NameOfRule(state.rule), NameOfRule(here.rule))
-      .Compare("block", state.block, here.block)
+      .Compare("seed", state.codec.sparse.is_random ? state.seed : 0,
+               here.codec.sparse.is_random ? here.seed : 0)
+      .Compare<std::string_view>("scaleRule", NameOf(state.codec.rule), NameOf(here.codec.rule))
+      .Compare("block", state.codec.block, here.codec.block)
       .Compare<std::string_view>("residualType", NameOf(state.residual_type),
                                  NameOf(here.residual_type))
       .Compare("chunkAlignment", state.chunk_alignment, here.chunk_alignment)

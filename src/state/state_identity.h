@@ -17,23 +17,19 @@
 namespace onebit {
 
 // Length of the identity. That of a sparse codec has more members.
-constexpr size_t IdentityBytes(CodecKind mode) { return IsSparse(mode) ? 64 : 48; }
+constexpr size_t IdentityBytes(const Codec& codec) { return codec.is_sparse() ? 64 : 48; }
 
 struct StateIdentity {
   uint64_t count = 0;  // elements of the tensor, all ranks' parts included
   uint64_t epoch = 0;
   uint64_t commits_since_zero = 0;
-  uint32_t block = 0;
   uint32_t ranks = 1;
   uint32_t rank = 0;  // 0 in a state of all ranks
   uint16_t chunk_alignment = 0;
   Collective collective = Collective::kAllReduce;
-  CodecKind mode = CodecKind::kEf;
+  Codec codec = {.kind = CodecKind::kEf};
   kernels::DataType type = kernels::DataType::kF32;
-  kernels::ScaleRule rule = kernels::ScaleRule::kL2;          // of signs
-  kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;  // of low-bit codes
-  kernels::SparseCodec sparse = {};                           // of sparse packets
-  uint64_t seed = 0;                                          // like the next, of sparse packets
+  uint64_t seed = 0;  // like the next, of sparse packets
   float ef_decay = 1;
   kernels::DataType residual_type = kernels::DataType::kF32;  // that of the residuals in the state
   bool has_server_residual = false;
@@ -43,7 +39,7 @@ struct StateIdentity {
 
 class EncodedIdentity {
  public:
-  explicit EncodedIdentity(CodecKind mode) : size_(IdentityBytes(mode)) {}
+  explicit EncodedIdentity(const Codec& codec) : size_(IdentityBytes(codec)) {}
 
   std::byte* data() { return bytes_.data(); }
   const std::byte* data() const { return bytes_.data(); }

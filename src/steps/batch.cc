@@ -15,7 +15,7 @@ kernels::CompressInput InputOf(const Call& call, ElementRange elements) {
       .residual_type = config.residual_type,
       .mask = compressor.mask(elements.begin),
       .count = elements.count,
-      .rule = config.rule,
+      .rule = config.codec.rule,
       .scale_type = call.plan->scale_type,
   };
 }

@@ -19,7 +19,7 @@ using kernels::cuda::PieceList;
 namespace {
 
 size_t TileElements(const Plan& plan) {
-  return plan.key.block == 0 ? kernels::kTensorSumBlock : plan.key.block;
+  return plan.key.codec.block == 0 ? kernels::kTensorSumBlock : plan.key.codec.block;
 }
 
 void SetResidual(const Compressor::KernelResidual& residual, Piece* piece) {
@@ -90,7 +90,7 @@ class DeviceCompute::StepKernels {
 
  private:
   const Compressor::Config& config() const { return call_.compressor->config(); }
-  bool has_blocks() const { return plan_.key.block != 0; }
+  bool has_blocks() const { return plan_.key.codec.block != 0; }
 
   // Makes the list of `params` the open one, for launches of this kind. All pieces of a step with a
   // scale for the whole tensor are in one launch (CheckDevicePlan).
@@ -136,7 +136,7 @@ class DeviceCompute::StepKernels {
             .mask = mask,
             .scales = packet.scales,
             .bits = packet.bits,
-            .verdict = HasVerdict(plan_.key.codec) ? verdict_.bits : nullptr,
+            .verdict = plan_.key.codec.has_verdict() ? verdict_.bits : nullptr,
             .decision = verdict_.decision};
   }
 
@@ -162,13 +162,13 @@ class DeviceCompute::StepKernels {
                                               .scale_type = plan_.scale_type,
                                               .residual_type = config().residual_type,
                                               .keeps_residual = !plan_.key.is_delta(),
-                                              .rule = config().rule,
-                                              .block = plan_.key.block};
+                                              .rule = config().codec.rule,
+                                              .block = plan_.key.codec.block};
     if (has_blocks()) {
       ONEBIT_TRY(Open(Kernel::kCompressBlocks, kind, &lists_.compress));
     } else {
       const kernels::cuda::FinishScaleKind finish = {
-          .rule = config().rule,
+          .rule = config().codec.rule,
           .output_type = plan_.scale_type,
           .ranks = step_.chunk == kAllChunks ? 0u : 1u};  // 1: rounded to the scale type
       ONEBIT_TRY(OpenTensor(Kernel::kCompressSigns, kind, finish, &lists_.compress));
@@ -184,7 +184,7 @@ class DeviceCompute::StepKernels {
       for (uint32_t chunk = 0; chunk < plan_.ranks; ++chunk) {
         const ElementRange elements = plan_.partition.Chunk(chunk);
         const PacketView packet = ViewOf(call_.packets + step_.sources + chunk * step_.stride,
-                                         ShapeOf(elements.count, plan_.key.block));
+                                         ShapeOf(elements.count, plan_.key.codec.block));
         ONEBIT_TRY(add(elements, packet));
       }
       return OkStatus();
@@ -202,9 +202,9 @@ class DeviceCompute::StepKernels {
             .ranks = plan_.ranks,
             .output_type = output_type,
             .residual_type = config().residual_type,
-            .rule = config().rule,
+            .rule = config().codec.rule,
             .is_sum = call_.descriptor.op == ReduceOp::kSum,
-            .block = plan_.key.block};
+            .block = plan_.key.codec.block};
   }
 
   // Names the source of a piece whose scales and bits begin so many bytes behind those of a packet.
@@ -219,7 +219,7 @@ class DeviceCompute::StepKernels {
     if (has_blocks()) {
       ONEBIT_TRY(Open(Kernel::kReduceBlocks, kind, &lists_.reduce));
     } else {
-      const kernels::cuda::FinishScaleKind finish = {.rule = config().rule,
+      const kernels::cuda::FinishScaleKind finish = {.rule = config().codec.rule,
                                                      .output_type = config().type,
                                                      .is_sum = kind.is_sum,
                                                      .ranks = plan_.ranks};
@@ -265,7 +265,7 @@ class DeviceCompute::StepKernels {
 
   Status Decode() {
     const kernels::cuda::DecodeKind kind = {.output_type = plan_.key.type,
-                                            .block = plan_.key.block};
+                                            .block = plan_.key.codec.block};
     ONEBIT_TRY(
         Open(plan_.key.is_delta() ? Kernel::kAddDelta : Kernel::kDecode, kind, &lists_.decode));
     return TryEachRun([&](const PacketRun& run) {
@@ -337,8 +337,8 @@ void DeviceCompute::Add(size_t call_index, const Call& call, const Step& step,
 Status DeviceCompute::EnqueueSteps() {
   const auto key = [](const AddedStep& added) {
     const PlanKey& plan = added.call->plan->key;
-    return std::tuple(added.turn, added.step->kind, IsLowBit(plan.codec), plan.low_bit, plan.type,
-                      plan.block, added.index);
+    return std::tuple(added.turn, added.step->kind, plan.codec.is_low_bit(), plan.codec.low_bit,
+                      plan.type, plan.codec.block, added.index);
   };
   std::ranges::sort(steps_, {}, key);
   for (size_t i = 0; i < steps_.size(); ++i) {
@@ -346,7 +346,7 @@ Status DeviceCompute::EnqueueSteps() {
     // Steps of a later turn need the results of those before.
     if (i != 0 && added.turn != steps_[i - 1].turn) ONEBIT_TRY(FlushTurn());
     const bool is_copy = added.step->kind == StepKind::kCopy;
-    if (IsLowBit(added.call->plan->key.codec) && !is_copy) {
+    if (added.call->plan->key.codec.is_low_bit() && !is_copy) {
       ONEBIT_TRY(low_bit_.Add(*added.call, *added.step, added.verdict));
     } else {
       ONEBIT_TRY(StepKernels(*this, added).Add());
@@ -506,12 +506,12 @@ Status DeviceCompute::EnqueueHeldChecksums(const Call& call, kernels::Checksum* 
 }
 
 size_t TileSumsFor(const Plan& plan, size_t tensor_elements) {
-  if (plan.key.codec == CodecKind::kDense || plan.key.block != 0) return 0;
+  if (plan.key.codec.is_dense() || plan.key.codec.block != 0) return 0;
   return kernels::BlockCount(tensor_elements, kernels::kTensorSumBlock) + plan.ranks;
 }
 
 Status CheckDevicePlan(const Plan& plan) {
-  if (plan.key.codec == CodecKind::kDense || plan.key.block != 0 || plan.ranks <= kMaxPieces) {
+  if (plan.key.codec.is_dense() || plan.key.codec.block != 0 || plan.ranks <= kMaxPieces) {
     return OkStatus();
   }
   return Error(Code::kInvalidUsage,

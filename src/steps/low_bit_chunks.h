@@ -32,7 +32,7 @@ void ForEachLowBitChunk(const Plan& plan, const Step& step, const Take& take) {
   for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
     const ElementRange elements = plan.partition.Chunk(chunk);
     if (elements.count != 0) take(LowBitChunk{chunk, elements, scale, elements.begin});
-    scale += kernels::BlockCount(elements.count, plan.key.block);
+    scale += kernels::BlockCount(elements.count, plan.key.codec.block);
   }
 }
 

@@ -33,7 +33,7 @@ LowBitResult ForEachChunk(const Call& call, const Step& step, const Take& take) 
 bool LowBitCompute::Run(const Call& call, const Step& step) {
   const LowBitResult result = Compute(call, step);
   call.compressor->AddNonfiniteBlocks(result.nonfinite_blocks);
-  return result.is_finite || !HasFeedback(call.plan->key.codec);
+  return result.is_finite || !call.plan->key.codec.has_feedback();
 }
 
 LowBitResult LowBitCompute::Compute(const Call& call, const Step& step) {
@@ -63,7 +63,7 @@ LowBitResult LowBitCompute::Compress(const Call& call, const Step& step) {
     kernels::CompressInput in = InputOf(call, part.elements);
     if (plan.key.is_delta()) in.residual_out = nullptr;  // the estimate changes at decoding
     return kernels::cpu::LowBitCompress(
-        in, plan.key.packet_format().low_bit_format(), WorkerDraws(call, part),
+        in, plan.key.codec.low_bit_format(), WorkerDraws(call, part),
         LowBitViewOf(call.Write(step.region), step.shape, part.scale, part.packet_element));
   });
 }
@@ -87,7 +87,7 @@ LowBitResult LowBitCompute::Reduce(const Call& call, const Step& step) {
         .is_sum = call.descriptor.op == ReduceOp::kSum,
     };
     return kernels::cpu::LowBitReduce(
-        in, plan.key.packet_format().low_bit_format(), ServerDraws(call, part),
+        in, plan.key.codec.low_bit_format(), ServerDraws(call, part),
         LowBitViewOf(call.Write(step.region), step.shape, part.scale, part.packet_element));
   });
 }
@@ -104,13 +104,12 @@ LowBitResult LowBitCompute::Average(const Call& call, const Step& step) {
       .output_type = plan.key.type,
       .is_sum = call.descriptor.op == ReduceOp::kSum,
   };
-  return kernels::cpu::LowBitAverage(in, plan.key.packet_format().low_bit_format(),
-                                     call.Write(step.region));
+  return kernels::cpu::LowBitAverage(in, plan.key.codec.low_bit_format(), call.Write(step.region));
 }
 
 LowBitResult LowBitCompute::Decode(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
-  const kernels::LowBitFormat format = plan.key.packet_format().low_bit_format();
+  const kernels::LowBitFormat format = plan.key.codec.low_bit_format();
   const auto decode = [&](const LowBitChunk& part) {
     const ElementRange elements = part.elements;
     const LowBitPacketView packet = ReadOnly(

@@ -23,7 +23,7 @@ LowBitPiece PieceOf(const Call& call, const Step& step, const LowBitChunk& part,
   return {.count = part.elements.count,
           .mask = call.compressor->mask(part.elements.begin),
           .words = call.compressor->words(),
-          .verdict = HasVerdict(call.plan->key.codec) ? verdict.bits : nullptr,
+          .verdict = call.plan->key.codec.has_verdict() ? verdict.bits : nullptr,
           .decision = verdict.decision,
           .element = part.packet_element,
           .scale = static_cast<uint32_t>(part.scale),
@@ -32,14 +32,14 @@ LowBitPiece PieceOf(const Call& call, const Step& step, const LowBitChunk& part,
 
 kernels::cuda::LowBitReduceKind KindOfReduce(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
-  return {.codec = plan.key.low_bit,
+  return {.codec = plan.key.codec.low_bit,
           .stride = step.stride,
           .rank = plan.rank,
           .ranks = plan.ranks,
           .output_type = plan.key.type,
           .residual_type = call.compressor->config().residual_type,
           .is_sum = call.descriptor.op == ReduceOp::kSum,
-          .block = plan.key.block};
+          .block = plan.key.codec.block};
 }
 
 void SetSources(const Call& call, const Step& step, LowBitPiece* piece) {
@@ -118,20 +118,20 @@ Status LowBitKernels::Compress(const Call& call, const Step& step, const CallVer
   const Plan& plan = *call.plan;
   const Compressor& compressor = *call.compressor;
   const kernels::cuda::LowBitCompressKind kind = {
-      .codec = plan.key.low_bit,
+      .codec = plan.key.codec.low_bit,
       .input_type = compressor.config().type,
       .value_type = plan.scale_type,
       .residual_type = compressor.config().residual_type,
       // The estimate of a delta changes when the packet is decoded, not here.
       .keeps_residual = !plan.key.is_delta(),
-      .block = plan.key.block};
+      .block = plan.key.codec.block};
   return AddChunks(call, step, [&](const LowBitChunk& part) {
     LowBitPiece piece = PieceOf(call, step, part, verdict);
     piece.values = const_cast<std::byte*>(call.InputAt(part.elements.begin));
     piece.packet = call.Write(step.region);
     piece.draws = WorkerDraws(call, part);
     SetResidual(compressor.worker(part.elements.begin), &piece);
-    return AddPiece(Kernel::kLowBitCompress, kind, piece, plan.key.block, &lists_->compress);
+    return AddPiece(Kernel::kLowBitCompress, kind, piece, plan.key.codec.block, &lists_->compress);
   });
 }
 
@@ -143,7 +143,7 @@ Status LowBitKernels::Reduce(const Call& call, const Step& step, const CallVerdi
     piece.draws = ServerDraws(call, part);
     SetSources(call, step, &piece);
     SetResidual(call.compressor->server(ServedElement(plan, part)), &piece);
-    return AddPiece(Kernel::kLowBitReduce, KindOfReduce(call, step), piece, plan.key.block,
+    return AddPiece(Kernel::kLowBitReduce, KindOfReduce(call, step), piece, plan.key.codec.block,
                     &lists_->reduce);
   });
 }
@@ -162,7 +162,7 @@ Status LowBitKernels::Decode(const Call& call, const Step& step, const CallVerdi
   const Plan& plan = *call.plan;
   const bool is_delta = plan.key.is_delta();
   const kernels::cuda::LowBitDecodeKind kind = {
-      .codec = plan.key.low_bit, .output_type = plan.key.type, .block = plan.key.block};
+      .codec = plan.key.codec.low_bit, .output_type = plan.key.type, .block = plan.key.codec.block};
   return AddChunks(call, step, [&](const LowBitChunk& part) {
     LowBitPiece piece = PieceOf(call, step, part, verdict);
     piece.values = call.OutputAt(part.elements.begin);

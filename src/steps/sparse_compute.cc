@@ -12,9 +12,7 @@ kernels::Draws DrawsOf(const Call& call, const Step& step) {
   return SharedDraws(call, step.elements.begin);
 }
 
-kernels::SparseFormat FormatOf(const Call& call) {
-  return call.plan->key.packet_format().sparse_format();
-}
+kernels::SparseFormat FormatOf(const Call& call) { return call.plan->key.codec.sparse_format(); }
 
 }  // namespace
 
@@ -22,7 +20,7 @@ bool SparseCompute::Run(const Call& call, const Step& step) {
   if (step.elements.count == 0) return true;
   const SparseResult result = Compute(call, step);
   call.compressor->AddNonfiniteBlocks(result.nonfinite_blocks);
-  return result.is_finite || !HasFeedback(call.plan->key.codec);
+  return result.is_finite || !call.plan->key.codec.has_feedback();
 }
 
 SparseResult SparseCompute::Compute(const Call& call, const Step& step) {

@@ -63,7 +63,7 @@ bool StepCompute::Average(const Call& call, const Step& step) {
       .output_type = call.plan->key.type,
       .is_sum = call.descriptor.op == ReduceOp::kSum,
   };
-  return kernels::cpu::DecodeAverage(in, call.plan->key.block, call.Write(step.region));
+  return kernels::cpu::DecodeAverage(in, call.plan->key.codec.block, call.Write(step.region));
 }
 
 bool StepCompute::AddDelta(const Call& call, const Step& step) {
@@ -79,7 +79,7 @@ bool StepCompute::AddDelta(const Call& call, const Step& step) {
       .count = step.elements.count,
       .output_type = call.plan->key.type,
   };
-  return kernels::cpu::AddDelta(in, call.plan->key.block, call.OutputAt(begin));
+  return kernels::cpu::AddDelta(in, call.plan->key.codec.block, call.OutputAt(begin));
 }
 
 // Compressed calls inspect what they copy, because the mask and the rule for values that are not
@@ -108,7 +108,7 @@ bool StepCompute::Copy(const Call& call, const Step& step) {
       break;
       ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
-  return is_finite || !HasVerdict(call.plan->key.codec);
+  return is_finite || !call.plan->key.codec.has_verdict();
 }
 
 }  // namespace onebit

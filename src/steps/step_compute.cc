@@ -59,10 +59,10 @@ bool StepCompute::Compute(const Call& call, const Step& step) {
       if (IsAbsent(call)) return ClearOutput(call, step);
     }
   }
-  if (IsLowBit(call.plan->key.codec) && step.kind != StepKind::kCopy) {
+  if (call.plan->key.codec.is_low_bit() && step.kind != StepKind::kCopy) {
     return low_bit_.Run(call, step);
   }
-  if (IsSparse(call.plan->key.codec) && step.kind != StepKind::kCopy) {
+  if (call.plan->key.codec.is_sparse() && step.kind != StepKind::kCopy) {
     return sparse_.Run(call, step);
   }
   switch (step.kind) {
@@ -121,7 +121,7 @@ void WriteVerdict(const Call& call, const Step& step, kernels::Checksum held,
 }
 
 bool StepCompute::Compress(const Call& call, const Step& step) {
-  if (step.chunk != kAllChunks || call.plan->key.block != 0) return CompressRuns(call, step);
+  if (step.chunk != kAllChunks || call.plan->key.codec.block != 0) return CompressRuns(call, step);
   return step.stride == 0 ? CompressWhole(call, step) : CompressTensor(call, step);
 }
 
@@ -137,12 +137,12 @@ bool StepCompute::CompressTensor(const Call& call, const Step& step) {
     kernels::cpu::CompressSigns(InputOf(call, elements), packet.bits, &sum);
   }
   if (!sum.is_finite) return false;
-  const float scale = kernels::cpu::ScaleOf(sum, call.compressor->config().rule);
+  const float scale = kernels::cpu::ScaleOf(sum, call.compressor->config().codec.rule);
   for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
     const ElementRange elements = plan.partition.Chunk(chunk);
     if (elements.count == 0) continue;
     *ViewOf(call.Write(packet_of(chunk)), ChunkShape(call, chunk)).scales = scale;
-    if (call.compressor->config().kind == CodecKind::kEf) {
+    if (call.compressor->config().codec.kind == CodecKind::kEf) {
       kernels::cpu::CompressResidual(InputOf(call, elements), scale);
     }
   }
@@ -158,8 +158,8 @@ bool StepCompute::CompressWhole(const Call& call, const Step& step) {
     kernels::cpu::CompressSigns(InputOf(call, run.elements), packet.bits + run.byte, &sum);
   });
   if (!sum.is_finite || step.elements.count == 0) return sum.is_finite;
-  packet.scales[0] = kernels::cpu::ScaleOf(sum, call.compressor->config().rule);
-  if (call.compressor->config().kind == CodecKind::kEf) {
+  packet.scales[0] = kernels::cpu::ScaleOf(sum, call.compressor->config().codec.rule);
+  if (call.compressor->config().codec.kind == CodecKind::kEf) {
     ForEachRun(plan, step, [&](const PacketRun& run) {
       kernels::cpu::CompressResidual(InputOf(call, run.elements), packet.scales[0]);
     });
@@ -176,7 +176,7 @@ bool StepCompute::CompressRuns(const Call& call, const Step& step) {
     CompressInput in = InputOf(call, run.elements);
     if (plan.key.is_delta()) in.residual_out = nullptr;  // the estimate changes at decoding
     const PacketView to = {packet.scales + run.scale, packet.bits + run.byte};
-    is_finite = CompressSigns(in, plan.key.block, to) && is_finite;
+    is_finite = CompressSigns(in, plan.key.codec.block, to) && is_finite;
   });
   return is_finite;
 }
@@ -196,7 +196,7 @@ bool StepCompute::ReduceRun(const Call& call, const Step& step, const PacketRun&
   const PacketView whole = ViewOf(call.Write(step.region), step.shape);
   const PacketView packet = {whole.scales + run.scale, whole.bits + run.byte};
   // A worker has one scale for all chunks if the block is the tensor, a server one for each.
-  const bool has_one_scale = step.chunk == kAllChunks && plan.key.block == 0;
+  const bool has_one_scale = step.chunk == kAllChunks && plan.key.codec.block == 0;
   PacketShape source_shape = step.shape;
   if (has_one_scale) source_shape.scale_count = 1;
   FindPieces(call, step, source_shape, has_one_scale ? 0 : run.scale, run.byte);
@@ -212,12 +212,12 @@ bool StepCompute::ReduceRun(const Call& call, const Step& step, const PacketRun&
       .residual_type = config.residual_type,
       .mask = compressor.mask(elements.begin),
       .count = elements.count,
-      .rule = config.rule,
+      .rule = config.codec.rule,
       .output_type = config.type,
       .is_sum = call.descriptor.op == ReduceOp::kSum,
   };
-  if (plan.key.block != 0) {
-    return kernels::cpu::ReduceBlocks(in, plan.key.block, packet.scales, packet.bits);
+  if (plan.key.codec.block != 0) {
+    return kernels::cpu::ReduceBlocks(in, plan.key.codec.block, packet.scales, packet.bits);
   }
   TensorSum sum;
   kernels::cpu::ReduceSigns(in, packet.bits, &sum);
@@ -257,7 +257,7 @@ bool StepCompute::Decode(const Call& call, const Step& step) {
   const PacketView packet = ViewOf(call.Write(step.region), step.shape);
   ForEachRun(plan, step, [&](const PacketRun& run) {
     kernels::cpu::Decode(packet.bits + run.byte, packet.scales + run.scale, run.elements.count,
-                         plan.key.block, call.MaskOfDecoded(step, run.elements.begin),
+                         plan.key.codec.block, call.MaskOfDecoded(step, run.elements.begin),
                          plan.key.type, call.OutputAt(run.elements.begin));
   });
   return true;

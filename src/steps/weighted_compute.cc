@@ -22,7 +22,7 @@ constexpr size_t kTile = 2048;
 PacketShape SourceShape(const Plan& plan, const Step& step) {
   PacketShape shape = step.shape;
   shape.is_weighted = true;
-  if (step.chunk == kAllChunks && plan.key.block == 0) shape.scale_count = 1;
+  if (step.chunk == kAllChunks && plan.key.codec.block == 0) shape.scale_count = 1;
   return shape;
 }
 
@@ -36,10 +36,10 @@ size_t TileAt(size_t at, size_t count, size_t block) {
 
 void DecodeTile(const Call& call, const PacketShape& shape, std::byte* packet, size_t scale,
                 size_t element, size_t count, const uint8_t* mask, float* values) {
-  const size_t block = call.plan->key.block;
-  if (IsLowBit(shape.codec)) {
+  const size_t block = call.plan->key.codec.block;
+  if (shape.codec.is_low_bit()) {
     const kernels::LowBitPacket from = LowBitViewOf(packet, shape, scale, element);
-    const kernels::LowBitFormat format = call.plan->key.packet_format().low_bit_format();
+    const kernels::LowBitFormat format = call.plan->key.codec.low_bit_format();
     kernels::cpu::LowBitDecode({from.scales, from.minimums, from.codes}, format, count, mask,
                                kernels::DataType::kF32, values);
     return;
@@ -62,14 +62,14 @@ size_t NanBlocks(std::span<const float> values, size_t block) {
 // indices all the same.
 void WriteZeros(const Call& call, const Step& step) {
   if (step.region.bytes == 0) return;
-  if (!IsSparse(call.plan->key.codec) || step.packet == kNoPacket) {
+  if (!call.plan->key.codec.is_sparse() || step.packet == kNoPacket) {
     std::memset(call.Write(step.region), 0, step.region.bytes);
     return;
   }
   std::byte* const zeros = call.packets + step.mean;
   std::memset(zeros, 0, step.elements.count * sizeof(float));
   kernels::cpu::SparseCompress({.input = zeros, .count = step.elements.count}, /*ef_decay=*/1,
-                               call.plan->key.mean_format().sparse_format(),
+                               call.plan->key.codec.sparse_format(),
                                SharedDraws(call, step.elements.begin), call.Write(step.region));
 }
 
@@ -101,7 +101,7 @@ bool WeightedCompute::Reduce(const Call& call, const Step& step) {
     WriteZeros(call, step);
     return true;
   }
-  if (IsLowBit(plan.key.codec) && step.packet != kNoPacket) ClearPadding(call, step);
+  if (plan.key.codec.is_low_bit() && step.packet != kNoPacket) ClearPadding(call, step);
   if (step.chunk != kAllChunks) {
     return step.elements.count == 0 || ReducePart(call, step, {step.chunk, step.elements});
   }
@@ -119,7 +119,7 @@ bool WeightedCompute::Reduce(const Call& call, const Step& step) {
 bool WeightedCompute::ReducePart(const Call& call, const Step& step, const Part& part) {
   const Plan& plan = *call.plan;
   float* const mean = reinterpret_cast<float*>(call.packets + step.mean) + part.first;
-  if (IsSparse(plan.key.codec)) {
+  if (plan.key.codec.is_sparse()) {
     AverageSparse(call, step, mean);
   } else {
     Average(call, step, part, mean);
@@ -128,9 +128,10 @@ bool WeightedCompute::ReducePart(const Call& call, const Step& step, const Part&
                              ? kernels::cpu::RoundAll(mean, part.elements.count, plan.key.type,
                                                       call.Write(step.region))
                              : Compress(call, step, part, mean);
-  const bool has_verdict = HasVerdict(plan.key.codec);
+  const bool has_verdict = plan.key.codec.has_verdict();
   if (!has_verdict && step.packet == kNoPacket) {
-    call.compressor->AddNonfiniteBlocks(NanBlocks({mean, part.elements.count}, plan.key.block));
+    call.compressor->AddNonfiniteBlocks(
+        NanBlocks({mean, part.elements.count}, plan.key.codec.block));
   }
   return is_finite || !has_verdict;
 }
@@ -138,7 +139,7 @@ bool WeightedCompute::ReducePart(const Call& call, const Step& step, const Part&
 void WeightedCompute::Average(const Call& call, const Step& step, const Part& part, float* mean) {
   const Plan& plan = *call.plan;
   const PacketShape shape = SourceShape(plan, step);
-  const size_t block = plan.key.block;
+  const size_t block = plan.key.codec.block;
   const size_t count = part.elements.count;
   const uint8_t* const mask = call.compressor->mask(part.elements.begin);
   const bool has_one_scale = step.chunk == kAllChunks && block == 0;
@@ -163,7 +164,7 @@ void WeightedCompute::AverageSparse(const Call& call, const Step& step, float* m
   const Plan& plan = *call.plan;
   const size_t count = step.elements.count;
   float* const values = mean + count;
-  kernels::SparseFormat format = plan.key.packet_format().sparse_format();
+  kernels::SparseFormat format = plan.key.codec.sparse_format();
   format.codec.is_unbiased = false;  // the factor comes last
   bool is_first = true;
   for (uint32_t r = 0; r < plan.ranks; ++r) {
@@ -178,9 +179,9 @@ void WeightedCompute::AverageSparse(const Call& call, const Step& step, float* m
     kernels::cpu::AddWeighted(values, weights_[r], count, std::exchange(is_first, false), mean);
   }
   kernels::cpu::DivideAll(mean, weight_sum_, count, mean);
-  if (!plan.key.sparse.is_unbiased || step.packet != kNoPacket) return;
-  for (size_t at = 0; at < count; at += plan.key.block) {
-    const size_t length = std::min<size_t>(plan.key.block, count - at);
+  if (!plan.key.codec.sparse.is_unbiased || step.packet != kNoPacket) return;
+  for (size_t at = 0; at < count; at += plan.key.codec.block) {
+    const size_t length = std::min<size_t>(plan.key.codec.block, count - at);
     kernels::cpu::AddWeighted(mean + at, format.Factor(length), length, /*is_first=*/true,
                               mean + at);
   }
@@ -200,26 +201,27 @@ bool WeightedCompute::Compress(const Call& call, const Step& step, const Part& p
       .residual_type = compressor.config().residual_type,
       .mask = compressor.mask(part.elements.begin),
       .count = part.elements.count,
-      .rule = compressor.config().rule,
+      .rule = compressor.config().codec.rule,
       .scale_type = plan.key.type,
   };
   std::byte* const packet = call.Write(step.region);
-  if (IsSparse(plan.key.codec)) {
+  if (plan.key.codec.is_sparse()) {
     const kernels::SparseResult result =
-        kernels::cpu::SparseCompress(in, /*ef_decay=*/1, plan.key.mean_format().sparse_format(),
+        kernels::cpu::SparseCompress(in, /*ef_decay=*/1, plan.key.codec.sparse_format(),
                                      SharedDraws(call, part.elements.begin), packet);
     call.compressor->AddNonfiniteBlocks(result.nonfinite_blocks);
     return result.is_finite;
   }
-  if (IsLowBit(plan.key.codec)) {
-    const kernels::LowBitResult result = kernels::cpu::LowBitCompress(
-        in, plan.key.mean_format().low_bit_format(), ServerDraws(call, chunk),
-        LowBitViewOf(packet, step.shape, part.scale, part.first));
+  if (plan.key.codec.is_low_bit()) {
+    const kernels::LowBitResult result =
+        kernels::cpu::LowBitCompress(in, plan.key.codec.low_bit_format(), ServerDraws(call, chunk),
+                                     LowBitViewOf(packet, step.shape, part.scale, part.first));
     call.compressor->AddNonfiniteBlocks(result.nonfinite_blocks);
     return result.is_finite;
   }
   const PacketView view = ViewOf(packet, step.shape);
-  return CompressSigns(in, plan.key.block, {view.scales + part.scale, view.bits + part.first / 8});
+  return CompressSigns(in, plan.key.codec.block,
+                       {view.scales + part.scale, view.bits + part.first / 8});
 }
 
 }  // namespace onebit

@@ -51,11 +51,11 @@ TEST_F(CompressorConfigTest, DefaultsAreTheHeaders) {
   ASSERT_EQ(onebitCompressorCreate(&handle, group_.comm(0), 100, onebitBfloat16, nullptr),
             onebitSuccess);
   compressor_.reset(handle);
-  EXPECT_EQ(config().kind, CodecKind::kEf);
+  EXPECT_EQ(config().codec.kind, CodecKind::kEf);
   EXPECT_EQ(config().count, 100u);
   EXPECT_EQ(config().type, kernels::DataType::kBf16);
-  EXPECT_EQ(config().rule, kernels::ScaleRule::kL2);
-  EXPECT_EQ(config().block, 4096u);
+  EXPECT_EQ(config().codec.rule, kernels::ScaleRule::kL2);
+  EXPECT_EQ(config().codec.block, 4096u);
   EXPECT_EQ(config().residual_type, kernels::DataType::kF32);
   EXPECT_TRUE(config().is_transactional);
   EXPECT_EQ(config().chunk_alignment, 64u);
@@ -72,7 +72,7 @@ TEST_F(CompressorConfigTest, TheFormerSizeTakesTheDefaultsOfWhatCameLater) {
               c.cutCount = 7;  // not part of that size
             }),
             onebitSuccess);
-  EXPECT_EQ(config().block, 64u);
+  EXPECT_EQ(config().codec.block, 64u);
   EXPECT_EQ(config().cuts, nullptr);
   EXPECT_EQ(Create([](auto& c) { c.size = offsetof(onebitCompressorConfig_t, cuts) - 8; }),
             onebitInvalidArgument);
@@ -114,9 +114,9 @@ TEST_F(CompressorConfigTest, MembersAreTaken) {
               c.tensorId = 4'294'967'295;
             }),
             onebitSuccess);
-  EXPECT_EQ(config().kind, CodecKind::kSign);
-  EXPECT_EQ(config().rule, kernels::ScaleRule::kL1);
-  EXPECT_EQ(config().block, 0u);
+  EXPECT_EQ(config().codec.kind, CodecKind::kSign);
+  EXPECT_EQ(config().codec.rule, kernels::ScaleRule::kL1);
+  EXPECT_EQ(config().codec.block, 0u);
   EXPECT_EQ(config().residual_type, kernels::DataType::kBf16);
   EXPECT_FALSE(config().is_transactional);
   EXPECT_EQ(config().chunk_alignment, 8u);
@@ -132,8 +132,9 @@ TEST_F(CompressorConfigTest, EveryCodecHasABlockOfItsOwn) {
                                                        {onebitCodecInt2, 4096}};
   for (const auto& [codec, block] : blocks) {
     ASSERT_EQ(Create([&, number = codec](auto& c) { c.codec = number; }), onebitSuccess);
-    EXPECT_EQ(config().block, block);
-    EXPECT_EQ(config().kind, codec == onebitCodecSign ? CodecKind::kEf : CodecKind::kLowBitEf);
+    EXPECT_EQ(config().codec.block, block);
+    EXPECT_EQ(config().codec.kind,
+              codec == onebitCodecSign ? CodecKind::kEf : CodecKind::kLowBitEf);
   }
   ASSERT_EQ(Create([](auto& c) {
               c.codec = onebitCodecInt8Stochastic;
@@ -141,9 +142,9 @@ TEST_F(CompressorConfigTest, EveryCodecHasABlockOfItsOwn) {
               c.seed = 0x1234'5678'9abc'def0;
             }),
             onebitSuccess);
-  EXPECT_EQ(config().kind, CodecKind::kLowBit);
-  EXPECT_EQ(config().low_bit, kernels::LowBitCodec::kInt8Stochastic);
-  EXPECT_EQ(config().block, 256u);
+  EXPECT_EQ(config().codec.kind, CodecKind::kLowBit);
+  EXPECT_EQ(config().codec.low_bit, kernels::LowBitCodec::kInt8Stochastic);
+  EXPECT_EQ(config().codec.block, 256u);
   EXPECT_EQ(config().seed, 0x1234'5678'9abc'def0u);
 }
 
@@ -171,9 +172,9 @@ TEST_F(CompressorConfigTest, LowBitCodecsHaveLimitsOfTheirOwn) {
 
 TEST_F(CompressorConfigTest, SparseCodecsHaveDefaults) {
   ASSERT_EQ(Create([](auto& c) { c.codec = onebitCodecTopk; }), onebitSuccess);
-  EXPECT_EQ(config().kind, CodecKind::kSparseEf);
-  EXPECT_EQ(config().block, 4096u);
-  EXPECT_EQ(config().sparse, (kernels::SparseCodec{.k = 64}));
+  EXPECT_EQ(config().codec.kind, CodecKind::kSparseEf);
+  EXPECT_EQ(config().codec.block, 4096u);
+  EXPECT_EQ(config().codec.sparse, (kernels::SparseCodec{.k = 64}));
   EXPECT_EQ(config().hops, 1);  // 2 ranks
   EXPECT_FALSE(config().has_server_residual);
   EXPECT_EQ(config().ef_decay, 1.0f);
@@ -187,11 +188,11 @@ TEST_F(CompressorConfigTest, SparseCodecsHaveDefaults) {
               c.seed = 5;
             }),
             onebitSuccess);
-  EXPECT_EQ(config().kind, CodecKind::kSparse);
-  EXPECT_EQ(config().sparse, (kernels::SparseCodec{.k = 320,
-                                                   .values = kernels::SparseValues::kF32,
-                                                   .is_random = true,
-                                                   .is_unbiased = true}));
+  EXPECT_EQ(config().codec.kind, CodecKind::kSparse);
+  EXPECT_EQ(config().codec.sparse, (kernels::SparseCodec{.k = 320,
+                                                         .values = kernels::SparseValues::kF32,
+                                                         .is_random = true,
+                                                         .is_unbiased = true}));
   EXPECT_EQ(config().hops, 2);
   EXPECT_EQ(config().seed, 5u);
   ASSERT_EQ(Create([](auto& c) {
@@ -200,7 +201,7 @@ TEST_F(CompressorConfigTest, SparseCodecsHaveDefaults) {
               c.efDecay = 0.5f;
             }),
             onebitSuccess);
-  EXPECT_FALSE(config().sparse.is_unbiased);
+  EXPECT_FALSE(config().codec.sparse.is_unbiased);
   EXPECT_TRUE(config().has_server_residual);
   EXPECT_EQ(config().ef_decay, 0.5f);
 }

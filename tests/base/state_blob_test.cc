@@ -215,13 +215,11 @@ StateIdentity SomeIdentity() {
   identity.count = 1'000'001;
   identity.epoch = 77;
   identity.commits_since_zero = 5;
-  identity.block = 4096;
+  identity.codec = {.kind = CodecKind::kEf, .rule = kernels::ScaleRule::kL1, .block = 4096};
   identity.ranks = 7;
   identity.rank = 3;
   identity.chunk_alignment = 64;
-  identity.mode = CodecKind::kEf;
   identity.type = kernels::DataType::kF16;
-  identity.rule = kernels::ScaleRule::kL1;
   identity.residual_type = kernels::DataType::kBf16;
   identity.has_server_residual = true;
   identity.op = ReduceOp::kAvg;
@@ -253,7 +251,7 @@ TEST(StateIdentityTest, BytesAreThoseOfTheDocument) {
   ASSERT_EQ(bytes.size(), sizeof(expected));
   EXPECT_EQ(std::memcmp(bytes.data(), expected, sizeof(expected)), 0);
   StateIdentity other;
-  other.mode = CodecKind::kSign;
+  other.codec.kind = CodecKind::kSign;
   other.is_one_exchange = true;
   auto other_bytes = EncodeIdentity(other);
   EXPECT_EQ(other_bytes[39], std::byte{1});
@@ -263,9 +261,8 @@ TEST(StateIdentityTest, BytesAreThoseOfTheDocument) {
 
 StateIdentity SparseIdentity() {
   StateIdentity identity = SomeIdentity();
-  identity.mode = CodecKind::kSparseEf;
-  identity.rule = kernels::ScaleRule::kL2;
-  identity.sparse = {.k = 64, .is_random = true};
+  identity.codec = {
+      .kind = CodecKind::kSparseEf, .sparse = {.k = 64, .is_random = true}, .block = 4096};
   identity.seed = 0x0102'0304'0506'0708;
   identity.ef_decay = 0.75f;
   return identity;
@@ -292,7 +289,7 @@ TEST(StateIdentityTest, ThatOfASparseCodecHasMoreMembers) {
   }
   EXPECT_FALSE(DecodeIdentity(std::span<const std::byte>(bytes).first(48)).ok());
   StateIdentity here = identity;
-  here.sparse = {.k = 5, .values = kernels::SparseValues::kF32, .is_random = true};
+  here.codec.sparse = {.k = 5, .values = kernels::SparseValues::kF32, .is_random = true};
   here.seed = 1;
   here.ef_decay = 1;
   EXPECT_EQ(DescribeDifferenceOfRank(identity, here),
@@ -315,7 +312,7 @@ TEST(StateIdentityTest, DifferencesAreNamed) {
   const StateIdentity state = SomeIdentity();
   StateIdentity here = state;
   here.ranks = 8;
-  here.block = 64;
+  here.codec.block = 64;
   here.residual_type = kernels::DataType::kF32;
   EXPECT_EQ(DescribeDifferenceOfTensor(state, here), "");
   EXPECT_EQ(DescribeDifferenceOfRank(state, here),

@@ -21,9 +21,7 @@ MessageHeader Sample() {
                .tensor_id = 77,
                .type = kernels::DataType::kBf16,
                .op = ReduceOp::kAvg,
-               .codec = CodecKind::kEf,
-               .block = 4096,
-               .rule = kernels::ScaleRule::kL1,
+               .codec = {.kind = CodecKind::kEf, .rule = kernels::ScaleRule::kL1, .block = 4096},
                .chunk_alignment = 64,
                .has_server_residual = true,
                .is_one_exchange = true,
@@ -55,9 +53,7 @@ TEST(MessageHeaderTest, DecodesLowBitCodecs) {
   for (const auto& [codec, number] : numbers) {
     for (const CodecKind kind : {CodecKind::kLowBit, CodecKind::kLowBitEf}) {
       MessageHeader header = Sample();
-      header.call.codec = kind;
-      header.call.low_bit = codec;
-      header.call.rule = kernels::ScaleRule::kL2;
+      header.call.codec = {.kind = kind, .low_bit = codec, .block = 4096};
       const HeaderBytes bytes = Encoded(header);
       EXPECT_EQ(static_cast<uint8_t>(bytes[47]), static_cast<uint8_t>(kind));
       EXPECT_EQ(static_cast<uint8_t>(bytes[50]), number);
@@ -70,9 +66,9 @@ TEST(MessageHeaderTest, DecodesLowBitCodecs) {
 
 MessageHeader SparseSample() {
   MessageHeader header = Sample();
-  header.call.codec = CodecKind::kSparse;
-  header.call.rule = kernels::ScaleRule::kL2;
-  header.call.sparse = {.k = 64, .is_random = true, .is_unbiased = true};
+  header.call.codec = {.kind = CodecKind::kSparse,
+                       .sparse = {.k = 64, .is_random = true, .is_unbiased = true},
+                       .block = 4096};
   return header;
 }
 
@@ -88,7 +84,7 @@ TEST(MessageHeaderTest, DecodesSparseCodecs) {
           {{.k = 2048, .values = SparseValues::kF32, .is_random = true, .is_unbiased = true},
            0x28}}) {
       MessageHeader header = SparseSample();
-      header.call.sparse = codec;
+      header.call.codec.sparse = codec;
       header.call.is_one_exchange = has_one_hop;
       const HeaderBytes bytes = Encoded(header);
       EXPECT_EQ(static_cast<int>(bytes[47]), 5);
@@ -111,13 +107,13 @@ TEST(MessageHeaderTest, RejectsSparseMembersThatNoCodecHas) {
   };
   EXPECT_FALSE(refuses([](auto&) {}));
   for (const uint32_t block : {0, 64, 256, 300, 4160}) {
-    EXPECT_TRUE(refuses([&](auto& c) { c.block = block; })) << block;
+    EXPECT_TRUE(refuses([&](auto& c) { c.codec.block = block; })) << block;
   }
-  EXPECT_TRUE(refuses([](auto& c) { c.sparse.k = 0; }));
-  EXPECT_TRUE(refuses([](auto& c) { c.sparse.k = 2049; }));
-  EXPECT_TRUE(refuses([](auto& c) { c.sparse = {.k = 2049}; }));
-  EXPECT_TRUE(refuses([](auto& c) { c.sparse = {.k = 1, .is_unbiased = true}; }));
-  EXPECT_TRUE(refuses([](auto& c) { c.codec = CodecKind::kSparseEf; }));  // is unbiased
+  EXPECT_TRUE(refuses([](auto& c) { c.codec.sparse.k = 0; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.codec.sparse.k = 2049; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.codec.sparse = {.k = 2049}; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.codec.sparse = {.k = 1, .is_unbiased = true}; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.codec.kind = CodecKind::kSparseEf; }));  // is unbiased
 }
 
 TEST(MessageHeaderTest, DifferencesOfSparseCallsAreNamed) {
@@ -127,8 +123,8 @@ TEST(MessageHeaderTest, DifferencesOfSparseCallsAreNamed) {
     change(there);
     return DescribeDifference(here, there);
   };
-  EXPECT_EQ(difference([](auto& c) { c.sparse.k = 3; }), "k 64 here, 3 there");
-  EXPECT_EQ(difference([](auto& c) { c.sparse.values = kernels::SparseValues::kF32; }),
+  EXPECT_EQ(difference([](auto& c) { c.codec.sparse.k = 3; }), "k 64 here, 3 there");
+  EXPECT_EQ(difference([](auto& c) { c.codec.sparse.values = kernels::SparseValues::kF32; }),
             "values two magnitudes here, fp32 there");
   EXPECT_EQ(difference([](auto& c) { c.is_one_exchange = false; }), "hops 1 here, 2 there");
   CallDescriptor seeded = here, other = here;
@@ -140,9 +136,7 @@ TEST(MessageHeaderTest, DifferencesOfSparseCallsAreNamed) {
   EXPECT_EQ(Describe({.sequence = 4,
                       .collective = Collective::kAllReduce,
                       .count = 10,
-                      .codec = CodecKind::kSparseEf,
-                      .block = 4096,
-                      .sparse = {.k = 64}}),
+                      .codec = {.kind = CodecKind::kSparseEf, .sparse = {.k = 64}, .block = 4096}}),
             "allreduce 4 of 10 float32, sum, ef topk 64 of 4096 as two magnitudes, tensor 0");
 }
 
@@ -248,11 +242,11 @@ TEST(MessageHeaderTest, RejectsMembersOutsideTheirRange) {
   EXPECT_TRUE(refuses([](auto& h) { h.call.type = static_cast<kernels::DataType>(7); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.op = static_cast<ReduceOp>(1); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.op = static_cast<ReduceOp>(5); }));
-  EXPECT_TRUE(refuses([](auto& h) { h.call.codec = static_cast<CodecKind>(7); }));
-  EXPECT_TRUE(refuses([](auto& h) { h.call.rule = static_cast<kernels::ScaleRule>(2); }));
+  EXPECT_TRUE(refuses([](auto& h) { h.call.codec.kind = static_cast<CodecKind>(7); }));
+  EXPECT_TRUE(refuses([](auto& h) { h.call.codec.rule = static_cast<kernels::ScaleRule>(2); }));
   EXPECT_TRUE(refuses([](auto& h) {
-    h.call.codec = CodecKind::kLowBit;
-    h.call.low_bit = static_cast<kernels::LowBitCodec>(99);
+    h.call.codec.kind = CodecKind::kLowBit;
+    h.call.codec.low_bit = static_cast<kernels::LowBitCodec>(99);
   }));
 }
 
@@ -348,9 +342,10 @@ TEST(MessageHeaderTest, DifferenceNamesEachMemberAndBothSides) {
     return DescribeDifference(here, there);
   };
   EXPECT_EQ(difference([](auto&) {}), "");
-  EXPECT_EQ(difference([](auto& c) { c.block = 0; }), "block 4096 here, tensor there");
+  EXPECT_EQ(difference([](auto& c) { c.codec.block = 0; }), "block 4096 here, tensor there");
   EXPECT_EQ(difference([](auto& c) { c.op = ReduceOp::kSum; }), "op avg here, sum there");
-  EXPECT_EQ(difference([](auto& c) { c.codec = CodecKind::kDense; }), "mode ef here, dense there");
+  EXPECT_EQ(difference([](auto& c) { c.codec.kind = CodecKind::kDense; }),
+            "mode ef here, dense there");
   EXPECT_EQ(difference([](auto& c) { c.tensor_id = 78; }), "tensor id 77 here, 78 there");
   EXPECT_EQ(
       difference([](auto& c) { c.mask_digest = 0; }),

@@ -88,7 +88,7 @@ TEST_F(PacketTest, LooksAtTheChecksumOnlyWhenFlaggedNonfinite) {
 class LowBitPacketTest : public ::testing::Test {
  protected:
   static PacketShape ShapeFor(CodecKind kind, kernels::LowBitCodec codec, size_t count) {
-    return ShapeOf(count, PacketFormat{.block = 128, .codec = kind, .low_bit = codec});
+    return ShapeOf(count, PacketFormat{{.kind = kind, .low_bit = codec, .block = 128}});
   }
   static Status Check(const PacketShape& shape, const std::vector<std::byte>& packet) {
     return CheckForm(packet, shape);
@@ -147,13 +147,13 @@ class WeightedPacketTest : public ::testing::Test {
     return CheckPacket(std::span(packet_).first(bytes), shape_, false, checksum).code();
   }
 
-  const PacketShape shape_ = ShapeOf(70, {.block = 64, .is_weighted = true});
+  const PacketShape shape_ = ShapeOf(70, {{.kind = CodecKind::kSign, .block = 64}, true});
   std::vector<std::byte> packet_;
 };
 
 TEST_F(WeightedPacketTest, BeginsWith16Bytes) {
   EXPECT_EQ(shape_.bytes(), 16 + 2 * 4 + 9u);
-  EXPECT_EQ(ShapeOf(0, {.block = 64, .is_weighted = true}).bytes(), 16u);
+  EXPECT_EQ(ShapeOf(0, {{.kind = CodecKind::kSign, .block = 64}, true}).bytes(), 16u);
   EXPECT_EQ(reinterpret_cast<std::byte*>(ViewOf(packet_.data(), shape_).scales),
             packet_.data() + 16);
   EXPECT_EQ(Check(shape_.bytes()), Code::kOk);
@@ -192,12 +192,12 @@ class SparsePacketTest : public ::testing::Test {
   static constexpr kernels::SparseCodec kF32 = {.k = 5, .values = kernels::SparseValues::kF32};
 
   static PacketShape ShapeFor(CodecKind kind, kernels::SparseCodec codec, size_t count = 500) {
-    return ShapeOf(count, PacketFormat{.block = 320, .codec = kind, .sparse = codec});
+    return ShapeOf(count, PacketFormat{{.kind = kind, .sparse = codec, .block = 320}});
   }
   // A good packet: indices 0 to 4, and 0 to 2 in the second block.
   static std::vector<std::byte> Good(const PacketShape& shape) {
     std::vector<std::byte> packet(shape.bytes());
-    for (size_t i = 0; i < shape.sparse.Selected(shape.element_count); ++i) {
+    for (size_t i = 0; i < shape.codec.sparse_format().Selected(shape.element_count); ++i) {
       SetIndex(shape, i, i % 5, &packet);
     }
     return packet;
@@ -205,7 +205,8 @@ class SparsePacketTest : public ::testing::Test {
   static void SetIndex(const PacketShape& shape, size_t i, size_t index,
                        std::vector<std::byte>* packet) {
     for (size_t bit = 0; bit < 12; ++bit) {
-      const size_t at = 8 * shape.sparse.IndexOffset(shape.element_count) + 12 * i + bit;
+      const size_t at =
+          8 * shape.codec.sparse_format().IndexOffset(shape.element_count) + 12 * i + bit;
       const auto mask = static_cast<std::byte>(1u << at % 8);
       (*packet)[at / 8] =
           (index >> bit & 1) != 0 ? (*packet)[at / 8] | mask : (*packet)[at / 8] & ~mask;
@@ -309,7 +310,7 @@ TEST_F(SparsePacketTest, RejectsPaddingAndUnusedBits) {
   EXPECT_EQ(With(shape, 28, 1), Code::kCorrupt);  // behind the indices
   // 7 values have 14 bits, and 7 indices 84.
   const PacketShape odd = ShapeFor(CodecKind::kSparse, {.k = 5}, 320 + 128);
-  EXPECT_EQ(odd.sparse.Selected(448), 7u);
+  EXPECT_EQ(odd.codec.sparse_format().Selected(448), 7u);
   EXPECT_EQ(With(odd, odd.bytes() - 2, 0x3fff), Code::kOk);
   EXPECT_EQ(With(odd, odd.bytes() - 2, 0x4000), Code::kCorrupt);
   std::vector<std::byte> packet = Good(odd);

@@ -151,7 +151,8 @@ class CompressedWireTest : public ::testing::Test {
 TEST_F(CompressedWireTest, WhatIsMadeOfANaNIsSentAsOne) {
   constexpr size_t kChunk = 128;
   ScriptedRank rank({});
-  PlannedCompressor compressor = rank.NewCompressor({.count = 2 * kChunk, .block = kBlock});
+  PlannedCompressor compressor =
+      rank.NewCompressor({.codec = {.kind = CodecKind::kEf, .block = kBlock}, .count = 2 * kChunk});
   std::vector<float> values(2 * kChunk, 1.0f);
   const CallRequest request = RequestOf(values, compressor);
   const CallDescriptor call = DescriptorOf(request, rank.comm());
@@ -173,7 +174,8 @@ TEST_F(CompressedWireTest, WhatIsMadeOfANaNIsSentAsOne) {
 TEST_F(CompressedWireTest, AReplicaOfAnotherAgeIsAMismatch) {
   constexpr size_t kElements = 70;
   ScriptedRank rank({.one_exchange_elements = kElements});
-  PlannedCompressor compressor = rank.NewCompressor({.count = kElements, .block = kBlock});
+  PlannedCompressor compressor =
+      rank.NewCompressor({.codec = {.kind = CodecKind::kEf, .block = kBlock}, .count = kElements});
   std::vector<float> values(kElements, 1.0f);
   const CallRequest request = RequestOf(values, compressor);
   CallDescriptor call = DescriptorOf(request, rank.comm());
@@ -189,14 +191,14 @@ TEST_F(CompressedWireTest, StochasticScalesOfAnEarlierLibraryAreAMismatch) {
   constexpr size_t kElements = 70;
   ScriptedRank rank({.one_exchange_elements = kElements});
   PlannedCompressor compressor =
-      rank.NewCompressor({.kind = CodecKind::kLowBit,
-                          .count = kElements,
-                          .low_bit = kernels::LowBitCodec::kInt8Stochastic,
-                          .block = kBlock});
+      rank.NewCompressor({.codec = {.kind = CodecKind::kLowBit,
+                                    .low_bit = kernels::LowBitCodec::kInt8Stochastic,
+                                    .block = kBlock},
+                          .count = kElements});
   std::vector<float> values(kElements, 1.0f);
   const CallRequest request = RequestOf(values, compressor);
   CallDescriptor call = DescriptorOf(request, rank.comm());
-  call.has_former_scales = true;
+  call.codec.has_former_scales = true;
   ExpectError(rank.Run({&request, 1}, {MessageOf(call, 1, kElements, false)}), Code::kMismatch,
               "scales of int8s (use one version of onebit on all ranks) rounded up here, rounded "
               "to nearest there");
@@ -235,8 +237,10 @@ class WeightedWireTest : public CompressedWireTest {
   }
 
   ScriptedRank rank_{{.segment_elements = kSegment}};
-  PlannedCompressor compressor_ = rank_.NewCompressor(
-      {.kind = CodecKind::kSign, .count = kElements, .block = kBlock, .is_weighted = true});
+  PlannedCompressor compressor_ =
+      rank_.NewCompressor({.codec = {.kind = CodecKind::kSign, .block = kBlock},
+                           .count = kElements,
+                           .is_weighted = true});
   std::vector<float> values_ = std::vector<float>(kElements, 1.0f);
   CallRequest request_ = RequestOf(values_, compressor_);
   const std::vector<std::byte> packet_ = [] {
@@ -289,7 +293,8 @@ TEST_F(WeightedWireTest, AMeanIsNeverMissing) {
 
 TEST_F(CompressedWireTest, WithoutWeightsAPacketIsNeverMissing) {
   ScriptedRank rank({});
-  PlannedCompressor compressor = rank.NewCompressor({.count = 256, .block = kBlock});
+  PlannedCompressor compressor =
+      rank.NewCompressor({.codec = {.kind = CodecKind::kEf, .block = kBlock}, .count = 256});
   std::vector<float> values(256, 1.0f);
   const CallRequest request = RequestOf(values, compressor);
   const ScriptedMessage message =
@@ -304,11 +309,11 @@ TEST_F(CompressedWireTest, TheOwnPartIsCopiedAsItWouldBeSent) {
   constexpr size_t kPart = 8;
   constexpr uint16_t kOne = 0x3c00, kInfinity = 0x7c00;  // in fp16
   ScriptedRank rank({});
-  PlannedCompressor compressor = rank.NewCompressor({.kind = CodecKind::kSign,
-                                                     .count = kPart,
-                                                     .type = kernels::DataType::kF16,
-                                                     .block = kBlock,
-                                                     .collective = Collective::kAllToAll});
+  PlannedCompressor compressor =
+      rank.NewCompressor({.codec = {.kind = CodecKind::kSign, .block = kBlock},
+                          .count = kPart,
+                          .type = kernels::DataType::kF16,
+                          .collective = Collective::kAllToAll});
   const uint8_t mask[] = {0b1111'1101, 0xff};
   ASSERT_TRUE(compressor.compressor.SetMask(mask).ok());
   std::vector<uint16_t> input(2 * kPart, kOne), output(2 * kPart);
@@ -339,9 +344,10 @@ TEST_F(CompressedWireTest, TheOwnPartIsCopiedAsItWouldBeSent) {
 TEST_F(CompressedWireTest, OnlyACallThatHasBegunCanBeRolledForward) {
   constexpr size_t kElements = 70;
   ScriptedRank rank({.one_exchange_elements = kElements, .group_elements = 0});
-  PlannedCompressor begun = rank.NewCompressor({.count = kElements, .block = kBlock});
-  PlannedCompressor other =
-      rank.NewCompressor({.count = kElements, .block = kBlock, .tensor_id = 1});
+  PlannedCompressor begun =
+      rank.NewCompressor({.codec = {.kind = CodecKind::kEf, .block = kBlock}, .count = kElements});
+  PlannedCompressor other = rank.NewCompressor(
+      {.codec = {.kind = CodecKind::kEf, .block = kBlock}, .count = kElements, .tensor_id = 1});
   std::vector<float> values(kElements, 1.0f), others(kElements, 1.0f);
   const CallRequest requests[] = {RequestOf(values, begun), RequestOf(others, other)};
   CallDescriptor call = DescriptorOf(requests[0], rank.comm());

@@ -68,8 +68,8 @@ class GroupWireTest : public ::testing::Test {
   }
 
   ScriptedRank rank_{{.one_exchange_elements = kElements}};
-  PlannedCompressor compressor_ =
-      rank_.NewCompressor({.kind = CodecKind::kSign, .count = kElements, .block = kBlock});
+  PlannedCompressor compressor_ = rank_.NewCompressor(
+      {.codec = {.kind = CodecKind::kSign, .block = kBlock}, .count = kElements});
   std::vector<float> received_ = std::vector<float>(3);
   std::vector<float> input_ = std::vector<float>(kElements, 1);
   std::vector<float> sum_ = std::vector<float>(kElements);

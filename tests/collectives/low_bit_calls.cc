@@ -33,9 +33,7 @@ kernels::LowBitCodec KernelCodec(onebitCodec_t codec) {
   return LowBitCodec::kFp4;
 }
 
-const char* TextOf(onebitCodec_t codec) {
-  return codec == onebitCodecSign ? "sign" : NameOfCodec(CodecKind::kLowBit, KernelCodec(codec));
-}
+const char* TextOf(onebitCodec_t codec) { return FindCodec(codec)->name; }
 
 uint64_t PayloadBytes(kernels::LowBitFormat format, const std::vector<size_t>& counts) {
   uint64_t blocks = 0;

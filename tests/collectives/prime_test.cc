@@ -290,7 +290,7 @@ TEST_F(PrimeRefusalTest, AnotherOpOrAGroupIsRefused) {
 TEST_F(PrimeRefusalTest, RanksWithOtherCompressorsOrOpsLearnIt) {
   const std::pair<const char*, std::function<void(onebitCompressorConfig_t&)>> changes[] = {
       {"tensorId of the compressor", [](auto& c) { c.tensorId = 11; }},
-      {"block of the compressor", [](auto& c) { c.block = 64; }},
+      {"codec of the compressor", [](auto& c) { c.block = 64; }},
       {"residualType of the compressor", [](auto& c) { c.residualType = onebitBfloat16; }},
       {"chunkAlignment of the compressor", [](auto& c) { c.chunkAlignment = 8; }},
       {"op", [](auto&) {}}};

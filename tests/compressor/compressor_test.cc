@@ -164,7 +164,7 @@ TEST(CompressorTest, ResetOfAFreshOneIsNoLoss) {
 
 TEST(CompressorTest, SignModeHasNoResiduals) {
   Compressor::Config config = ConfigOf(true);
-  config.kind = CodecKind::kSign;
+  config.codec.kind = CodecKind::kSign;
   Compressor compressor = Make(config);
   EXPECT_EQ(compressor.worker_in(0), nullptr);
   EXPECT_EQ(compressor.worker_out(0), nullptr);

@@ -42,11 +42,11 @@ void Check(bool is_true) {
 }
 
 void Use(const Parts& parts, const PacketFormat& format, size_t count) {
-  const kernels::LowBitFormat low_bit = format.low_bit_format();
+  const kernels::LowBitFormat low_bit = format.codec.low_bit_format();
   std::vector<float> output(count);
   kernels::cpu::LowBitDecode(parts.view(), low_bit, count, nullptr, DataType::kF32, output.data());
   for (size_t i = 0; i < count; ++i) {
-    Check(std::isnan(output[i]) == IsNan(parts.scales[i / format.block]));
+    Check(std::isnan(output[i]) == IsNan(parts.scales[i / format.codec.block]));
   }
   std::vector<float> held(count, 0.25f);
   kernels::cpu::LowBitAddDelta(
@@ -71,10 +71,10 @@ void Encode(const std::vector<std::byte>& bytes, const PacketFormat& format) {
   const PacketShape shape = ShapeOf(input.size(), format);
   std::vector<std::byte> packet(shape.bytes());
   const kernels::LowBitResult result = kernels::cpu::LowBitCompress(
-      {.input = input.data(), .count = input.size()}, format.low_bit_format(), {.seed = 1},
+      {.input = input.data(), .count = input.size()}, format.codec.low_bit_format(), {.seed = 1},
       LowBitViewOf(packet.data(), shape));
   Check(result.is_finite == (result.nonfinite_blocks == 0));
-  Check(CheckForm(packet, shape).ok() || HasFeedback(format.codec));
+  Check(CheckForm(packet, shape).ok() || format.codec.has_feedback());
   Use(Parts(packet, shape), format, input.size());
 }
 
@@ -87,9 +87,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr LowBitCodec kCodecs[] = {LowBitCodec::kFp4, LowBitCodec::kInt8, LowBitCodec::kUint8,
                                      LowBitCodec::kInt2, LowBitCodec::kInt8Stochastic};
   const PacketFormat format = {
-      .block = size_t{4} * (1 + data[1]),
-      .codec = (data[0] & 64) != 0 ? CodecKind::kLowBitEf : CodecKind::kLowBit,
-      .low_bit = kCodecs[(data[0] & 63) % std::size(kCodecs)]};
+      {.kind = (data[0] & 64) != 0 ? CodecKind::kLowBitEf : CodecKind::kLowBit,
+       .low_bit = kCodecs[(data[0] & 63) % std::size(kCodecs)],
+       .block = 4u * (1 + data[1])}};
   const size_t count = data[2] | data[3] << 8;
   const auto bytes = std::as_bytes(std::span(data + 4, size - 4));
   std::vector<std::byte> packet(bytes.begin(), bytes.end());

@@ -61,7 +61,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool has_right_size = (data[3] & 4) == 0;
   const bool is_weighted = (data[3] & 8) != 0;
   const bool is_absent = is_weighted && (data[3] & 16) != 0;
-  const PacketShape shape = ShapeOf(elements, {.block = block, .is_weighted = is_weighted});
+  const PacketShape shape = ShapeOf(
+      elements, {{.kind = CodecKind::kSign, .block = static_cast<uint32_t>(block)}, is_weighted});
   const auto bytes = std::as_bytes(std::span(data + 4, size - 4));
   std::vector<std::byte> packet(bytes.begin(), bytes.end());
   if (has_right_size) packet.resize(is_absent ? kWeightBytes : shape.bytes());

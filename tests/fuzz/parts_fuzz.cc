@@ -24,16 +24,15 @@ using onebit::testing::ScriptedTransport;
 
 struct Case {
   Collective collective;
-  CodecKind kind;
-  uint32_t block;
+  Codec codec;
   size_t count;
   size_t segment_elements;  // 0: parts are one segment
 
   Partition Chunks() const {
-    const bool is_dense = kind == CodecKind::kDense;
-    const bool is_whole = collective == Collective::kAllToAllv || (!is_dense && block == 0);
+    const bool is_dense = codec.is_dense();
+    const bool is_whole = collective == Collective::kAllToAllv || (!is_dense && codec.block == 0);
     const size_t wished = is_dense ? DenseSegmentElements(segment_elements) : segment_elements;
-    return Partition::OfChunks(count, 2, is_dense || block == 0 ? 64 : block,
+    return Partition::OfChunks(count, 2, is_dense || codec.block == 0 ? 64 : codec.block,
                                is_whole ? 0 : wished);
   }
 };
@@ -48,9 +47,10 @@ Case CaseOf(uint8_t byte) {
   const Collective collective = kCollectives[byte & 3];
   CodecKind kind = kKinds[byte >> 2 & 3];
   if (collective == Collective::kAllToAllv && kind == CodecKind::kEf) kind = CodecKind::kSign;
+  Codec codec = {.kind = kind};
+  if (codec.is_low_bit() || (!codec.is_dense() && (byte & 16) != 0)) codec.block = 64;
   return {.collective = collective,
-          .kind = kind,
-          .block = IsLowBit(kind) || (kind != CodecKind::kDense && (byte & 16) != 0) ? 64u : 0u,
+          .codec = codec,
           .count = kCounts[byte >> 5 & 3],
           .segment_elements = (byte & 128) != 0 ? size_t{64} : 0};
 }
@@ -59,22 +59,21 @@ Case CaseOf(uint8_t byte) {
 ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
   const uint8_t style = input.Next();
   const Partition chunks = c.Chunks();
-  const bool is_dense = c.kind == CodecKind::kDense;
+  const bool is_dense = c.codec.is_dense();
   const bool is_verdict = (style & 1) != 0;
   const size_t segment = is_verdict ? 0 : input.Next() % chunks.segments();
   const size_t elements = chunks.Segment(0, segment).count;
   const size_t bytes = is_verdict ? 0
                        : is_dense ? elements * sizeof(float)
-                                  : ShapeOf(elements, PacketFormat{c.block, c.kind}).bytes();
+                                  : ShapeOf(elements, PacketFormat{c.codec}).bytes();
   ScriptedMessage message;
   message.payload.resize((style & 2) != 0 ? input.Next() : bytes);
   ChangePayload(input, style >> 4, &message);
-  const bool has_replica = c.collective == Collective::kAllGather && c.kind == CodecKind::kEf;
+  const bool has_replica = c.collective == Collective::kAllGather && c.codec.kind == CodecKind::kEf;
   MessageHeader header = {.call = {.comm_id = comm_id,
                                    .collective = c.collective,
                                    .count = c.count,
-                                   .codec = c.kind,
-                                   .block = c.block,
+                                   .codec = c.codec,
                                    .is_replica_transactional = has_replica},
                           .exchange = static_cast<uint8_t>(is_verdict ? 2 : 1),
                           .is_nonfinite = (style & 4) != 0,
@@ -104,11 +103,10 @@ Status MakeCall(Engine& engine, const Case& c) {
                          .count = is_pairs ? 0 : c.count};
   if (is_pairs) request.pairs = {counts, begins, counts, begins};
   std::optional<PlannedCompressor> compressor;
-  if (c.kind != CodecKind::kDense) {
+  if (!c.codec.is_dense()) {
     Compressor::Config config;
-    config.kind = c.kind;
+    config.codec = c.codec;
     config.count = request.count;
-    config.block = c.block;
     config.collective = c.collective;
     auto created = engine.CreateCompressor(config);
     if (!created.ok()) std::abort();

@@ -25,19 +25,16 @@ using onebit::testing::ScriptedTransport;
 
 struct Case {
   size_t count;
-  CodecKind kind;
-  uint32_t block;
-  kernels::LowBitCodec low_bit;
+  Codec codec;
   bool is_one_exchange;
   size_t segment_elements;  // 0: chunks are one segment, and messages do not choose theirs
 
-  PacketFormat format() const { return {block, kind, low_bit}; }
   // A tensor-wide scale is known only after the whole tensor was read: one segment.
   Partition Chunks() const {
-    const bool has_segments = !is_one_exchange && (kind == CodecKind::kDense || block != 0);
+    const bool has_segments = !is_one_exchange && (codec.is_dense() || codec.block != 0);
     const size_t wished =
-        kind == CodecKind::kDense ? DenseSegmentElements(segment_elements) : segment_elements;
-    return {count, 2, 64, block == 0 ? 64 : block, has_segments ? wished : 0};
+        codec.is_dense() ? DenseSegmentElements(segment_elements) : segment_elements;
+    return {count, 2, 64, codec.block == 0 ? 64 : codec.block, has_segments ? wished : 0};
   }
 };
 
@@ -51,10 +48,10 @@ ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
   const size_t chunk = static_cast<size_t>(exchange - 1);
   const size_t elements = c.is_one_exchange ? c.count : chunks.Segment(chunk, segment).count;
   size_t bytes = elements * sizeof(float);
-  if (c.kind != CodecKind::kDense) bytes = ShapeOf(elements, c.format()).bytes();
-  if (c.is_one_exchange && c.block != 0) {
-    const PlanKey key = {.block = static_cast<uint32_t>(c.block), .count = c.count};
-    bytes = WholeShape(key, 2, c.format()).bytes();
+  if (!c.codec.is_dense()) bytes = ShapeOf(elements, PacketFormat{c.codec}).bytes();
+  if (c.is_one_exchange && c.codec.block != 0) {
+    const PlanKey key = {.codec = c.codec, .count = c.count};
+    bytes = WholeShape(key, 2, {c.codec}).bytes();
   }
   ScriptedMessage message;
   message.payload.resize((style & 2) != 0 ? input.Next() : bytes);
@@ -64,17 +61,15 @@ ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
                .collective = Collective::kAllReduce,
                .count = c.count,
                .op = ReduceOp::kAvg,
-               .codec = c.kind,
-               .block = c.block,
-               .low_bit = c.low_bit,
+               .codec = c.codec,
                .chunk_alignment = 64,
-               .has_server_residual = c.kind != CodecKind::kDense,
+               .has_server_residual = !c.codec.is_dense(),
                .is_one_exchange = c.is_one_exchange,
                // Like the compressor below, which is new and has default options.
-               .is_replica_transactional = c.is_one_exchange && HasFeedback(c.kind)},
+               .is_replica_transactional = c.is_one_exchange && c.codec.has_feedback()},
       .exchange = static_cast<uint8_t>(exchange),
       .is_nonfinite = (style & 4) != 0,
-      .has_payload_checksum = c.kind != CodecKind::kDense,
+      .has_payload_checksum = !c.codec.is_dense(),
       .segment = static_cast<uint16_t>(segment),
       .segment_count = static_cast<uint16_t>(chunks.segments()),
   };
@@ -94,16 +89,12 @@ Case CaseOf(uint8_t byte) {
   constexpr size_t kCounts[] = {0, 1, 65, 300};
   constexpr size_t kLargeCounts[] = {300, 700, 1000, 1023};
   const bool is_large = (byte & 128) != 0;
-  const auto kind = static_cast<CodecKind>(((byte & 127) >> 2) % 5);
-  const bool is_low_bit = IsLowBit(kind);
+  Codec codec = {.kind = static_cast<CodecKind>(((byte & 127) >> 2) % 5)};
+  if (codec.is_low_bit() || (!codec.is_dense() && (byte & 16) != 0)) codec.block = 64;
+  if (codec.is_low_bit() && (byte & 16) != 0) codec.low_bit = kernels::LowBitCodec::kUint8;
   return {.count = (is_large ? kLargeCounts : kCounts)[byte & 3],
-          .kind = kind,
-          .block = kind == CodecKind::kDense        ? 0u
-                   : is_low_bit || (byte & 16) != 0 ? 64u
-                                                    : 0u,
-          .low_bit = is_low_bit && (byte & 16) != 0 ? kernels::LowBitCodec::kUint8
-                                                    : kernels::LowBitCodec::kFp4,
-          .is_one_exchange = kind != CodecKind::kDense && (byte & 32) != 0,
+          .codec = codec,
+          .is_one_exchange = !codec.is_dense() && (byte & 32) != 0,
           .segment_elements = is_large ? size_t{64} : size_t{0}};
 }
 
@@ -123,7 +114,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Comm& comm = *group.value()[0];
   // A count of 0 is always small enough for one exchange.
   Case played = c;
-  played.is_one_exchange = c.kind != CodecKind::kDense && (c.is_one_exchange || c.count == 0);
+  played.is_one_exchange = !c.codec.is_dense() && (c.is_one_exchange || c.count == 0);
 
   std::deque<ScriptedMessage> script;
   // Room for every message of a call, and for some that are sent twice.
@@ -142,11 +133,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                          .count = c.count,
                          .op = ReduceOp::kAvg};
   Status status;
-  if (c.kind == CodecKind::kDense) {
+  if (c.codec.is_dense()) {
     status = RunCall(engine, request);
   } else {
-    auto compressor = engine.CreateCompressor(
-        {.kind = c.kind, .count = c.count, .low_bit = c.low_bit, .block = c.block});
+    auto compressor = engine.CreateCompressor({.codec = c.codec, .count = c.count});
     if (!compressor.ok()) std::abort();
     request.compressor = &compressor.value();
     status = RunCall(engine, request);

@@ -28,7 +28,7 @@ size_t CountNan(const std::vector<float>& values) {
 // `packet` has exactly the bytes that are promised to the kernels, so that a sanitizer sees an
 // access beyond them.
 void Use(const std::vector<std::byte>& packet, const PacketFormat& format, size_t count) {
-  const kernels::SparseFormat sparse = format.sparse_format();
+  const kernels::SparseFormat sparse = format.codec.sparse_format();
   const kernels::Draws draws = {.seed = 1, .stream = kernels::kSharedStream};
   const void* const packets[] = {packet.data(), packet.data()};
   std::vector<float> output(count);
@@ -44,7 +44,7 @@ void Use(const std::vector<std::byte>& packet, const PacketFormat& format, size_
   std::vector<std::byte> mean(sparse.Bytes(count));
   const kernels::SparseResult result = kernels::cpu::SparseReduce(in, sparse, draws, mean.data());
   PacketFormat plain = format;
-  plain.codec = CodecKind::kSparse;
+  plain.codec.kind = CodecKind::kSparse;
   Check(CheckForm(mean, ShapeOf(count, plain)).ok());
   if (!result.is_finite) return;
   for (const float value : residual) Check(std::isfinite(value));
@@ -58,9 +58,9 @@ void Encode(const std::vector<std::byte>& bytes, const PacketFormat& format) {
   std::vector<std::byte> packet(shape.bytes());
   const kernels::SparseResult result =
       kernels::cpu::SparseCompress({.input = input.data(), .count = input.size()}, 1,
-                                   format.sparse_format(), {.seed = 1}, packet.data());
+                                   format.codec.sparse_format(), {.seed = 1}, packet.data());
   Check(result.is_finite == (result.nonfinite_blocks == 0));
-  Check(CheckForm(packet, shape).ok() || (HasFeedback(format.codec) && !result.is_finite));
+  Check(CheckForm(packet, shape).ok() || (format.codec.has_feedback() && !result.is_finite));
   Use(packet, format, input.size());
 }
 
@@ -71,16 +71,16 @@ void Encode(const std::vector<std::byte>& bytes, const PacketFormat& format) {
 // the numbers.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 5) return 0;
-  const size_t block = size_t{16} * (1 + data[1]);
+  const uint32_t block = 16u * (1 + data[1]);
   const bool is_random = (data[0] & 2) != 0;
   const PacketFormat format = {
-      .block = block,
-      .codec = (data[0] & 1) != 0 ? CodecKind::kSparseEf : CodecKind::kSparse,
-      .sparse = {.k = static_cast<uint16_t>(1 + data[2] * (block - 1) / 255),
-                 .values = (data[0] & 4) != 0 ? kernels::SparseValues::kF32
-                                              : kernels::SparseValues::kTwoMagnitudes,
-                 .is_random = is_random,
-                 .is_unbiased = is_random && (data[0] & 8) != 0}};
+      {.kind = (data[0] & 1) != 0 ? CodecKind::kSparseEf : CodecKind::kSparse,
+       .sparse = {.k = static_cast<uint16_t>(1 + data[2] * (block - 1) / 255),
+                  .values = (data[0] & 4) != 0 ? kernels::SparseValues::kF32
+                                               : kernels::SparseValues::kTwoMagnitudes,
+                  .is_random = is_random,
+                  .is_unbiased = is_random && (data[0] & 8) != 0},
+       .block = block}};
   const size_t count = data[3] | (data[4] & 63) << 8;
   const auto bytes = std::as_bytes(std::span(data + 5, size - 5));
   std::vector<std::byte> packet(bytes.begin(), bytes.end());

@@ -28,18 +28,17 @@ constexpr size_t kRowBytes = 24;
 
 // Rank 1 of 3 of a tensor, without a communicator.
 PlannedCompressor NewCompressor(uint8_t options) {
-  Compressor::Config config = {.kind = (options & 1) != 0 ? CodecKind::kSign : CodecKind::kEf,
-                               .count = 20,
-                               .block = 64,
-                               .is_transactional = (options & 2) == 0,
-                               .chunk_alignment = 8,
-                               .has_server_residual = (options & 4) == 0};
+  Compressor::Config config = {
+      .codec = {.kind = (options & 1) != 0 ? CodecKind::kSign : CodecKind::kEf, .block = 64},
+      .count = 20,
+      .is_transactional = (options & 2) == 0,
+      .chunk_alignment = 8,
+      .has_server_residual = (options & 4) == 0};
   if ((options & 8) != 0) config.residual_type = kernels::DataType::kBf16;
   const bool is_one_exchange = (options & 16) != 0;
   const PlanKey key = {.collective = Collective::kAllReduce,
-                       .codec = config.kind,
+                       .codec = config.codec,
                        .is_one_exchange = is_one_exchange,
-                       .block = config.block,
                        .chunk_alignment = config.chunk_alignment,
                        .count = config.count};
   config.server_elements = is_one_exchange ? config.count : ChunksOf(key, 3).Chunk(1).count;

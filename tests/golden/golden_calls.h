@@ -38,7 +38,7 @@ inline CallDescriptor GoldenDescriptor(const nlohmann::json& golden) {
           .tensor_id = kGoldenTensor,
           .type = TypeNamed(golden["kind"]),
           .op = golden["op"] == "sum" ? ReduceOp::kSum : ReduceOp::kAvg,
-          .block = golden["block"],
+          .codec = {.block = golden["block"]},
           .chunk_alignment = golden["align"]};
 }
 

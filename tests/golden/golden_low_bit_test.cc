@@ -63,9 +63,9 @@ class Player {
         type_(TypeNamed(golden["kind"])),
         residual_type_(TypeNamed(golden["residual"])),
         has_feedback_(golden["mode"] == "ef"),
-        format_{.block = golden["block"],
-                .codec = has_feedback_ ? CodecKind::kLowBitEf : CodecKind::kLowBit,
-                .low_bit = CodecNamed(golden["codec"]).codec},
+        format_{{.kind = has_feedback_ ? CodecKind::kLowBitEf : CodecKind::kLowBit,
+                 .low_bit = CodecNamed(golden["codec"]).codec,
+                 .block = golden["block"]}},
         chunks_(count_, ranks_, golden["align"], 1, 0),
         worker_(ranks_, std::vector<std::byte>(count_ * kernels::BytesOf(residual_type_))),
         server_(count_ * kernels::BytesOf(residual_type_)),
@@ -144,15 +144,16 @@ class Player {
         .mask = Mask(range.begin),
         .count = range.count,
     };
-    const kernels::LowBitResult result = functions_.compress(
-        in, format_.low_bit_format(), DrawsOf(range.begin, r), LowBitViewOf(packet.data(), shape));
+    const kernels::LowBitResult result =
+        functions_.compress(in, format_.codec.low_bit_format(), DrawsOf(range.begin, r),
+                            LowBitViewOf(packet.data(), shape));
     EXPECT_TRUE(result.is_finite);
     return packet;
   }
 
   void Decode(ElementRange range, std::vector<std::byte>& packet, std::vector<std::byte>* output) {
     if (range.count == 0) return;
-    functions_.decode(View(packet, ShapeOf(range.count, format_)), format_.low_bit_format(),
+    functions_.decode(View(packet, ShapeOf(range.count, format_)), format_.codec.low_bit_format(),
                       range.count, Mask(range.begin), type_,
                       output->data() + range.begin * kernels::BytesOf(type_));
   }
@@ -176,7 +177,8 @@ class Player {
         .is_sum = golden_["op"] == "sum",
     };
     EXPECT_TRUE(functions_
-                    .reduce(in, format_.low_bit_format(), DrawsOf(range.begin, kServerStream + j),
+                    .reduce(in, format_.codec.low_bit_format(),
+                            DrawsOf(range.begin, kServerStream + j),
                             LowBitViewOf(mean.data(), shape))
                     .is_finite);
     return mean;
@@ -215,7 +217,6 @@ TEST_P(GoldenLowBitTest, HeadersReproduceTheirBytes) {
   const Player player(golden_, kFunctions[0]);
   CallDescriptor descriptor = GoldenDescriptor(golden_);
   descriptor.codec = player.format().codec;
-  descriptor.low_bit = player.format().low_bit;
   descriptor.has_server_residual = true;
   for (uint64_t number = 0; number < golden_["calls"].size(); ++number) {
     descriptor.sequence = number;
@@ -247,12 +248,12 @@ TEST_F(FormerStochasticTest, PacketsAreStillRead) {
 
 TEST_F(FormerStochasticTest, HeadersAreReadAndDiffer) {
   CallDescriptor there = GoldenDescriptor(golden_);
-  there.codec = CodecKind::kLowBit;
-  there.low_bit = LowBitCodec::kInt8Stochastic;
-  there.has_former_scales = true;
+  there.codec.kind = CodecKind::kLowBit;
+  there.codec.low_bit = LowBitCodec::kInt8Stochastic;
+  there.codec.has_former_scales = true;
   there.has_server_residual = true;
   CallDescriptor here = there;
-  here.has_former_scales = false;
+  here.codec.has_former_scales = false;
   EXPECT_NE(here, there);
   EXPECT_EQ(DescribeDifference(here, there),
             "scales of int8s (use one version of onebit on all ranks) rounded up here, rounded to "

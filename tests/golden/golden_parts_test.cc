@@ -94,9 +94,9 @@ TEST_P(GoldenPartsTest, HeadersReproduceTheirBytes) {
       .tensor_id = 7,
       .type = TypeNamed(golden_["kind"]),
       .op = golden_["op"] == "sum" ? ReduceOp::kSum : ReduceOp::kAvg,
-      .codec = is_ef() ? CodecKind::kEf : CodecKind::kSign,
-      .block = golden_["block"],
-      .rule = golden_["rule"] == "l1" ? kernels::ScaleRule::kL1 : kernels::ScaleRule::kL2,
+      .codec = {.kind = is_ef() ? CodecKind::kEf : CodecKind::kSign,
+                .rule = golden_["rule"] == "l1" ? kernels::ScaleRule::kL1 : kernels::ScaleRule::kL2,
+                .block = golden_["block"]},
       .is_replica_transactional = has_replica,
   };
   for (uint64_t number = 0; number < golden_["calls"].size(); ++number) {

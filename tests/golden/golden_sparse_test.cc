@@ -32,13 +32,13 @@ constexpr Functions kFunctions[] = {
 PacketFormat FormatOf(const json& golden) {
   const bool is_random = golden["codec"] == "randk";
   const bool is_plain = golden["mode"] == "plain";
-  return {.block = golden["block"],
-          .codec = is_plain ? CodecKind::kSparse : CodecKind::kSparseEf,
-          .sparse = {.k = golden["k"],
-                     .values = golden["values"] == "fp32" ? kernels::SparseValues::kF32
-                                                          : kernels::SparseValues::kTwoMagnitudes,
-                     .is_random = is_random,
-                     .is_unbiased = is_random && is_plain}};
+  return {{.kind = is_plain ? CodecKind::kSparse : CodecKind::kSparseEf,
+           .sparse = {.k = golden["k"],
+                      .values = golden["values"] == "fp32" ? kernels::SparseValues::kF32
+                                                           : kernels::SparseValues::kTwoMagnitudes,
+                      .is_random = is_random,
+                      .is_unbiased = is_random && is_plain},
+           .block = golden["block"]}};
 }
 
 // Plays all ranks of one golden case, by kernels alone.
@@ -80,7 +80,7 @@ class Player {
                           .count = range.count,
                           .output_type = type_,
                           .is_sum = is_sum || has_servers_},
-                         format_.sparse_format(), DrawsOf(range),
+                         format_.codec.sparse_format(), DrawsOf(range),
                          output.data() + range.begin * kernels::BytesOf(type_));
     }
     EXPECT_EQ(HexOf(output.data(), output.size()), call["out"]);
@@ -132,10 +132,10 @@ class Player {
         .mask = Mask(range.begin),
         .count = range.count,
     };
-    EXPECT_TRUE(
-        functions_
-            .compress(in, golden_["decay"], format_.sparse_format(), DrawsOf(range), packet.data())
-            .is_finite);
+    EXPECT_TRUE(functions_
+                    .compress(in, golden_["decay"], format_.codec.sparse_format(), DrawsOf(range),
+                              packet.data())
+                    .is_finite);
     return packet;
   }
 
@@ -154,8 +154,8 @@ class Player {
         .output_type = type_,
         .is_sum = is_sum,
     };
-    EXPECT_TRUE(
-        functions_.reduce(in, format_.sparse_format(), DrawsOf(range), mean.data()).is_finite);
+    EXPECT_TRUE(functions_.reduce(in, format_.codec.sparse_format(), DrawsOf(range), mean.data())
+                    .is_finite);
     return mean;
   }
 
@@ -194,12 +194,11 @@ TEST_P(GoldenSparseTest, HeadersReproduceTheirBytes) {
   const bool has_one_hop = golden_["hops"] == 1;
   CallDescriptor descriptor = GoldenDescriptor(golden_);
   descriptor.codec = format.codec;
-  descriptor.sparse = format.sparse;
   descriptor.has_server_residual = !has_one_hop;
   descriptor.is_one_exchange = has_one_hop;
   for (uint64_t number = 0; number < golden_["calls"].size(); ++number) {
     descriptor.sequence = number;
-    descriptor.replica_age = format.sparse.is_random ? static_cast<uint8_t>(number) : 0;
+    descriptor.replica_age = format.codec.sparse.is_random ? static_cast<uint8_t>(number) : 0;
     ExpectHeader(golden_["calls"][number]["header1"], descriptor);
     if (!has_one_hop) ExpectHeader(golden_["calls"][number]["header2"], descriptor);
   }

@@ -117,7 +117,7 @@ class Player {
   PacketShape ForEachRunOf(size_t j, const Take& take) const {
     RunWalk walk(cuts_.get(), block_);
     walk.Over(chunks_.Chunk(j), take);
-    return walk.Shape({.block = block_});
+    return walk.Shape({{.kind = CodecKind::kSign, .block = static_cast<uint32_t>(block_)}});
   }
   PacketShape ShapeOfChunk(size_t j) const {
     return ForEachRunOf(j, [](const PacketRun&) {});
@@ -248,9 +248,9 @@ TEST_P(GoldenTest, HeadersReproduceTheirBytes) {
       .tensor_id = 7,
       .type = TypeNamed(golden["kind"]),
       .op = golden["op"] == "sum" ? ReduceOp::kSum : ReduceOp::kAvg,
-      .codec = golden["mode"] == "ef" ? CodecKind::kEf : CodecKind::kSign,
-      .block = golden["block"],
-      .rule = golden["rule"] == "l1" ? ScaleRule::kL1 : ScaleRule::kL2,
+      .codec = {.kind = golden["mode"] == "ef" ? CodecKind::kEf : CodecKind::kSign,
+                .rule = golden["rule"] == "l1" ? ScaleRule::kL1 : ScaleRule::kL2,
+                .block = golden["block"]},
       .chunk_alignment = golden["align"],
       .has_server_residual = true,
       .has_cuts = golden.contains("cuts"),

@@ -37,8 +37,7 @@ struct Layout {
   PacketShape shape() const {
     return {.scale_count = scale_count,
             .element_count = element_count,
-            .codec = CodecKind::kLowBit,
-            .low_bit = format.codec};
+            .codec = {.kind = CodecKind::kLowBit, .low_bit = format.codec}};
   }
   LowBitPacket PartOf(Bytes& packet, size_t k) const {
     return LowBitViewOf(reinterpret_cast<std::byte*>(packet.data()), shape(), scales[k], begins[k]);

@@ -25,8 +25,7 @@ MessageHeader SomeHeader() {
   header.call.collective = Collective::kAllReduce;
   header.call.count = 123456789;
   header.call.tensor_id = 7;
-  header.call.codec = CodecKind::kEf;
-  header.call.block = 4096;
+  header.call.codec = {.kind = CodecKind::kEf, .block = 4096};
   header.call.has_server_residual = true;
   header.has_payload_checksum = true;
   header.segment_count = 3;

@@ -29,7 +29,7 @@ MAY_INCLUDE = {
     "src/steps": ["src/plan"],
     "src/plan": ["src/compressor", "src/comm"],
     "src/compressor": ["src/codec", "src/device"],
-    "src/codec": ["kernels", "src/base"],
+    "src/codec": ["include/onebit", "kernels", "src/base"],
     "src/comm": ["src/transport", "src/topology"],
     "src/transport": ["src/channel"],
     "src/channel": ["include/onebit", "kernels", "src/base"],

@@ -57,7 +57,7 @@ TEST(GroupCutTest, PartsOfAllRanksCount) {
 
 TEST(GroupCutTest, BuffersOfDenseCallsHaveALimit) {
   PlanKey compressed = DenseKey(100);
-  compressed.codec = CodecKind::kEf;
+  compressed.codec.kind = CodecKind::kEf;
   const PlanKey all_to_all = {.collective = Collective::kAllToAll, .count = 4};  // 128 bytes
   const std::vector<PlanKey> keys = {DenseKey(16), compressed, all_to_all, DenseKey(16)};
   EXPECT_EQ(FirstCut(keys, 4, 100, 256).count, 4u);
@@ -74,8 +74,9 @@ TEST(GroupCutTest, ATableHasAnEnd) {
 TEST(MergePlansTest, MessagesOfTwoRanksFitEachOther) {
   constexpr uint32_t kRanks = 4;
   const PlanKey dense = DenseKey(1000);
-  PlanKey compressed = {
-      .collective = Collective::kAllReduce, .codec = CodecKind::kEf, .block = 64, .count = 5000};
+  PlanKey compressed = {.collective = Collective::kAllReduce,
+                        .codec = {.kind = CodecKind::kEf, .block = 64},
+                        .count = 5000};
   PlanKey one_exchange = compressed;
   one_exchange.is_one_exchange = true;
   const PlanKey broadcast = {.collective = Collective::kBroadcast, .root = 2, .count = 77};

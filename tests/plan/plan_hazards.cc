@@ -35,7 +35,7 @@ class CallAccesses {
         call_(call),
         packets_(packets),
         element_bytes_(kernels::BytesOf(plan.key.type)),
-        has_residuals_(HasFeedback(plan.key.codec)),
+        has_residuals_(plan.key.codec.has_feedback()),
         accesses_(*accesses) {}
 
   void Add(const Step& step, uint32_t index) {
@@ -108,7 +108,7 @@ class CallAccesses {
     if (step.stride == 0) return Packets(step.region.offset, step.region.bytes, true);
     for (uint32_t chunk = 0; chunk < plan_.ranks; ++chunk) {
       Packets(step.sources + chunk * step.stride,
-              ShapeOf(plan_.partition.Chunk(chunk).count, plan_.key.block).bytes(), true);
+              ShapeOf(plan_.partition.Chunk(chunk).count, plan_.key.codec.block).bytes(), true);
     }
   }
 
@@ -117,7 +117,7 @@ class CallAccesses {
       if (peer == plan_.rank) continue;
       Packets(step.sources + peer * step.stride, step.stride - plan_.key.header_room, false);
     }
-    if (plan_.key.codec == CodecKind::kDense) {
+    if (plan_.key.codec.is_dense()) {
       Elements(Memory::kInput, step.elements, false);
     } else {
       Packets(step.own_source, step.stride - plan_.key.header_room, false);

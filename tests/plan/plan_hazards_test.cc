@@ -33,9 +33,8 @@ TEST(PlanHazardsTest, HeadersOfTheWireShareMemoryWithNothing) {
     for (const CodecKind codec : {CodecKind::kDense, CodecKind::kEf}) {
       for (const uint32_t block : {0u, 64u}) {
         const PlanKey key{.collective = collective,
-                          .codec = codec,
+                          .codec = {.kind = codec, .block = block},
                           .is_one_exchange = false,
-                          .block = block,
                           .count = 1000,
                           .header_room = 64};
         EXPECT_EQ(HazardOf(SelectPlan(key, 1, 3, 100), Buffers::kSeparate), "")
@@ -53,13 +52,13 @@ std::vector<PlanKey> CallsOfAGroup(Buffers buffers) {
                                       Collective::kAllGather, Collective::kAllToAll}) {
     if (collective == Collective::kAllToAll && buffers == Buffers::kInPlace) continue;
     for (const CodecKind codec : {CodecKind::kDense, CodecKind::kEf}) {
-      keys.push_back({.collective = collective, .codec = codec, .block = 64, .count = 1000});
+      keys.push_back(
+          {.collective = collective, .codec = {.kind = codec, .block = 64}, .count = 1000});
     }
   }
   keys.push_back({.collective = Collective::kAllReduce,
-                  .codec = CodecKind::kEf,
+                  .codec = {.kind = CodecKind::kEf, .block = 64},
                   .is_one_exchange = true,
-                  .block = 64,
                   .count = 1000});
   return keys;
 }
@@ -89,14 +88,14 @@ TEST(PlanHazardsTest, EveryDependencyIsNeeded) {
                                       Collective::kAllGather, Collective::kAllToAll}) {
     keys.push_back({.collective = collective, .count = kCount});
     for (const uint32_t block : {0u, 64u}) {
-      keys.push_back(
-          {.collective = collective, .codec = CodecKind::kEf, .block = block, .count = kCount});
+      keys.push_back({.collective = collective,
+                      .codec = {.kind = CodecKind::kEf, .block = block},
+                      .count = kCount});
     }
   }
   keys.push_back({.collective = Collective::kAllReduce,
-                  .codec = CodecKind::kEf,
+                  .codec = {.kind = CodecKind::kEf, .block = 64},
                   .is_one_exchange = true,
-                  .block = 64,
                   .count = kCount});
   size_t needed = 0;
   for (const PlanKey& key : keys) {

@@ -14,9 +14,9 @@ constexpr size_t kCounts[] = {0, 1, 7, 8, 9, 63, 64, 65, 1000, 4097, 20'001};
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const Shape& shape) {
-  return out << NameOf(shape.key.collective) << " codec " << static_cast<int>(shape.key.codec)
+  return out << NameOf(shape.key.collective) << " codec " << static_cast<int>(shape.key.codec.kind)
              << (shape.key.is_one_exchange ? " one exchange" : "") << " of " << shape.key.count
-             << " " << NameOf(shape.key.type) << ", block " << shape.key.block << ", "
+             << " " << NameOf(shape.key.type) << ", block " << shape.key.codec.block << ", "
              << shape.ranks << " ranks, segments of " << shape.segment_elements;
 }
 
@@ -57,7 +57,7 @@ void ForEachShape(const std::function<void(const Shape&, const Plans&)>& check) 
   for (uint32_t ranks = 1; ranks <= 9; ++ranks) {
     run({.collective = Collective::kBarrier}, ranks, 64);
     for (const CodecKind codec : {CodecKind::kDense, CodecKind::kSign}) {
-      run({.collective = Collective::kAllToAllv, .codec = codec, .block = 64}, ranks, 64);
+      run({.collective = Collective::kAllToAllv, .codec = {.kind = codec, .block = 64}}, ranks, 64);
     }
     for (const size_t count : kCounts) {
       for (const uint32_t root : {0u, ranks - 1}) {
@@ -70,9 +70,9 @@ void ForEachShape(const std::function<void(const Shape&, const Plans&)>& check) 
           key.type = kernels::DataType::kF16;
           run(key, ranks, segment_elements);
           for (const uint32_t block : {0u, 64u, 4096u}) {
-            key.block = block;
+            key.codec.block = block;
             for (const CodecKind codec : {CodecKind::kSign, CodecKind::kEf}) {
-              key.codec = codec;
+              key.codec.kind = codec;
               key.has_drift_check = ranks > 1 && collective == Collective::kAllGather &&
                                     codec == CodecKind::kEf && block != 64;
               run(key, ranks, segment_elements);
@@ -87,15 +87,13 @@ void ForEachShape(const std::function<void(const Shape&, const Plans&)>& check) 
         run(key, ranks, segment_elements);
         // One hop; two hops have the plan of low-bit codes.
         PlanKey sparse = key;
-        sparse.codec = CodecKind::kSparseEf;
-        sparse.block = 320;
-        sparse.sparse.k = 5;
+        sparse.codec = {.kind = CodecKind::kSparseEf, .sparse = {.k = 5}, .block = 320};
         sparse.is_one_exchange = true;
         run(sparse, ranks, segment_elements);
         for (const uint32_t block : {0u, 64u, 4096u}) {
           for (const uint16_t alignment : std::array<uint16_t, 2>{8, 64}) {
-            key.codec = CodecKind::kEf;
-            key.block = block;
+            key.codec.kind = CodecKind::kEf;
+            key.codec.block = block;
             key.chunk_alignment = alignment;
             for (const bool is_one_exchange : {false, true}) {
               key.is_one_exchange = is_one_exchange && ranks > 1;

@@ -189,7 +189,7 @@ TEST(PlanTest, VerdictsWaitForEverythingThatIsComputed) {
         EXPECT_EQ(step.dependency_count, computing);
         EXPECT_EQ(step.successor_count, shape.ranks - 1) << "sends alone";
       }
-      const bool has_verdict = shape.key.codec != CodecKind::kDense &&
+      const bool has_verdict = !shape.key.codec.is_dense() &&
                                shape.key.collective != Collective::kAllReduce && shape.ranks > 1;
       EXPECT_EQ(verdicts, has_verdict ? 1u : 0u);
     }

@@ -49,18 +49,19 @@ TEST(PlanTest, WireBytesOfTwoExchangesAreTheFormula) {
   ForEachShape([](const Shape& shape, const Plans& plans) {
     const PlanKey& key = shape.key;
     if (key.collective != Collective::kAllReduce || key.is_one_exchange) return;
-    const bool is_dense = key.codec == CodecKind::kDense;
+    const bool is_dense = key.codec.is_dense();
     const WireFormula formula{key.count,
                               shape.ranks,
                               key.chunk_alignment,
-                              is_dense ? 64 : key.block,
+                              is_dense ? 64 : key.codec.block,
                               is_dense ? shape.segment_elements / 4 : shape.segment_elements,
-                              is_dense || key.block != 0};
+                              is_dense || key.codec.block != 0};
     for (const Plan& plan : plans) {
       const size_t expected = formula.RankBytes(plan.rank, [&](size_t elements) -> size_t {
         if (is_dense) return elements * kernels::BytesOf(key.type);
         if (elements == 0) return 0;
-        const size_t scales = key.block == 0 ? 1 : WireFormula::DivideUp(elements, key.block);
+        const size_t scales =
+            key.codec.block == 0 ? 1 : WireFormula::DivideUp(elements, key.codec.block);
         return 4 * scales + WireFormula::DivideUp(elements, 8);
       });
       EXPECT_EQ(plan.wire_bytes, shape.ranks == 1 ? 0 : expected) << "rank " << plan.rank;
@@ -73,17 +74,18 @@ TEST(PlanTest, WireBytesOfPartsAreTheFormula) {
   ForEachShape([](const Shape& shape, const Plans& plans) {
     const PlanKey& key = shape.key;
     if (!HasChunks(key)) return;
-    const bool is_dense = key.codec == CodecKind::kDense;
+    const bool is_dense = key.codec.is_dense();
     const WireFormula formula{key.count,
                               1,
                               1,
-                              is_dense ? 64 : key.block,
+                              is_dense ? 64 : key.codec.block,
                               is_dense ? shape.segment_elements / 4 : shape.segment_elements,
-                              is_dense || key.block != 0};
+                              is_dense || key.codec.block != 0};
     const size_t part = formula.ChunkBytes(0, [&](size_t elements) -> size_t {
       if (is_dense) return elements * kernels::BytesOf(key.type);
       if (elements == 0) return 0;
-      const size_t scales = key.block == 0 ? 1 : WireFormula::DivideUp(elements, key.block);
+      const size_t scales =
+          key.codec.block == 0 ? 1 : WireFormula::DivideUp(elements, key.codec.block);
       return 4 * scales + WireFormula::DivideUp(elements, 8);
     });
     const size_t verdict = is_dense ? 0 : key.has_drift_check ? 72 : 64;
@@ -101,7 +103,7 @@ TEST(PlanTest, WireBytesOfPairsAreThoseOfTheirCounts) {
       for (uint32_t peer = 0; peer < shape.ranks; ++peer) {
         const size_t count = Pairs::Count(plan.rank, peer);
         if (peer == plan.rank) continue;
-        bytes += shape.key.codec == CodecKind::kDense
+        bytes += shape.key.codec.is_dense()
                      ? 64 + count * kernels::BytesOf(shape.key.type)
                      : 128 + 4 * WireFormula::DivideUp(count, 64) + WireFormula::DivideUp(count, 8);
       }
@@ -113,11 +115,12 @@ TEST(PlanTest, WireBytesOfPairsAreThoseOfTheirCounts) {
 TEST(PlanTest, WireBytesOfOneExchangeAreTheFormula) {
   ForEachShape([](const Shape& shape, const Plans& plans) {
     const PlanKey& key = shape.key;
-    if (!key.is_one_exchange || IsSparse(key.codec)) return;
-    const WireFormula formula{key.count, shape.ranks, key.chunk_alignment, key.block, 0, false};
-    size_t scales = key.block == 0 && key.count != 0 ? 1 : 0;
-    for (size_t j = 0; j < shape.ranks && key.block != 0; ++j) {
-      scales += WireFormula::DivideUp(formula.Elements(j, 0), key.block);
+    if (!key.is_one_exchange || key.codec.is_sparse()) return;
+    const WireFormula formula{key.count,       shape.ranks, key.chunk_alignment,
+                              key.codec.block, 0,           false};
+    size_t scales = key.codec.block == 0 && key.count != 0 ? 1 : 0;
+    for (size_t j = 0; j < shape.ranks && key.codec.block != 0; ++j) {
+      scales += WireFormula::DivideUp(formula.Elements(j, 0), key.codec.block);
     }
     const size_t packet = 64 + 4 * scales + WireFormula::DivideUp(key.count, 8);
     for (const Plan& plan : plans) {
@@ -131,12 +134,14 @@ TEST(PlanTest, WireBytesOfOneExchangeAreTheFormula) {
 TEST(PlanTest, WireBytesOfOneHopAreTheFormula) {
   ForEachShape([](const Shape& shape, const Plans& plans) {
     const PlanKey& key = shape.key;
-    if (!key.is_one_exchange || !IsSparse(key.codec)) return;
-    const WireFormula formula{key.count, 1, key.chunk_alignment, key.block, shape.segment_elements};
+    if (!key.is_one_exchange || !key.codec.is_sparse()) return;
+    const WireFormula formula{key.count, 1, key.chunk_alignment, key.codec.block,
+                              shape.segment_elements};
     const size_t tensor = formula.ChunkBytes(0, [&](size_t elements) {
-      const size_t sent = elements / key.block * key.sparse.k +
-                          WireFormula::DivideUp(elements % key.block * key.sparse.k, key.block);
-      const size_t magnitudes = 4 * WireFormula::DivideUp(elements, key.block);
+      const size_t sent =
+          elements / key.codec.block * key.codec.sparse.k +
+          WireFormula::DivideUp(elements % key.codec.block * key.codec.sparse.k, key.codec.block);
+      const size_t magnitudes = 4 * WireFormula::DivideUp(elements, key.codec.block);
       const size_t indices = WireFormula::DivideUp(12 * sent, 8);
       return 16 * WireFormula::DivideUp(magnitudes, 16) + 16 * WireFormula::DivideUp(indices, 16) +
              WireFormula::DivideUp(2 * sent, 8);
@@ -155,8 +160,7 @@ TEST(PlanTest, WireBytesStayWithinOnePercentOfOneBit) {
   for (const uint32_t ranks : {2u, 4u, 8u}) {
     const size_t count = size_t{ranks} * 65536 * 4;
     const PlanKey key{.collective = Collective::kAllReduce,
-                      .codec = CodecKind::kEf,
-                      .block = 4096,
+                      .codec = {.kind = CodecKind::kEf, .block = 4096},
                       .count = count};
     const Plan plan = SelectPlan(key, 0, ranks, 262'144);
     const double ideal_bits = 2.0 * (ranks - 1) / ranks * static_cast<double>(count);

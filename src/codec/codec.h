@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// How the elements of a call become bits, as one value: its text, and its bytes in headers and
+// states (FORMAT.md, "Header"; STATE.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "kernels/low_bit.h"
+#include "kernels/sparse.h"
+
+namespace onebit {
+
+enum class CodecKind : uint8_t {
+  kDense = 0,
+  kSign = 1,
+  kEf = 2,
+  kLowBit = 3,
+  kLowBitEf = 4,
+  kSparse = 5,
+  kSparseEf = 6,
+};
+
+// Members of another kind have their defaults, so that equal codecs are equal values.
+struct Codec {
+  CodecKind kind = CodecKind::kDense;
+  kernels::ScaleRule rule = kernels::ScaleRule::kL2;          // of signs
+  kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;  // of low-bit codes
+  // Only in messages and states of earlier libraries: scales of kInt8Stochastic are rounded to
+  // nearest. Packets decode in the same way, and states have the same contents.
+  bool has_former_scales = false;
+  kernels::SparseCodec sparse = {};  // of sparse packets
+  uint32_t block = 0;                // elements per scale; 0: signs with one scale for the tensor
+
+  constexpr bool is_dense() const { return kind == CodecKind::kDense; }
+  // Elements become small codes with a scale per block (kernels/low_bit.h).
+  constexpr bool is_low_bit() const {
+    return kind == CodecKind::kLowBit || kind == CodecKind::kLowBitEf;
+  }
+  // Some elements of each block are sent, and nothing of the others (kernels/sparse.h).
+  constexpr bool is_sparse() const {
+    return kind == CodecKind::kSparse || kind == CodecKind::kSparseEf;
+  }
+  // What a call loses is added to the next call's input.
+  constexpr bool has_feedback() const {
+    return kind == CodecKind::kEf || kind == CodecKind::kLowBitEf || kind == CodecKind::kSparseEf;
+  }
+  // Servers of sums work on means, which they multiply by the number of ranks afterwards.
+  constexpr bool sends_means() const { return !is_low_bit() && !is_sparse(); }
+  // Ranks tell each other of values that are not finite, so that all of them end such a call alike.
+  // Without feedback, a low-bit or sparse call leaves such values to their blocks instead.
+  constexpr bool has_verdict() const {
+    return kind != CodecKind::kDense && kind != CodecKind::kLowBit && kind != CodecKind::kSparse;
+  }
+  // Codes are rounded up or down by draws.
+  constexpr bool rounds_at_random() const {
+    return is_low_bit() && low_bit == kernels::LowBitCodec::kInt8Stochastic;
+  }
+
+  constexpr kernels::LowBitFormat low_bit_format() const { return {low_bit, block}; }
+  constexpr kernels::SparseFormat sparse_format() const { return {sparse, block}; }
+
+  // "dense", "sign", "plain" or "ef".
+  const char* Mode() const;
+  // "sign", "fp4", "topk", ...
+  const char* Name() const;
+  // "dense", "ef block 4096 l2", "plain fp4 block 128" or "ef topk 64 of 4096 as two magnitudes".
+  std::string Text() const;
+
+  friend bool operator==(const Codec&, const Codec&) = default;
+};
+
+// "two magnitudes" or "fp32"
+const char* NameOf(kernels::SparseValues values);
+// "l2" or "l1"
+const char* NameOf(kernels::ScaleRule rule);
+// "4096", or "tensor" for 0.
+std::string BlockText(uint32_t block);
+
+// A codec in headers and states: its kind; the scale rule of signs or the number of another codec
+// (FORMAT.md, sections 15 and 18); its block, and in the upper half a sparse codec's k.
+struct CodecOnWire {
+  uint8_t kind = 0;
+  uint8_t rule = 0;
+  uint32_t block = 0;
+};
+// The number of a sparse codec says if every rank receives the packets of all.
+CodecOnWire ToWire(const Codec& codec, bool has_one_hop);
+// Returns nothing for bytes that ToWire does not write.
+std::optional<Codec> FromWire(const CodecOnWire& wire, bool has_one_hop);
+
+// True if the packets of sparse codecs can have this block and this k.
+bool IsSparseBlock(const kernels::SparseCodec& codec, size_t block);
+
+// A codec of the public API, and the library's one table of them.
+struct CodecRow {
+  int32_t number;  // onebitCodec_t
+  const char* name;
+  CodecKind plain;  // its kind without feedback
+  CodecKind ef;     // and with it
+  int32_t block;    // by default
+  kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;
+  uint8_t wire = 0;        // of low-bit codecs (FORMAT.md, section 15)
+  bool is_random = false;  // sparse: elements are selected by draws
+
+  constexpr bool is_sign() const { return plain == CodecKind::kSign; }
+  constexpr bool is_low_bit() const { return plain == CodecKind::kLowBit; }
+  constexpr bool is_sparse() const { return plain == CodecKind::kSparse; }
+};
+// Null if there is none of this number.
+const CodecRow* FindCodec(int32_t number);
+
+}  // namespace onebit
