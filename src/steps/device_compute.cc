@@ -7,6 +7,7 @@
 
 #include "plan/reduce_op.h"
 #include "plan/runs.h"
+#include "steps/run_codec_step.h"
 
 namespace onebit {
 
@@ -67,25 +68,9 @@ class DeviceCompute::StepKernels {
         verdict_(added.verdict) {}
 
   Status Add() {
-    switch (step_.kind) {
-      case StepKind::kCompress:
-        return Compress();
-      case StepKind::kReduce:
-        if (call_.compressor == nullptr) return ReduceDense();
-        return step_.packet == kNoPacket ? Average() : Reduce();
-      case StepKind::kCopy:
-        return Copy();
-      case StepKind::kDecode:
-        return Decode();
-      case StepKind::kVerdict:
-      case StepKind::kSend:
-      case StepKind::kReceive:
-      case StepKind::kNative:
-      case StepKind::kPack:
-      case StepKind::kUnpack:
-        break;
-    }
-    return OkStatus();
+    if (step_.kind == StepKind::kCopy) return Copy();
+    if (call_.compressor != nullptr) return RunCodecStep(step_, this, OkStatus());
+    return step_.kind == StepKind::kReduce ? ReduceDense() : OkStatus();
   }
 
  private:
@@ -156,6 +141,7 @@ class DeviceCompute::StepKernels {
     return {packet.scales + run.scale, packet.bits + run.byte};
   }
 
+ public:  // what RunCodecStep calls
   Status Compress() {
     // The estimate of a delta changes when the packet is decoded, not here.
     const kernels::cuda::CompressKind kind = {.input_type = config().type,
@@ -347,7 +333,8 @@ Status DeviceCompute::EnqueueSteps() {
     if (i != 0 && added.turn != steps_[i - 1].turn) ONEBIT_TRY(FlushTurn());
     const bool is_copy = added.step->kind == StepKind::kCopy;
     if (added.call->plan->key.codec.is_low_bit() && !is_copy) {
-      ONEBIT_TRY(low_bit_.Add(*added.call, *added.step, added.verdict));
+      ONEBIT_TRY(RunCodecStep(*added.step, &low_bit_, OkStatus(), *added.call, *added.step,
+                              added.verdict));
     } else {
       ONEBIT_TRY(StepKernels(*this, added).Add());
     }

@@ -3,7 +3,7 @@
 #include "steps/low_bit_kernels.h"
 
 #include "steps/device_compute.h"
-#include "steps/low_bit_chunks.h"
+#include "steps/packet_parts.h"
 
 namespace onebit {
 
@@ -18,7 +18,7 @@ void SetResidual(const Compressor::KernelResidual& residual, LowBitPiece* piece)
   piece->residuals[1] = residual.generations[1];
 }
 
-LowBitPiece PieceOf(const Call& call, const Step& step, const LowBitChunk& part,
+LowBitPiece PieceOf(const Call& call, const Step& step, const PacketPart& part,
                     const CallVerdict& verdict) {
   return {.count = part.elements.count,
           .mask = call.compressor->mask(part.elements.begin),
@@ -51,7 +51,7 @@ void SetSources(const Call& call, const Step& step, LowBitPiece* piece) {
 template <typename Add>
 Status AddChunks(const Call& call, const Step& step, const Add& add) {
   Status status;
-  ForEachLowBitChunk(*call.plan, step, [&](const LowBitChunk& part) {
+  ForEachPart(*call.plan, step, [&](const PacketPart& part) {
     if (status.ok()) status = add(part);
   });
   return status;
@@ -80,26 +80,6 @@ void LowBitKernels::Begin(onebitStream_t stream) {
   }
 }
 
-Status LowBitKernels::Add(const Call& call, const Step& step, const CallVerdict& verdict) {
-  switch (step.kind) {
-    case StepKind::kCompress:
-      return Compress(call, step, verdict);
-    case StepKind::kReduce:
-      return step.packet == kNoPacket ? Average(call, step, verdict) : Reduce(call, step, verdict);
-    case StepKind::kDecode:
-      return Decode(call, step, verdict);
-    case StepKind::kCopy:
-    case StepKind::kVerdict:
-    case StepKind::kSend:
-    case StepKind::kReceive:
-    case StepKind::kNative:
-    case StepKind::kPack:
-    case StepKind::kUnpack:
-      break;
-  }
-  return OkStatus();  // steps whose work does not depend on the codec
-}
-
 template <typename Params, typename Kind>
 Status LowBitKernels::AddPiece(Kernel kernel, const Kind& kind, LowBitPiece piece,
                                size_t tile_elements, Params* params) {
@@ -125,7 +105,7 @@ Status LowBitKernels::Compress(const Call& call, const Step& step, const CallVer
       // The estimate of a delta changes when the packet is decoded, not here.
       .keeps_residual = !plan.key.is_delta(),
       .block = plan.key.codec.block};
-  return AddChunks(call, step, [&](const LowBitChunk& part) {
+  return AddChunks(call, step, [&](const PacketPart& part) {
     LowBitPiece piece = PieceOf(call, step, part, verdict);
     piece.values = const_cast<std::byte*>(call.InputAt(part.elements.begin));
     piece.packet = call.Write(step.region);
@@ -137,7 +117,7 @@ Status LowBitKernels::Compress(const Call& call, const Step& step, const CallVer
 
 Status LowBitKernels::Reduce(const Call& call, const Step& step, const CallVerdict& verdict) {
   const Plan& plan = *call.plan;
-  return AddChunks(call, step, [&](const LowBitChunk& part) {
+  return AddChunks(call, step, [&](const PacketPart& part) {
     LowBitPiece piece = PieceOf(call, step, part, verdict);
     piece.packet = call.Write(step.region);
     piece.draws = ServerDraws(call, part);
@@ -149,7 +129,7 @@ Status LowBitKernels::Reduce(const Call& call, const Step& step, const CallVerdi
 }
 
 Status LowBitKernels::Average(const Call& call, const Step& step, const CallVerdict& verdict) {
-  return AddChunks(call, step, [&](const LowBitChunk& part) {
+  return AddChunks(call, step, [&](const PacketPart& part) {
     LowBitPiece piece = PieceOf(call, step, part, verdict);
     piece.values = call.Write(step.region);
     SetSources(call, step, &piece);
@@ -163,14 +143,14 @@ Status LowBitKernels::Decode(const Call& call, const Step& step, const CallVerdi
   const bool is_delta = plan.key.is_delta();
   const kernels::cuda::LowBitDecodeKind kind = {
       .codec = plan.key.codec.low_bit, .output_type = plan.key.type, .block = plan.key.codec.block};
-  return AddChunks(call, step, [&](const LowBitChunk& part) {
+  return AddChunks(call, step, [&](const PacketPart& part) {
     LowBitPiece piece = PieceOf(call, step, part, verdict);
     piece.values = call.OutputAt(part.elements.begin);
     piece.packet = call.Write(step.region);
     if (is_delta) {
       SetResidual(call.compressor->worker(part.elements.begin), &piece);
     } else {
-      piece.mask = MaskOfDecoded(call, step, part);
+      piece.mask = call.MaskOfDecoded(step, part.elements.begin);
     }
     return AddPiece(is_delta ? Kernel::kLowBitAddDelta : Kernel::kLowBitDecode, kind, piece,
                     kernels::kTensorSumBlock, &lists_->decode);

@@ -22,18 +22,17 @@ class LowBitKernels {
 
   // Forgets what an error has left behind.
   void Begin(onebitStream_t stream);
-  // Adds the equivalent of LowBitCompute::Run. What has a kind in common shares launches until
+  // Add the equivalents of LowBitOps' functions. What has a kind in common shares launches until
   // Flush, so steps in between must not depend on each other.
-  Status Add(const Call& call, const Step& step, const CallVerdict& verdict);
+  Status Compress(const Call& call, const Step& step, const CallVerdict& verdict);
+  Status Reduce(const Call& call, const Step& step, const CallVerdict& verdict);
+  Status Average(const Call& call, const Step& step, const CallVerdict& verdict);
+  Status Decode(const Call& call, const Step& step, const CallVerdict& verdict);
   Status Flush();
 
  private:
   struct Lists;
 
-  Status Compress(const Call& call, const Step& step, const CallVerdict& verdict);
-  Status Reduce(const Call& call, const Step& step, const CallVerdict& verdict);
-  Status Average(const Call& call, const Step& step, const CallVerdict& verdict);
-  Status Decode(const Call& call, const Step& step, const CallVerdict& verdict);
   // Adds a piece to the list of `params`, for launches of this kind.
   template <typename Params, typename Kind>
   Status AddPiece(kernels::cuda::Kernel kernel, const Kind& kind, kernels::cuda::LowBitPiece piece,

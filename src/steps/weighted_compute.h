@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "steps/batch.h"
+#include "steps/codec_ops.h"
 
 namespace onebit {
 
@@ -24,22 +24,15 @@ class WeightedCompute {
   explicit WeightedCompute(uint32_t ranks) : weights_(ranks) {}
 
   // Returns true if all results are finite, or the call leaves such values to their blocks.
-  bool Reduce(const Call& call, const Step& step);
+  bool Reduce(const Call& call, const Step& step, CodecOps* ops);
 
  private:
-  // A chunk in the packets of all ranks.
-  struct Part {
-    uint32_t chunk = 0;
-    ElementRange elements;  // of the tensor
-    size_t scale = 0;       // in the packets, that of the first block
-    size_t first = 0;       // in the packets, the first element
-  };
-
-  bool ReducePart(const Call& call, const Step& step, const Part& part);
+  bool ReducePart(const Call& call, const Step& step, const PacketPart& part, CodecOps* ops);
   // Writes the weighted mean of the ranks' packets to `mean`.
-  void Average(const Call& call, const Step& step, const Part& part, float* mean);
-  void AverageSparse(const Call& call, const Step& step, float* mean) const;
-  bool Compress(const Call& call, const Step& step, const Part& part, const float* mean);
+  void Average(const Call& call, const Step& step, const PacketPart& part, const CodecOps& ops,
+               float* mean) const;
+  static bool Compress(const Call& call, const Step& step, const PacketPart& part,
+                       const float* mean, CodecOps* ops);
 
   std::vector<float> weights_;  // by rank, of the step that runs
   float weight_sum_ = 0;
