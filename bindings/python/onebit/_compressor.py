@@ -27,6 +27,7 @@ from ._native import (
 )
 from ._streams import StreamLike, stream_handle
 from ._structures import configured, new, option_names
+from ._waits import exporting
 
 if TYPE_CHECKING:
     from ._communicator import Communicator
@@ -180,7 +181,8 @@ class Compressor(Handle):
         "rank" is local, and continues bit for bit on the same rank of as many ranks. "global" is
         collective, gives the same bytes on all ranks, and fits any number of them.
         """
-        return exported(lib.onebitCompressorExport, self.handle, kind)
+        with exporting("export_state()", self.communicator, kind):
+            return exported(lib.onebitCompressorExport, self.handle, kind)
 
     def import_state(self, state: Any) -> None:
         """Takes over a state of `export_state`, as bytes. On all ranks between the same two calls.

@@ -18,6 +18,7 @@ from ._library import lib
 from ._native import DataType, StateKind
 from ._streams import StreamLike, host_stream_refused, stream_handle
 from ._structures import configured, freeze_step, new
+from ._waits import collective, exporting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,7 +218,8 @@ class Optimizer(Handle):
     def synchronize(self) -> None:
         """Makes the ranks agree on parameters and momentum after local steps of 0/1 Adam, as for an
         evaluation. Collective."""
-        lib.onebitOptimizerSync(self.handle)
+        with collective("synchronize()", self.communicator):
+            lib.onebitOptimizerSync(self.handle)
 
     def get_moment(self, name: str, out: Array, segment: Optional[int] = None) -> None:
         """Copies a moment, without bias correction, into an array of float32.
@@ -272,7 +274,8 @@ class Optimizer(Handle):
 
     def export_state(self, kind: Union[StateKind, str] = StateKind.RANK) -> bytes:
         """Parameters, moments, counters and residuals, for a checkpoint; `kind` as for a Compressor."""
-        return exported(lib.onebitOptimizerExport, self.handle, kind)
+        with exporting("export_state()", self.communicator, kind):
+            return exported(lib.onebitOptimizerExport, self.handle, kind)
 
     def import_state(self, state: Array) -> None:
         """Takes over a state of `export_state`, parameters included."""

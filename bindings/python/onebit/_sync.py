@@ -16,6 +16,7 @@ from ._library import lib
 from ._native import DataType, StateKind
 from ._streams import StreamLike, host_stream_refused, stream_handle
 from ._structures import configured
+from ._waits import exporting
 
 
 class Sync(Handle):
@@ -106,7 +107,8 @@ class Sync(Handle):
 
     def export_state(self, kind: Union[StateKind, str] = StateKind.RANK) -> bytes:
         """Sum, weights, step and the compressor's state, for a checkpoint; `kind` as for a Compressor."""
-        return exported(lib.onebitSyncExport, self.handle, kind)
+        with exporting("export_state()", self.compressor.communicator, kind):
+            return exported(lib.onebitSyncExport, self.handle, kind)
 
     def import_state(self, state: Array) -> None:
         """Takes over a state of `export_state`."""

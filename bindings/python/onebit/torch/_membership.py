@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator, List, Optional, Union
 import torch.distributed as dist
 
 from .._communicator import Communicator, unique_id
-from .._errors import Error, InvalidUsage, Mismatch, PeerLost, RemoteError
+from .._errors import Error, InvalidUsage, PeerLost, RemoteError
 
 
 # A thread that has nothing left to do says so at once.
@@ -84,15 +84,6 @@ class Membership:
 
 
 _open_memberships: weakref.WeakSet[Membership] = weakref.WeakSet()
-
-
-@contextlib.contextmanager
-def collective(call: str) -> Iterator[None]:
-    """Names the user's call in the error of a rank that was alone in it."""
-    try:
-        yield
-    except Mismatch as error:
-        raise Mismatch(f"{call} is collective: all ranks call it: {error}") from error
 
 
 def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:

@@ -21,10 +21,11 @@ from .._compressor import Compressor
 from .._errors import Error, InvalidArgument, InvalidUsage
 from .._groups import group
 from .._native import Codec, Mode, StateKind
+from .._waits import exporting
 from ._buckets import Part, buffer_of, check_type, gradients_in, is_sparse
 from ._futures import in_thread, on_stream
 from ._hook_report import Report
-from ._membership import Membership, collective
+from ._membership import Membership
 from ._memory_order import memory_order
 from ._replica import group_of, has_joined, unwrapped
 from ._saved_state import SavedState
@@ -230,7 +231,7 @@ class State:
             names = sorted(self._compressors, key=self._tensor_ids.__getitem__)
             return {name: _tensor_of(self._compressors[name].export_state(kind)) for name in names}
 
-        with collective("state_dict()"):
+        with exporting("state_dict()", self._communicator, kind):
             residuals = self._run(export)
         orders = {name: memory_order(self._parameters[name]) for name in residuals}
         return {

@@ -32,7 +32,8 @@ from .._groups import group as calls_together
 from .._native import Algorithm, StateKind, Variant
 from .._optimizer import Optimizer as NativeOptimizer
 from .._structures import configured
-from ._membership import Membership, collective
+from .._waits import collective, exporting
+from ._membership import Membership
 from ._memory_order import flat, in_memory, memory_order
 from ._optimizer_state import Blobs, ParameterState, Part, compare_over_ranks, digest_of, joined
 from ._parameter import (
@@ -190,7 +191,8 @@ class OnebitOptimizer(torch.optim.Optimizer):
             for index, tensor in enumerate(group["params"]):
                 check_kind(tensor, name_of(group, index))
             if self._has_begun:
-                self._take_rank_0s([group])
+                with collective("add_param_group()", self._communicator):
+                    self._take_rank_0s([group])
         except BaseException:
             self.param_groups.pop()
             raise
@@ -323,7 +325,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
             state.write_back()
         take_over_writes(self._parameters, native)
         chosen = self._checkpoint if kind is None else _state_kind(kind)
-        with collective("state_dict()"):
+        with exporting("state_dict()", self._communicator, chosen):
             blobs = Blobs.exported(native, chosen, self._is_between_syncs(native))
         self._note_writes()
         parts = iter(Part.divided(blobs.packed(), self._parameters))
