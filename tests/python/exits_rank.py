@@ -1,6 +1,10 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of exits_test.py: exits_rank.py FOLDER RANK RANKS; writes FOLDER/RANK.json."""
+"""Ranks of exits_test.py.
+
+    exits_rank.py FOLDER RANK RANKS     writes FOLDER/RANK.json
+    exits_rank.py fail HOW FOLDER       of a launcher: rank 1 fails
+"""
 
 import fcntl
 import json
@@ -155,15 +159,19 @@ def leave_early(rank: Rank) -> dict:
     return found
 
 
-def fail_in_a_step(number: int, folder: str, ranks: int, moment: str) -> None:
+def fail_in_a_step(number: int, folder: str, ranks: int, how: str) -> None:
     """Rank 1 fails while the others average: before its own averages, or in the middle of them."""
     rank = Rank(folder, number, ranks)
     if number == 1:
 
         def fail(*_):
+            if how == "exit":
+                sys.exit(1)
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
             raise ValueError("the batch is empty")
 
-        if moment == "before":
+        if how != "inside":
             fail()
         # The average of the last layer waits for the others meanwhile.
         rank.model.module[0].weight.register_hook(fail)
@@ -171,6 +179,11 @@ def fail_in_a_step(number: int, folder: str, ranks: int, moment: str) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "fail":
+        fail_in_a_step(
+            int(os.environ["RANK"]), sys.argv[3], int(os.environ["WORLD_SIZE"]), sys.argv[2]
+        )
+        sys.exit()
     this = Rank(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
     this.write(
         {"different": different_calls(this), "interrupts": interrupts(this), "left": leave_early(this)}

@@ -8,7 +8,6 @@ import concurrent.futures.thread  # registers what joins its threads before _end
 import contextlib
 import os
 import threading
-import time
 import weakref
 from typing import Any, Callable, Iterator, List, Optional, Union
 
@@ -16,12 +15,11 @@ import torch.distributed as dist
 
 from .._communicator import Communicator, unique_id
 from .._errors import Error, InvalidUsage, PeerLost, RemoteError
+from . import _siblings
 
 
 # A thread that has nothing left to do says so at once.
 _IDLE_SECONDS = 0.25
-# The end of a process that has failed takes less than this.
-_FIRST_SECONDS = 1.0
 
 
 class Membership:
@@ -42,6 +40,7 @@ class Membership:
         thread: Optional[concurrent.futures.Executor] = None,
     ) -> None:
         self.communicator = _join(process_group)
+        self._siblings = _siblings.find(process_group)
         self._thread = thread
         self._process = os.getpid()
         self._dropped = weakref.finalize(owner, _drop, self.communicator, thread, os.getpid())
@@ -81,6 +80,17 @@ class Membership:
             self._thread.submit(int).result(_IDLE_SECONDS)
         except concurrent.futures.TimeoutError:
             self.communicator.abort()
+
+    @property
+    def others_failed(self) -> bool:
+        """The communicator has failed because of another rank."""
+        return isinstance(self.communicator.failure, (PeerLost, RemoteError))
+
+    @property
+    def failed_siblings(self) -> List[int]:
+        """The processes of the same launcher of which one has failed, as far as it is known which."""
+        lost = self.communicator.lost
+        return [pid for rank, pid in self._siblings.items() if rank in lost or not lost]
 
 
 _open_memberships: weakref.WeakSet[Membership] = weakref.WeakSet()
@@ -149,10 +159,10 @@ def _end_waiting() -> None:
     here = [each for each in _open_memberships if each.is_here]
     for membership in here:
         membership.end_waiting()
-    # A launcher reports the rank that ends first: that is to be the one that knows the cause.
-    if any(isinstance(each.communicator.failure, (PeerLost, RemoteError)) for each in here):
+    failed = [each for each in here if each.others_failed]
+    if failed:
         with contextlib.suppress(KeyboardInterrupt):  # again; the program ends in any case
-            time.sleep(_FIRST_SECONDS)
+            _siblings.end_after(pid for each in failed for pid in each.failed_siblings)
 
 
 # It runs before the threads of executors are joined, the last that was registered first; what atexit
