@@ -456,12 +456,45 @@ class StateTest(unittest.TestCase):
 
         of_each_kind(check)
 
+    def test_what_a_program_adds_to_a_state_survives(self):
+        """As with torch.optim.Adam; also of a frozen parameter, and one that is trained later."""
+
+        def check(make):
+            line, same = Line(), Line()
+            frozen, later, other_frozen = (
+                torch.nn.Parameter(torch.ones(2), requires_grad=False) for _ in range(3)
+            )
+            optimizer = make([*line.parameters(), frozen, later])
+            for number, each in enumerate((line.weight, frozen, later)):
+                optimizer.state[each]["mean"] = torch.tensor([1.0, float(number)], dtype=torch.float64)
+            optimizer.state[line.weight]["note"] = {"seen": [3]}
+            optimizer.state[line.weight]["gone"] = 1
+            later.requires_grad_(True)
+            line.train(optimizer, 2)
+            del optimizer.state[line.weight]["gone"]
+            state = optimizer.state_dict()
+            trained = parameter(2)
+            other = make([*same.parameters(), other_frozen, trained])
+            other.state[trained]["gone"] = 1
+            other.load_state_dict(state)
+            state["state"][0]["note"]["seen"].append(4)
+            self.assertEqual(other.state[same.weight]["note"], {"seen": [3]})
+            for _ in range(2):
+                found = other.state_dict()["state"]
+                for key, number in ((0, 0), (2, 1), (3, 2)):
+                    expected = torch.tensor([1.0, float(number)], dtype=torch.float64)
+                    self.assertTrue(torch.equal(found[key]["mean"], expected))
+                self.assertNotIn("gone", {**found[0], **found[3]})
+                same.train(other, 1)
+
+        of_each_kind(check)
+
     def test_state_is_never_empty(self):
         def check(make):
             line = Line()
             optimizer = make(line.parameters())
             for _ in range(2):
-                self.assertEqual({len(each) for each in optimizer.state.values()}, {3})
+                self.assertEqual({len(each) for each in optimizer.state.values()}, {4})
                 line.train(optimizer, 1)
 
         of_each_kind(check)

@@ -77,8 +77,12 @@ class Checkpoint:
             optimizer,
             model_state_dict=parts["model"],
             optim_state_dict=parts["optimizer"],
+            options=self._options(),
         )
         return model, optimizer
+
+    def _options(self):
+        return None
 
     @staticmethod
     def _dcp():
@@ -86,15 +90,23 @@ class Checkpoint:
 
         return torch.distributed.checkpoint
 
-    @staticmethod
-    def _parts(model, optimizer):
+    def _parts(self, model, optimizer):
         from torch.distributed.checkpoint.state_dict import get_state_dict
 
         steps, before = optimizer.stats().step, weights(model)
-        of_model, of_optimizer = get_state_dict(model, optimizer)
+        of_model, of_optimizer = get_state_dict(model, optimizer, options=self._options())
         assert optimizer.stats().step == steps, "a save has taken a step"
         assert torch.equal(weights(model), before), "a save has changed the weights"
         return {"model": of_model, "optimizer": of_optimizer}
+
+
+class Flattened(Checkpoint):
+    """The same with a key for each value of the optimizer's state."""
+
+    def _options(self):
+        from torch.distributed.checkpoint.state_dict import StateDictOptions
+
+        return StateDictOptions(flatten_optimizer_state_dict=True)
 
 
 class FullState(Checkpoint):
@@ -105,7 +117,7 @@ class FullState(Checkpoint):
 
         model, optimizer = make(case)
         train(model, optimizer, 0, case[2])
-        state = get_optimizer_state_dict(model, optimizer, options=self._options(cpu_offload=True))
+        state = get_optimizer_state_dict(model, optimizer, options=self._full(cpu_offload=True))
         if dist.get_rank() == 0:
             Path(folder).mkdir()
             torch.save([model.state_dict(), state], Path(folder) / "state")
@@ -120,12 +132,12 @@ class FullState(Checkpoint):
         model.load_state_dict(of_model)
         if dist.get_rank() > 0:
             state = {}
-        options = self._options(broadcast_from_rank0=True)
+        options = self._full(broadcast_from_rank0=True)
         set_optimizer_state_dict(model, optimizer, state, options=options)
         return model, optimizer
 
     @staticmethod
-    def _options(**options):
+    def _full(**options):
         from torch.distributed.checkpoint.state_dict import StateDictOptions
 
         return StateDictOptions(full_state_dict=True, **options)
@@ -204,7 +216,7 @@ class Lightning:
         return module.model, module.optimizer
 
 
-TOOLS = {tool.__name__: tool for tool in (Checkpoint, FullState, Accelerate, Lightning)}
+TOOLS = {tool.__name__: tool for tool in (Checkpoint, Flattened, FullState, Accelerate, Lightning)}
 
 
 def save_and_resume(tool, case, folder):

@@ -75,6 +75,10 @@ class TorchSaversTest(unittest.TestCase):
     def test_distributed_checkpoints(self):
         self.check("Checkpoint", "FullState")
 
+    @unittest.skipIf(torch.__version__ < "2.5", "PyTorch before 2.5 does not flatten")
+    def test_flattened_checkpoints(self):
+        self.check("Flattened")
+
     def test_accelerate(self):
         self.check("Accelerate")
 

@@ -4,6 +4,7 @@
 OnebitLamb and ZeroOneAdam: states by the names of parameters. torch_savers_test.py writes them to files."""
 
 import copy
+import io
 import sys
 import unittest
 
@@ -16,6 +17,7 @@ except ImportError:
 
 from torch_kinds import of_each_kind
 
+NEEDS_FLATTENING = unittest.skipIf(torch.__version__ < "2.5", "PyTorch before 2.5 does not flatten")
 NAMES = ["0.weight", "0.bias", "1.weight", "1.bias"]
 
 
@@ -108,6 +110,41 @@ class StateDictTest(unittest.TestCase):
                 self.assertEqual(list(state["state"]), trained)
                 tools.set_optimizer_state_dict(other, loaded, state, options=options(**given))
                 self.assert_same(loaded.state_dict(), optimizer.state_dict())
+
+        of_each_kind(check)
+
+    @NEEDS_FLATTENING
+    def test_flat_states_resume_bit_for_bit(self):
+        """Each value has a key of its own; a tool may have made tensors of the exact state's bytes."""
+        flat = options(flatten_optimizer_state_dict=True)
+
+        def check(make):
+            for as_tensors in (False, True):
+                model, other = network(), network()
+                pair = []
+                for each in (model, other):
+                    layers = [list(layer.parameters()) for layer in each]
+                    groups = [{"params": layers[0]}, {"params": layers[1], "weight_decay": 0.1}]
+                    pair.append(make(groups, lr=0.01 if each is model else 0.5))
+                optimizer, loaded = pair
+                train(model, optimizer, 5)
+                optimizer.state[model[0].weight]["added"] = torch.tensor([1.0, 2.0])
+                state = tools.get_optimizer_state_dict(model, optimizer, options=flat)
+                self.assertEqual(state["param_groups.1.bias.weight_decay"], 0.1)
+                for key, value in state.items():
+                    if as_tensors and key.endswith(".onebit"):
+                        state[key] = torch.frombuffer(bytearray(bytes(value)), dtype=torch.uint8)
+                file = io.BytesIO()
+                torch.save(state, file)
+                file.seek(0)
+                state = torch.load(file, weights_only=True)
+                loaded.state[other[0].weight]["added"] = None
+                tools.set_optimizer_state_dict(other, loaded, state, options=flat)
+                self.assert_same(loaded.state_dict(), optimizer.state_dict())
+                for one, same in ((model, optimizer), (other, loaded)):
+                    train(one, same, 3)
+                for name, tensor in model.state_dict().items():
+                    self.assertTrue(torch.equal(tensor, other.state_dict()[name]))
 
         of_each_kind(check)
 

@@ -5,10 +5,12 @@ and the exact state of the library, from which training continues."""
 
 from __future__ import annotations
 
+import codecs
+import copy
 import json
 import zlib
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, MutableMapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, MutableMapping, Optional, Sequence, Tuple
 
 import torch
 
@@ -20,19 +22,84 @@ from ._memory_order import flat, memory_order
 from ._parameter import Parameter
 
 _MOMENTS = {"exp_avg": "m", "exp_avg_sq": "v"}
+_OWN = ("step", *_MOMENTS, "onebit")
 
 
-class ParameterState(MutableMapping[str, torch.Tensor]):
-    """`state[parameter]` of an optimizer: `step`, `exp_avg` and `exp_avg_sq`, as of torch.optim.Adam.
+class Packed(int):
+    """A part of the exact state, under "onebit": bytes, whose number is its value.
+
+    It is neither a tensor nor `bytes`, because torch.distributed.checkpoint takes no tensor whose length
+    has changed since it was saved, and StateDictOptions(flatten_optimizer_state_dict=True) takes only
+    tensors and numbers. Files have plain bytes, which load everywhere, with `weights_only`, too.
+    """
+
+    _data: bytes
+
+    def __new__(cls, data: bytes = b"") -> Packed:
+        made = super().__new__(cls, len(data))
+        made._data = data
+        return made
+
+    def __bytes__(self) -> bytes:
+        return self._data
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (bytes, Packed)) and self._data == bytes(other)
+
+    def __hash__(self) -> int:
+        return hash(self._data)
+
+    def __copy__(self) -> Packed:
+        return self
+
+    def __deepcopy__(self, _memo: Any) -> Packed:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if protocol >= 3:
+            return bytes, (self._data,)
+        # As pickle itself writes bytes in the protocol of PyTorch's files.
+        return codecs.encode, (self._data.decode("latin1"), "latin1")
+
+    def __repr__(self) -> str:
+        return f"<{len(self._data)} bytes of an optimizer's state>"
+
+
+def copied_to(entry: Mapping[str, Any], device: torch.device) -> Dict[str, Any]:
+    """A copy of what a program has added to the state of a parameter, with its tensors on a device."""
+    copied = {key: copy.deepcopy(value) for key, value in entry.items() if key not in _OWN}
+    return {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in copied.items()}
+
+
+def bytes_of(given: Any) -> bytes:
+    """The bytes of a part, which tools may have made a tensor.
+
+    Raises:
+        TypeError, ValueError: it is something else.
+    """
+    if isinstance(given, torch.Tensor):
+        if given.dtype != torch.uint8:
+            raise TypeError(f"it is a tensor of {given.dtype}, not of bytes")
+        return given.detach().cpu().contiguous().numpy().tobytes()
+    if not isinstance(given, (bytes, bytearray, memoryview, Packed)):
+        raise TypeError(f"it is of the type {type(given).__name__}, not bytes")
+    return bytes(given)
+
+
+class ParameterState(MutableMapping[str, Any]):
+    """`state[parameter]` of an optimizer: `step`, `exp_avg` and `exp_avg_sq`, as of torch.optim.Adam, and
+    what the program has added. Under "onebit" it has no bytes: making them is collective, so
+    state_dict() does it. The key tells PyTorch's tools that a state has it.
 
     The library has the moments, so a tensor is a copy as of when it was read. What the program writes
     to it before the next step is taken over by that step.
     """
 
-    def __init__(self, tensor: torch.Tensor) -> None:
+    def __init__(self, tensor: torch.Tensor, added: Optional[Mapping[str, Any]] = None) -> None:
         self._tensor = tensor
         self._of: Optional[Tuple[Optimizer, int, Parameter]] = None
         self._read: Dict[str, Tuple[torch.Tensor, torch.Tensor]] = {}  # and what it was then
+        self._added: Dict[str, Any] = dict(added or {})
 
     def attach(self, native: Optimizer, number: int, parameter: Parameter) -> None:
         """The library has the state from now on."""
@@ -58,36 +125,51 @@ class ParameterState(MutableMapping[str, torch.Tensor]):
     def forget(self) -> None:
         self._read.clear()
 
-    def __getitem__(self, key: str) -> torch.Tensor:
-        if key not in ("step", *_MOMENTS):
-            raise KeyError(key)
+    def replace_added(self, entry: Mapping[str, Any]) -> None:
+        """Has of a state that is loaded what the library has not, and nothing that was added before."""
+        self._added = copied_to(entry, self._tensor.device)
+
+    @property
+    def added(self) -> Dict[str, Any]:
+        """What the program has added."""
+        return self._added
+
+    def __getitem__(self, key: str) -> Any:
+        if key == "onebit":
+            return Packed()
+        if key not in _OWN:
+            return self._added[key]
         if key not in self._read:
             value = self._now(key)
             self._read[key] = (value, value.clone())
         return self._read[key][0]
 
-    def __setitem__(self, key: str, value: torch.Tensor) -> None:
-        if key not in self:
-            raise InvalidUsage(
-                f"state['{key}'] cannot be added: the library has the state of a parameter, which is "
-                f"{', '.join(self)}; keep it beside the optimizer"
-            )
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key not in _OWN:
+            self._added[key] = value
+            return
         now = self[key]
+        if key == "onebit":
+            if value != now:
+                raise InvalidUsage("state['onebit'] cannot be written to: use load_state_dict()")
+            return
         if not isinstance(value, torch.Tensor) or value.shape != now.shape:
             raise InvalidArgument(f"state['{key}'] must be a tensor of shape {tuple(now.shape)}")
         if value is not now:
             now.copy_(value)
 
     def __delitem__(self, key: str) -> None:
-        raise InvalidUsage(
-            f"state['{key}'] cannot be removed, because the library has it: make a new optimizer"
-        )
+        if key in _OWN:
+            raise InvalidUsage(
+                f"state['{key}'] cannot be removed, because the library has it: make a new optimizer"
+            )
+        del self._added[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(("step", *_MOMENTS))
+        return iter((*_OWN, *self._added))
 
     def __len__(self) -> int:
-        return 1 + len(_MOMENTS)
+        return len(_OWN) + len(self._added)
 
     def _now(self, key: str) -> torch.Tensor:
         if self._of is None:  # before the first step
@@ -178,7 +260,7 @@ class Part:
     order: Optional[List[int]] = None  # memory_order; None in states that do not have it
 
     @staticmethod
-    def divided(data: bytes, parameters: Sequence[Parameter]) -> List[bytes]:
+    def divided(data: bytes, parameters: Sequence[Parameter]) -> List[Packed]:
         """Each parameter has its part, so that writers of checkpoints share the work."""
         parts = len(parameters)
         divided = []
@@ -192,13 +274,13 @@ class Part:
                 "digest": digest_of(parameter.tensor),
                 "order": memory_order(parameter.tensor),
             }
-            divided.append(json.dumps(header).encode() + b"\n" + data[start:end])
+            divided.append(Packed(json.dumps(header).encode() + b"\n" + data[start:end]))
         return divided
 
     @staticmethod
     def read(given: Any, parameter: Parameter) -> Part:
         try:
-            head, _, data = bytes(given).partition(b"\n")
+            head, _, data = bytes_of(given).partition(b"\n")
             return Part(**json.loads(head), data=data)
         except (ValueError, TypeError) as error:
             raise Corrupt(f"the state of {parameter} is damaged: {error}") from error

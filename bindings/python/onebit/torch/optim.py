@@ -35,7 +35,16 @@ from .._structures import configured
 from .._waits import collective, exporting
 from ._membership import Membership
 from ._memory_order import flat, in_memory, memory_order
-from ._optimizer_state import Blobs, ParameterState, Part, compare_over_ranks, digest_of, joined
+from ._optimizer_state import (
+    Blobs,
+    ParameterState,
+    Part,
+    bytes_of,
+    compare_over_ranks,
+    copied_to,
+    digest_of,
+    joined,
+)
 from ._parameter import (
     Parameter,
     WrittenBetweenSyncs,
@@ -83,7 +92,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
     Attributes:
         state: for each parameter that requires a gradient `step`, `exp_avg` and `exp_avg_sq`, as of
             torch.optim.AdamW: copies as of when they are read. What is written to them before the
-            next step is taken over, on all ranks alike.
+            next step is taken over, on all ranks alike. What is added is saved and loaded with them.
         last_step: what the last step did, with the members of onebitStepResult_t: `skipped`, `stage`,
             `step`, `grad_norm`, `bytes_sent`; None before the first.
     """
@@ -328,18 +337,21 @@ class OnebitOptimizer(torch.optim.Optimizer):
         with exporting("state_dict()", self._communicator, chosen):
             blobs = Blobs.exported(native, chosen, self._is_between_syncs(native))
         self._note_writes()
-        parts = iter(Part.divided(blobs.packed(), self._parameters))
+        tensors = [parameter.tensor for parameter in self._parameters]
+        parts = dict(zip(tensors, Part.divided(blobs.packed(), self._parameters)))
         states: Dict[Any, Any] = {}
         groups: List[Dict[str, Any]] = []
         numbers: Dict[int, int] = {}
         for group in self.param_groups:
             for tensor in group["params"]:
                 number = numbers.setdefault(id(tensor), len(numbers))
-                if tensor in self.state and number not in states:
-                    states[number] = {**self.state[tensor], "onebit": next(parts)}
-            entry = {key: value for key, value in group.items() if key != "exp_avg_mask"}
-            entry["params"] = [numbers[id(tensor)] for tensor in group["params"]]
-            groups.append(entry)
+                if tensor in parts and number not in states:
+                    states[number] = {**self.state[tensor], "onebit": parts[tensor]}
+                elif self.state.get(tensor) and number not in states:  # the program's own, if frozen
+                    states[number] = dict(self.state[tensor])
+            # Masks are the program's; PyTorch's tools look for the key of each option.
+            params = [numbers[id(tensor)] for tensor in group["params"]]
+            groups.append({**group, "exp_avg_mask": None, "params": params})
         states.update({k: v for k, v in self.state.items() if not isinstance(k, torch.Tensor)})
         result: Dict[str, Any] = {"state": states, "param_groups": groups}
         for hook in self._hooks("state_dict_post"):
@@ -363,7 +375,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
         groups = self._loaded_groups(state_dict["param_groups"])
         entries: List[Mapping[str, Any]] = []
         if "onebit" in state_dict:  # of earlier builds
-            blobs, blob = None, bytes(state_dict["onebit"].cpu().numpy())
+            blobs, blob = None, bytes_of(state_dict["onebit"])
         else:
             entries = self._entries(state_dict)
             parts = [Part.read(e["onebit"], p) for e, p in zip(entries, self._parameters)]
@@ -379,15 +391,20 @@ class OnebitOptimizer(torch.optim.Optimizer):
             self.param_groups = previous
             raise
         self._note_writes()
-        if blobs is not None and blobs.agree:
-            for entry, state in zip(entries, self._states()):
+        for entry, state in zip(entries, self._states()):
+            state.replace_added(entry)
+            if blobs is not None and blobs.agree:
                 for key in {"exp_avg", "exp_avg_sq"} & set(entry):
                     state[key] = entry[key]
                 state.write_back()
-        known = set(chain.from_iterable(group["params"] for group in state_dict["param_groups"]))
+        keys = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        tensors = dict(zip(keys, chain.from_iterable(group["params"] for group in groups)))
+        trained = {parameter.tensor for parameter in self._parameters}
         for key, value in state_dict.get("state", {}).items():
-            if key not in known:  # of the program's own
+            if key not in tensors:
                 self.state[key] = copy.deepcopy(value)
+            elif tensors[key] not in trained:
+                self.state[tensors[key]] = copied_to(value, tensors[key].device)
         for hook in self._hooks("load_state_dict_post"):
             hook(self)
 
@@ -460,12 +477,15 @@ class OnebitOptimizer(torch.optim.Optimizer):
             **self._options,
         )
         trained = {parameter.tensor for parameter in parameters}
-        for tensor in [each for each in self.state if isinstance(each, torch.Tensor)]:
-            if tensor not in trained:
-                del self.state[tensor]
+        for tensor, state in list(self.state.items()):
+            if isinstance(state, ParameterState) and tensor not in trained:
+                self.state[tensor] = dict(state.added)
+                if not state.added:
+                    del self.state[tensor]
         for parameter in parameters:
-            if parameter.tensor not in self.state:  # it required no gradient at first
-                self.state[parameter.tensor] = ParameterState(parameter.tensor)
+            before = self.state.get(parameter.tensor)
+            if not isinstance(before, ParameterState):  # it required no gradient at first
+                self.state[parameter.tensor] = ParameterState(parameter.tensor, before)
         for number, state in enumerate(self._states()):
             state.attach(self._native, number, parameters[number])
         return self._native
