@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 import onebit.torch
 from onebit import _waits
 
-_waits._PATIENCE_SECONDS = 0.3
+_waits._WARN_AFTER_SECONDS = 0.3
 
 
 class Rank:

@@ -9,15 +9,16 @@ import sys
 import threading
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any, Iterator, Union
 
 from ._errors import Mismatch, Timeout
+from ._native import StateKind
 
 if TYPE_CHECKING:
     from ._communicator import Communicator
 
-# A wait so long is worth a warning.
-_PATIENCE_SECONDS = 5.0
+# A rank that has waited so long is warned.
+_WARN_AFTER_SECONDS = 5.0
 
 _PACKAGE = __name__.rpartition(".")[0]
 _in_call: weakref.WeakSet[Communicator] = weakref.WeakSet()
@@ -32,12 +33,12 @@ def collective(call: str, communicator: Communicator) -> Iterator[None]:
         yield
         return
     text = (
-        f"{call} has waited {_PATIENCE_SECONDS:g} s for other ranks, and goes on waiting on rank "
+        f"{call} has waited {_WARN_AFTER_SECONDS:g} s for other ranks, and goes on waiting on rank "
         f"{communicator.rank} of {communicator.size}; it is collective: all ranks call it"
     )
     # Without a registry: the next wait in the same place is worth a warning, too.
     warning = [text, UserWarning, *_place_of_caller()]
-    watch = threading.Timer(_PATIENCE_SECONDS, warnings.warn_explicit, warning)
+    watch = threading.Timer(_WARN_AFTER_SECONDS, warnings.warn_explicit, warning)
     watch.daemon = True
     watch.start()
     _in_call.add(communicator)
@@ -51,10 +52,11 @@ def collective(call: str, communicator: Communicator) -> Iterator[None]:
 
 
 def exporting(
-    call: str, communicator: Communicator, kind: object
+    call: str, communicator: Communicator, kind: Union[StateKind, str]
 ) -> contextlib.AbstractContextManager[None]:
     """The same for the states of all ranks; that of one rank is local."""
-    return contextlib.nullcontext() if str(kind) == "rank" else collective(call, communicator)
+    is_local = kind == StateKind.RANK or str(kind).lower() == "rank"
+    return contextlib.nullcontext() if is_local else collective(call, communicator)
 
 
 def _place_of_caller() -> Any:
