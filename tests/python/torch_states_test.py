@@ -7,6 +7,7 @@ import copy
 import io
 import sys
 import unittest
+from unittest import mock
 
 try:
     import torch
@@ -439,6 +440,23 @@ class WritesTest(unittest.TestCase):
                 make_step(optimizer, comm.rank, step)
 
         run_ranks(1, check)
+
+    def test_a_write_to_any_element_is_noticed(self):
+        """Also to the first and last ones of the pieces in which parameters are compared."""
+
+        def check(comm):
+            for kind, options in CLASSES.items():
+                for dtype in (torch.float32, torch.float16, torch.bfloat16):
+                    parameter = torch.nn.Parameter(torch.ones(70001, dtype=dtype))
+                    optimizer = kind([parameter], 1e-4, communicator=comm, **options)
+                    for element in (0, 32767, 32768, 65535, 65536, 70000):
+                        parameter.data[element] = 7.0
+                        parameter.grad = torch.zeros_like(parameter)
+                        optimizer.step()
+                        self.assertGreater(float(parameter[element]), 6.9, f"{kind} {dtype} {element}")
+
+        with mock.patch.dict(CLASSES, {ZeroOneAdam: {"var_freeze_step": 20}}):
+            run_ranks(1, check)
 
     def test_elements_that_are_not_written_keep_their_masters(self):
         def check(comm):
