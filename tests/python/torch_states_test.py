@@ -7,6 +7,7 @@ import copy
 import io
 import sys
 import unittest
+import warnings
 from unittest import mock
 
 try:
@@ -179,26 +180,93 @@ class NamesTest(unittest.TestCase):
 
         def check(comm):
             for kind, options in CLASSES.items():
-                for has_names in (True, False):
-                    pairs = named()
-                    given = pairs if has_names else [parameter for _, parameter in pairs]
-                    optimizer = kind(given, 0.01, communicator=comm, **options)
-                    for step in range(6):
-                        make_step(optimizer, comm.rank, step)
+                pairs = named()
+                optimizer = kind([parameter for _, parameter in pairs], 0.01, communicator=comm, **options)
+                for step in range(6):
+                    make_step(optimizer, comm.rank, step)
+                state = copy.deepcopy(optimizer.state_dict())
+                of_model = weights(pairs)
+                others = named(swapped)
+                with torch.no_grad():
+                    for name, parameter in others:  # the model has loaded its weights by name
+                        parameter.copy_(of_model[name])
+                other = kind([parameter for _, parameter in others], 0.5, communicator=comm, **options)
+                with self.assertRaisesRegex(onebit.InvalidArgument, "in another order: parameter 0"):
+                    other.load_state_dict(state)
+                self.assert_equal(weights(others), of_model)
+                self.assertEqual(other.param_groups[0]["lr"], 0.5)
+                self.assertEqual(other.stats().step, 0)
+
+        run_ranks(1, check)
+
+    def test_a_state_is_loaded_by_names(self):
+        """Parameters and groups may come in another order, and from a model that is wrapped."""
+
+        def train(optimizer, pairs, rank, steps):
+            for step in steps:
+                for number, (_, parameter) in enumerate(sorted(pairs)):
+                    generator = torch.Generator().manual_seed(1000 * step + 10 * number + rank)
+                    parameter.grad = torch.randn(parameter.shape, generator=generator).to(parameter.dtype)
+                optimizer.step()
+
+        def groups_of(pairs, prefix=""):
+            given = [(prefix + name, parameter) for name, parameter in pairs]
+            return [
+                {"params": [pair for pair in given if pair[0].endswith("bias")], "weight_decay": 0.0},
+                {"params": [pair for pair in given if pair[0].endswith("weight")], "weight_decay": 0.1},
+            ]
+
+        def check(comm):
+            for kind, options in CLASSES.items():
+                for dtype in (torch.float32, torch.bfloat16):
+                    pairs, others = named(dtype=dtype), named(NAMES[::-1], dtype)
+                    optimizer = kind(groups_of(pairs, "module."), 0.01, communicator=comm, **options)
+                    train(optimizer, pairs, comm.rank, range(8))
+                    optimizer.state[dict(pairs)["first.bias"]]["mark"] = 7
                     state = copy.deepcopy(optimizer.state_dict())
-                    of_model = weights(pairs)
-                    others = named(swapped)
-                    with torch.no_grad():
-                        for name, parameter in others:  # the model has loaded its weights by name
-                            parameter.copy_(of_model[name])
-                    given = others if has_names else [parameter for _, parameter in others]
-                    other = kind(given, 0.5, communicator=comm, **options)
-                    pattern = "second.weight" if has_names else "in another order: parameter 0"
-                    with self.assertRaisesRegex(onebit.InvalidArgument, pattern):
-                        other.load_state_dict(state)
-                    self.assert_equal(weights(others), of_model)
-                    self.assertEqual(other.param_groups[0]["lr"], 0.5)
-                    self.assertEqual(other.stats().step, 0)
+                    other = kind(groups_of(others)[::-1], 0.5, communicator=comm, **options)
+                    other.load_state_dict(state)
+                    self.assertEqual([group["weight_decay"] for group in other.param_groups], [0.1, 0.0])
+                    self.assertEqual(other.param_groups[0]["lr"], 0.01)
+                    self.assertEqual(other.state[dict(others)["first.bias"]]["mark"], 7)
+                    train(optimizer, pairs, comm.rank, range(8, 12))
+                    train(other, others, comm.rank, range(8, 12))
+                    self.assert_equal(weights(others), weights(pairs))
+                    reversed_groups = groups_of(named(NAMES[::-1], dtype))[::-1]
+                    third = kind(reversed_groups, 0.5, communicator=comm, **options)
+                    with self.assertRaisesRegex(onebit.InvalidArgument, "before the first step"):
+                        third.step()
+                        third.load_state_dict(state)
+
+        run_ranks(RANKS, check)
+
+    def test_names_on_one_side_only_are_warned_of(self):
+        def check(comm):
+            for has_names in (True, False):
+                saved, given = (named(), [parameter for _, parameter in named()])[:: 1 if has_names else -1]
+                state = OnebitAdam(saved, communicator=comm).state_dict()
+                with warnings.catch_warnings(record=True) as recorded:
+                    warnings.simplefilter("always")
+                    OnebitAdam(given, communicator=comm).load_state_dict(state)
+                where = "state" if has_names else "optimizer"
+                found = [str(each.message) for each in recorded]
+                self.assertEqual(len(found), 1)
+                self.assertRegex(found[0], f"have names in the {where}, but not .*named_parameters")
+
+        run_ranks(1, check)
+
+    def test_parameters_are_named_where_they_have_moved(self):
+        def check(comm):
+            for has_names, name in ((True, "parameter 'second.bias'"), (False, "parameter 1 of group 1")):
+                pairs = named()
+                cut = [pairs[:2], pairs[2:]]
+                if not has_names:
+                    cut = [[parameter for _, parameter in each] for each in cut]
+                optimizer = OnebitAdam([{"params": each} for each in cut], communicator=comm)
+                make_step(optimizer, comm.rank, 0)
+                pairs[3][1].data = torch.ones(5)
+                with self.assertRaisesRegex(onebit.InvalidUsage, rf"^{name} of shape \(5,\) has moved"):
+                    optimizer.step()
 
         run_ranks(1, check)
 
@@ -453,7 +521,7 @@ class WritesTest(unittest.TestCase):
                         parameter.data[element] = 7.0
                         parameter.grad = torch.zeros_like(parameter)
                         optimizer.step()
-                        self.assertGreater(float(parameter[element]), 6.9, f"{kind} {dtype} {element}")
+                        self.assertGreater(float(parameter.detach()[element]), 6.9, f"{kind} {dtype} {element}")
 
         with mock.patch.dict(CLASSES, {ZeroOneAdam: {"var_freeze_step": 20}}):
             run_ranks(1, check)

@@ -106,6 +106,11 @@ class ParameterState(MutableMapping[str, Any]):
         self._of = (native, number, parameter)
         self.write_back()
 
+    def detach(self) -> None:
+        """The library no longer has the state, which begins anew."""
+        self._of = None
+        self._read.clear()
+
     def write_back(self) -> None:
         """Takes over what the program has written, and forgets what it has read."""
         if self._of is None:
@@ -285,6 +290,16 @@ class Part:
         except (ValueError, TypeError) as error:
             raise Corrupt(f"the state of {parameter} is damaged: {error}") from error
 
+    @staticmethod
+    def name_in(given: Any) -> str:
+        """The name in one that may be damaged; "" if there is none."""
+        try:
+            data = bytes_of(given)
+            name = json.loads(data[: data.find(b"\n")])["name"]
+            return name if isinstance(name, str) else ""
+        except (ValueError, TypeError, KeyError):
+            return ""
+
     def __str__(self) -> str:
         return f"'{self.name}'" if self.name else f"one of shape {tuple(self.shape)}"
 
@@ -300,7 +315,8 @@ def joined(parts: Sequence[Part], parameters: Sequence[Parameter]) -> bytes:
         ):
             raise InvalidArgument(
                 f"parameter {position} is {parameter}, but in the state {_at(parts, position)}: give "
-                "the parameters in the order in which they were when it was saved; nothing was loaded"
+                "the parameters in the order in which they were when it was saved, or names to them, and "
+                "load it before the first step; nothing was loaded"
             )
         own_order = memory_order(parameter.tensor)
         if part.order is not None and part.order != own_order:

@@ -40,7 +40,7 @@ class Parameter:
     def __init__(
         self, tensor: torch.Tensor, group: Dict[str, Any], place: Tuple[int, int], has_syncs: bool
     ) -> None:
-        self.group_index, index = place
+        self.group_index, index = self._place = place
         self.name = name_of(group, index)
         check_type(tensor, self.name)
         mask = group["exp_avg_mask"]
@@ -68,7 +68,8 @@ class Parameter:
         )
 
     def __str__(self) -> str:
-        return called(self.tensor, self.name)
+        group, index = self._place
+        return called(self.tensor, self.name, f"parameter {index} of group {group}")
 
     def set_rates(
         self, native: Optimizer, number: int, group: Dict[str, Any], greatest: float
@@ -194,9 +195,9 @@ def name_of(group: Dict[str, Any], index: int) -> str:
     return name
 
 
-def called(tensor: torch.Tensor, name: str) -> str:
+def called(tensor: torch.Tensor, name: str, unnamed: str = "a parameter") -> str:
     """How errors call a parameter."""
-    subject = f"parameter '{name}'" if name else "a parameter"
+    subject = f"parameter '{name}'" if name else unnamed
     return f"{subject} of shape {tuple(tensor.shape)}"
 
 

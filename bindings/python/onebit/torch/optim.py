@@ -20,7 +20,7 @@ import copy
 import math
 import warnings
 from itertools import chain
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -361,7 +361,8 @@ class OnebitOptimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Takes over a state of `state_dict`, parameters included: that of this rank, or the same
-        on all. Local. Moments that the program has changed in it are taken over.
+        on all. Local. Moments that the program has changed in it are taken over. Where parameters have
+        names, also in the state, it may have them and groups in another order, before the first step.
 
         Raises:
             onebit.Error: it is damaged, belongs to something else, or has parameters in another order;
@@ -372,14 +373,24 @@ class OnebitOptimizer(torch.optim.Optimizer):
             changed = hook(self, state_dict)
             state_dict = state_dict if changed is None else changed
         native = self._made()
-        groups = self._loaded_groups(state_dict["param_groups"])
+        keys = self._keys_in(state_dict)
+        groups = self._loaded_groups(state_dict["param_groups"], keys)
         entries: List[Mapping[str, Any]] = []
         if "onebit" in state_dict:  # of earlier builds
             blobs, blob = None, bytes_of(state_dict["onebit"])
         else:
-            entries = self._entries(state_dict)
+            entries = self._entries(state_dict["state"], keys)
             parts = [Part.read(e["onebit"], p) for e, p in zip(entries, self._parameters)]
-            blobs = Blobs.unpacked(joined(parts, self._parameters)) if parts else None
+            order = [part.position for part in parts]
+            parameters = self._parameters
+            if sorted(order) == list(range(len(order))) != order and native.stats().step == 0:
+                by_position = sorted(range(len(order)), key=order.__getitem__)
+                parameters, parts, entries = (
+                    [each[k] for k in by_position] for each in (parameters, parts, entries)
+                )
+            blobs = Blobs.unpacked(joined(parts, parameters)) if parts else None
+            if parameters is not self._parameters:
+                native = self._made_again([parameter.tensor for parameter in parameters])
             blob = blobs.chosen(self._communicator) if blobs else b""
         previous, self.param_groups = self.param_groups, groups
         try:
@@ -397,9 +408,8 @@ class OnebitOptimizer(torch.optim.Optimizer):
                 for key in {"exp_avg", "exp_avg_sq"} & set(entry):
                     state[key] = entry[key]
                 state.write_back()
-        keys = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
-        tensors = dict(zip(keys, chain.from_iterable(group["params"] for group in groups)))
         trained = {parameter.tensor for parameter in self._parameters}
+        tensors = {key: tensor for tensor, key in keys.items()}
         for key, value in state_dict.get("state", {}).items():
             if key not in tensors:
                 self.state[key] = copy.deepcopy(value)
@@ -408,32 +418,66 @@ class OnebitOptimizer(torch.optim.Optimizer):
         for hook in self._hooks("load_state_dict_post"):
             hook(self)
 
-    def _loaded_groups(self, saved: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    def _keys_in(self, state_dict: Mapping[str, Any]) -> Dict[torch.Tensor, Any]:
+        """What a state calls each parameter: by names, if all have them in both, or by their order."""
+        saved = list(chain.from_iterable(group["params"] for group in state_dict["param_groups"]))
+        tensors = list(chain.from_iterable(group["params"] for group in self.param_groups))
+        by_order = dict(zip(tensors, saved))
+        entries = {key: state_dict.get("state", {}).get(key, {}) for key in saved}
+        named = {key: Part.name_in(e["onebit"]) for key, e in entries.items() if "onebit" in e}
+        keys = {name: key for key, name in named.items()}
+        has_names = bool(named) and all(named.values())
+        if named and has_names != all(parameter.name for parameter in self._parameters):
+            having, lacking = ("state", "optimizer") if has_names else ("optimizer", "state")
+            warnings.warn(
+                f"parameters have names in the {having}, but not in the {lacking}: they are taken in "
+                "their order; give named_parameters() to the optimizer before saving and loading",
+                stacklevel=3,
+            )
+        own = {parameter.tensor: parameter.name for parameter in self._parameters}
+        if not has_names or len(keys) != len(named) or set(own.values()) != set(keys):
+            return by_order
+        found = {tensor: keys[name] for tensor, name in own.items()}
+        others = [key for key in saved if key not in named]
+        found.update(zip([tensor for tensor in tensors if tensor not in own], others))
+        return found
+
+    def _loaded_groups(
+        self, saved: List[Dict[str, Any]], keys: Mapping[torch.Tensor, Any]
+    ) -> List[Dict[str, Any]]:
         if len(saved) != len(self.param_groups):
             raise ValueError(
                 f"the state has {len(saved)} parameter groups, but the optimizer has "
                 f"{len(self.param_groups)}"
             )
+        group_of = {key: number for number, group in enumerate(saved) for key in group["params"]}
         groups = []
-        for index, (group, ours) in enumerate(zip(saved, self.param_groups)):
+        for index, ours in enumerate(self.param_groups):
+            there = {group_of[keys[tensor]] for tensor in ours["params"] if tensor in keys}
+            number = min(there, default=index)
+            group = saved[number]
             if len(group["params"]) != len(ours["params"]):
                 raise ValueError(
-                    f"group {index} of the state has {len(group['params'])} parameters, but that of "
-                    f"the optimizer has {len(ours['params'])}"
+                    f"group {number} of the state has {len(group['params'])} parameters, but group "
+                    f"{index} of the optimizer has {len(ours['params'])}"
+                )
+            if len(there) > 1:
+                raise InvalidArgument(
+                    f"group {index} of the optimizer has parameters of groups {sorted(there)} of the "
+                    "state: make the groups that it had; nothing was loaded"
                 )
             options = {key: value for key, value in group.items() if key != "params"}
             kept = {key: ours[key] for key in ("params", "exp_avg_mask", "param_names") if key in ours}
             groups.append({**ours, **copy.deepcopy(options), **kept})
         return groups
 
-    def _entries(self, state_dict: Mapping[str, Any]) -> List[Mapping[str, Any]]:
+    def _entries(
+        self, states: Mapping[Any, Any], keys: Mapping[torch.Tensor, Any]
+    ) -> List[Mapping[str, Any]]:
         """What the state has for each parameter of the library's."""
-        saved = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
-        tensors = chain.from_iterable(group["params"] for group in self.param_groups)
-        of = {tensor: state_dict["state"].get(key, {}) for key, tensor in zip(saved, tensors)}
         entries = []
         for parameter in self._parameters:
-            entry = of[parameter.tensor]
+            entry = states.get(keys.get(parameter.tensor), {})
             if "onebit" not in entry:
                 raise InvalidArgument(
                     f"the state has no entry 'onebit' for {parameter}: another kind of optimizer wrote "
@@ -445,7 +489,16 @@ class OnebitOptimizer(torch.optim.Optimizer):
 
     # ---------------------------------------------------------------------------------------- parts
 
-    def _made(self) -> NativeOptimizer:
+    def _made_again(self, order: List[torch.Tensor]) -> NativeOptimizer:
+        """One that has made no step, with segments in another order: that of a state."""
+        assert self._native is not None
+        for state in self._states():
+            state.detach()
+        self._native.close()
+        self._native = None
+        return self._made(order)
+
+    def _made(self, order: Sequence[torch.Tensor] = ()) -> NativeOptimizer:
         """The optimizer of the library. It is made when first needed, so that a program may load a
         checkpoint into the model after it has made its optimizer."""
         self._check_open()
@@ -460,6 +513,9 @@ class OnebitOptimizer(torch.optim.Optimizer):
                     parameters.append(Parameter(tensor, group, place, self._has_syncs))
                 else:
                     left_alone.append((tensor, name_of(group, index)))
+        if order:
+            positions = {tensor: position for position, tensor in enumerate(order)}
+            parameters.sort(key=lambda parameter: positions[parameter.tensor])
         self._parameters, self._left_alone = parameters, left_alone
         stream = self._stream()
         if stream is not None:
