@@ -255,6 +255,28 @@ class NamesTest(unittest.TestCase):
 
         run_ranks(1, check)
 
+    def test_parameters_are_named_where_moments_are_not_finite(self):
+        def check(comm):
+            for has_names, name in ((True, "parameter 'first.bias'"), (False, "parameter 1 of group 0")):
+                pairs = named()
+                given = pairs if has_names else [parameter for _, parameter in pairs]
+                optimizer = OnebitAdam(given, communicator=comm)
+                make_step(optimizer, comm.rank, 0)
+                for key, value in (("exp_avg", float("nan")), ("exp_avg_sq", -1.0)):
+                    state = optimizer.state_dict()
+                    state["state"][1][key][2] = value
+                    other = OnebitAdam(
+                        named() if has_names else [p for _, p in named()], 0.5, communicator=comm
+                    )
+                    with self.assertRaisesRegex(onebit.InvalidArgument, rf"^{key} of {name} .*not finite"):
+                        other.load_state_dict(state)
+                    self.assertEqual((other.stats().step, other.param_groups[0]["lr"]), (0, 0.5))
+                    optimizer.state[pairs[1][1]][key][2] = value
+                    with self.assertRaisesRegex(onebit.InvalidArgument, rf"^{key} of {name} .*not finite"):
+                        optimizer.step()
+
+        run_ranks(1, check)
+
     def test_parameters_are_named_where_they_have_moved(self):
         def check(comm):
             for has_names, name in ((True, "parameter 'second.bias'"), (False, "parameter 1 of group 1")):

@@ -21,8 +21,8 @@ from .._optimizer import Optimizer
 from ._memory_order import flat, memory_order
 from ._parameter import Parameter
 
-_MOMENTS = {"exp_avg": "m", "exp_avg_sq": "v"}
-_OWN = ("step", *_MOMENTS, "onebit")
+MOMENTS = {"exp_avg": "m", "exp_avg_sq": "v"}
+_OWN = ("step", *MOMENTS, "onebit")
 
 
 class Packed(int):
@@ -125,7 +125,8 @@ class ParameterState(MutableMapping[str, Any]):
                     f"state['step'] of {parameter} was written to, but it counts the steps: make a new "
                     "optimizer, or call rewarm()"
                 )
-            parameter.set_moment(native, number, _MOMENTS[name], tensor)
+            parameter.check_moment(name, tensor)
+            parameter.set_moment(native, number, MOMENTS[name], tensor)
 
     def forget(self) -> None:
         self._read.clear()
@@ -184,7 +185,7 @@ class ParameterState(MutableMapping[str, Any]):
         native, number, parameter = self._of
         if key == "step":
             return torch.tensor(float(native.stats().step))
-        return parameter.moment(native, number, _MOMENTS[key])
+        return parameter.moment(native, number, MOMENTS[key])
 
 
 @dataclass(frozen=True)

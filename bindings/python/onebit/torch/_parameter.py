@@ -160,9 +160,19 @@ class Parameter:
         native.get_moment(name, flat(values), number)
         return values
 
+    def check_moment(self, key: str, values: Any) -> None:
+        """Refuses what can be no `exp_avg` or `exp_avg_sq` of the parameter."""
+        if not isinstance(values, torch.Tensor) or values.shape != self.tensor.shape:
+            shape = tuple(getattr(values, "shape", ()))
+            raise InvalidArgument(f"{key} of {self} has shape {shape}: it must have the parameter's")
+        is_variance = key == "exp_avg_sq"
+        if not values.isfinite().all() or (is_variance and (values < 0).any()):
+            raise InvalidArgument(
+                f"{key} of {self} has elements that are {'negative or ' if is_variance else ''}not finite: "
+                "write finite ones, or load a state of before"
+            )
+
     def set_moment(self, native: Optimizer, number: int, name: str, values: torch.Tensor) -> None:
-        if values.shape != self.tensor.shape:
-            raise InvalidArgument(f"a moment of {self} has shape {tuple(values.shape)}")
         ordered = torch.empty_like(self.tensor, dtype=torch.float32, requires_grad=False)
         native.set_moment(name, flat(ordered.copy_(values)), number)
 

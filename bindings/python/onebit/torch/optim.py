@@ -36,6 +36,7 @@ from .._waits import collective, exporting
 from ._membership import Membership
 from ._memory_order import flat, in_memory, memory_order
 from ._optimizer_state import (
+    MOMENTS,
     Blobs,
     ParameterState,
     Part,
@@ -97,6 +98,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
             `step`, `grad_norm`, `bytes_sent`; None before the first.
     """
 
+    param_groups: List[Dict[str, Any]]
     _algorithm: Algorithm
     # GradScaler.step then leaves scale and verdict to step().
     _step_supports_amp_scaling = True
@@ -385,10 +387,13 @@ class OnebitOptimizer(torch.optim.Optimizer):
             parameters = self._parameters
             if sorted(order) == list(range(len(order))) != order and native.stats().step == 0:
                 by_position = sorted(range(len(order)), key=order.__getitem__)
-                parameters, parts, entries = (
-                    [each[k] for k in by_position] for each in (parameters, parts, entries)
-                )
+                parameters = [parameters[k] for k in by_position]
+                parts = [parts[k] for k in by_position]
+                entries = [entries[k] for k in by_position]
             blobs = Blobs.unpacked(joined(parts, parameters)) if parts else None
+            for entry, parameter in zip(entries, parameters):
+                for key in MOMENTS.keys() & entry.keys():
+                    parameter.check_moment(key, entry[key])
             if parameters is not self._parameters:
                 native = self._made_again([parameter.tensor for parameter in parameters])
             blob = blobs.chosen(self._communicator) if blobs else b""
@@ -405,7 +410,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
         for entry, state in zip(entries, self._states()):
             state.replace_added(entry)
             if blobs is not None and blobs.agree:
-                for key in {"exp_avg", "exp_avg_sq"} & set(entry):
+                for key in MOMENTS.keys() & entry.keys():
                     state[key] = entry[key]
                 state.write_back()
         trained = {parameter.tensor for parameter in self._parameters}
@@ -451,7 +456,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
                 f"{len(self.param_groups)}"
             )
         group_of = {key: number for number, group in enumerate(saved) for key in group["params"]}
-        groups = []
+        groups: List[Dict[str, Any]] = []
         for index, ours in enumerate(self.param_groups):
             there = {group_of[keys[tensor]] for tensor in ours["params"] if tensor in keys}
             number = min(there, default=index)
@@ -467,8 +472,9 @@ class OnebitOptimizer(torch.optim.Optimizer):
                     "state: make the groups that it had; nothing was loaded"
                 )
             options = {key: value for key, value in group.items() if key != "params"}
-            kept = {key: ours[key] for key in ("params", "exp_avg_mask", "param_names") if key in ours}
-            groups.append({**ours, **copy.deepcopy(options), **kept})
+            loaded = {**ours, **copy.deepcopy(options)}
+            loaded.update((k, ours[k]) for k in ("params", "exp_avg_mask", "param_names") if k in ours)
+            groups.append(loaded)
         return groups
 
     def _entries(
