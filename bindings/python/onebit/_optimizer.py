@@ -324,9 +324,11 @@ class _SegmentTable:
             own = _parameters(segment.parameters, f"{where}.parameters")
             if segment.count is not None:
                 own.sized(segment.count, "its count")
-        elif segment.count is None:
+            count = own.count
+        elif segment.count is not None:
+            count = segment.count
+        else:
             raise InvalidArgument(f"{where} has neither a count nor parameters of its own")
-        count = segment.count if own is None else own.count
         options = {
             "offset": sum(self.counts),
             "count": count,
