@@ -123,6 +123,16 @@ def interrupted(rank: Rank, where: str, call) -> str:
     return found
 
 
+def interrupted_alone(call) -> str:
+    """What a call raises in which this rank waits for others that do not come."""
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        call()
+    except KeyboardInterrupt:
+        return "KeyboardInterrupt"
+    return ""
+
+
 def interrupts(rank: Rank) -> dict:
     found = {"in the hook": interrupted(rank, "hook", rank.step)}
     rank.train()
@@ -132,6 +142,11 @@ def interrupts(rank: Rank) -> dict:
     )
     rank.train()
     if rank.number == 1:
+        found["while joining"] = interrupted_alone(
+            lambda: onebit.Communicator.from_unique_id(
+                onebit.unique_id(), 2, 0, onebit.Config(connect_timeout_ms=600_000)
+            )
+        )
         # The program handles the signal itself, so nothing is aborted.
         seen = []
         signal.signal(signal.SIGINT, lambda *_: seen.append(1))

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import os
 from typing import Any, List, Optional, Sequence
 
 from . import _native
 from ._collectives import Collectives
 from ._errors import Error, InvalidArgument, error_of
-from ._interrupts import forget, watch
+from ._interrupts import forget, run, watch
 from ._library import lib
 from ._structures import configured, new
 
@@ -77,8 +78,9 @@ class Communicator(Collectives):
 
     In a block `with` the end is collective: it waits until all ranks are done (`finalize`) and
     closes. After an exception it only closes. One thread at a time may use a communicator, but for
-    `abort`. Ctrl-C aborts the communicators of the process if a call holds up the main thread, and
-    raises KeyboardInterrupt there, unless the program handles SIGINT itself.
+    `abort`. Ctrl-C aborts the communicators of the process if a call holds up the main thread, ends
+    the wait for ranks that have not joined, and raises KeyboardInterrupt there, unless the program
+    handles SIGINT itself.
 
     Attributes:
         rank: this rank, 0 to size - 1.
@@ -102,9 +104,7 @@ class Communicator(Collectives):
             InvalidUsage: variables are missing or contradict each other; the text names them.
             Timeout: not all ranks came; the text says who is missing.
         """
-        handle = _native.Comm()
-        lib.onebitCommInitEnv(handle, Config.native(config))
-        return cls(handle)
+        return cls(_joined(config, lib.onebitCommInitEnv))
 
     @classmethod
     def from_unique_id(
@@ -117,11 +117,8 @@ class Communicator(Collectives):
                 f"unique_id has {len(unique_id)} bytes, but those of onebit.unique_id have "
                 f"{ctypes.sizeof(_native.UniqueId)}"
             )
-        handle = _native.Comm()
-        lib.onebitCommInitRankConfig(
-            handle, size, _native.UniqueId.from_buffer_copy(unique_id), rank, Config.native(config)
-        )
-        return cls(handle)
+        identity = _native.UniqueId.from_buffer_copy(unique_id)
+        return cls(_joined(config, lib.onebitCommInitRankConfig, size, identity, rank))
 
     @classmethod
     def init_all(cls, size: int, devices: Optional[Sequence[int]] = None) -> List[Communicator]:
@@ -234,6 +231,21 @@ class Communicator(Collectives):
     def __repr__(self) -> str:
         state = ", closed" if self.is_closed else ""
         return f"<onebit.Communicator rank {self.rank} of {self.size}{state}>"
+
+
+def _joined(config: Optional[Config], init: Any, *arguments: Any) -> _native.Comm:
+    """The communicator that a function of C joins. Ctrl-C ends the wait for the other ranks."""
+    handle = _native.Comm()
+
+    def join() -> None:
+        init(handle, *arguments, Config.native(config))
+
+    configured_transport = None if config is None else config.transport
+    if os.environ.get("ONEBIT_TRANSPORT", configured_transport) in ("mpi", "nccl"):
+        join()  # these belong to the calling thread: MPI, or the current device
+    else:
+        run(join, lambda: lib.onebitCommDestroy(handle))
+    return handle
 
 
 def unique_id() -> bytes:

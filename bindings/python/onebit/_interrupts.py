@@ -5,7 +5,8 @@
 Python runs handlers of signals between two instructions of the main thread, which may be inside a
 call for minutes. Its own handler in C, though, writes the signal's number to a file at once. A thread
 that reads it aborts the communicators if the main thread is not let go of; then KeyboardInterrupt
-follows. Calls cost nothing for it.
+follows. Calls cost nothing for it. While ranks join there is nothing to abort yet, so the main thread
+leaves the call to another one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import threading
 import time
 import weakref
 from types import FrameType
-from typing import Any, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 from ._errors import Error
 
@@ -48,6 +49,41 @@ def forget(communicator: Any) -> None:
     """Must precede the end of a communicator, which cannot be aborted afterwards."""
     with _lock:
         _watched.discard(communicator)
+
+
+def run(join: Callable[[], None], leave: Callable[[], None]) -> None:
+    """Calls `join`. If Ctrl-C ends the wait for it, it goes on until it ends by itself or with the
+    program; if it has succeeded, `leave` then takes it back."""
+    if threading.current_thread() is not threading.main_thread() or not _is_default():
+        join()
+        return
+    ended = threading.Event()
+    lock = threading.Lock()  # between the end of the call and that of the wait
+    is_abandoned = False
+    error: Optional[BaseException] = None
+
+    def call() -> None:
+        nonlocal error
+        try:
+            join()
+        except BaseException as raised:  # pylint: disable=broad-exception-caught; raised below
+            error = raised
+        with lock:
+            ended.set()
+            if is_abandoned and error is None:
+                leave()
+
+    threading.Thread(target=call, name="onebit-join", daemon=True).start()
+    try:
+        ended.wait()
+    except BaseException:
+        with lock:
+            is_abandoned = True
+            if ended.is_set() and error is None:
+                leave()
+        raise
+    if error is not None:
+        raise error
 
 
 def _is_default() -> bool:
