@@ -384,6 +384,47 @@ class StateTest(unittest.TestCase):
 
         run_ranks(1, check)
 
+    def test_damage_to_one_parameter_changes_nothing(self):
+        """On any rank, although each loads only a part of what differs between them."""
+
+        def check(comm):
+            for kind, options in CLASSES.items():
+                pairs, others = named(), named()
+                optimizer = kind(pairs, 0.01, communicator=comm, **options)
+                other = kind(others, 0.5, communicator=comm, **options)
+                for step in range(8):
+                    make_step(optimizer, comm.rank, step)
+                    make_step(other, comm.rank, step + 100)
+                state = optimizer.state_dict()
+                before = copy.deepcopy(other.state_dict())
+                for number in range(4):
+                    blob = bytes(state["state"][number]["onebit"])
+                    places = {0, 1, blob.index(b"digest") + 10, len(blob) // 2, len(blob) - 1}
+                    flipped = [blob[:k] + bytes([blob[k] ^ 4]) + blob[k + 1 :] for k in sorted(places)]
+                    for damaged in (*flipped, blob[:-1], blob[: len(blob) // 2], b"", 7, None, blob + b"1"):
+                        wrong = copy.deepcopy(state)
+                        wrong["state"][number]["onebit"] = damaged
+                        with warnings.catch_warnings(), self.assertRaises(onebit.Error):
+                            warnings.simplefilter("ignore")  # a name may be what is damaged
+                            other.load_state_dict(wrong)
+                wrong = copy.deepcopy(state)
+                wrong["state"][1]["onebit"] = wrong["state"][3]["onebit"]
+                with warnings.catch_warnings(), self.assertRaises(onebit.Error):
+                    warnings.simplefilter("ignore")  # two have one name
+                    other.load_state_dict(wrong)
+                self.assertNotEqual(state["state"][1]["onebit"], bytes(len(bytes(state["state"][1]["onebit"]))))
+                after = other.state_dict()
+                self.assertEqual(after["param_groups"], before["param_groups"])
+                for number, entry in before["state"].items():
+                    self.assertEqual(after["state"][number]["onebit"], entry["onebit"])
+                other.load_state_dict(state)
+                make_step(optimizer, comm.rank, 8)
+                make_step(other, comm.rank, 8)
+                for (_, one), (_, two) in zip(pairs, others):
+                    self.assertTrue(torch.equal(one, two))
+
+        run_ranks(RANKS, check)
+
     def test_one_file_resumes_all_ranks_bit_for_bit(self):
         def save(comm):
             results = []

@@ -46,6 +46,9 @@ class Packed(int):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, (bytes, Packed)) and self._data == bytes(other)
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(self._data)
 
@@ -280,15 +283,20 @@ class Part:
                 "digest": digest_of(parameter.tensor),
                 "order": memory_order(parameter.tensor),
             }
-            divided.append(Packed(json.dumps(header).encode() + b"\n" + data[start:end]))
+            # A rank loads what is its own, but all of them are to refuse a state that is damaged.
+            head = json.dumps({**header, "checksum": _checksum(header, data[start:end])})
+            divided.append(Packed(head.encode() + b"\n" + data[start:end]))
         return divided
 
     @staticmethod
     def read(given: Any, parameter: Parameter) -> Part:
         try:
             head, _, data = bytes_of(given).partition(b"\n")
-            return Part(**json.loads(head), data=data)
-        except (ValueError, TypeError) as error:
+            header = json.loads(head)
+            if header.pop("checksum", None) not in (None, _checksum(header, data)):
+                raise ValueError("it has another checksum")
+            return Part(**header, data=data)
+        except (ValueError, TypeError, AttributeError) as error:
             raise Corrupt(f"the state of {parameter} is damaged: {error}") from error
 
     @staticmethod
@@ -381,6 +389,10 @@ def compare_over_ranks(
 def _at(parts: Sequence[Part], position: int) -> str:
     there = [part for part in parts if part.position == position]
     return str(there[0]) if there else "there is none"
+
+
+def _checksum(header: Mapping[str, Any], data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(json.dumps(header).encode()))
 
 
 def digest_of(tensor: torch.Tensor) -> int:
