@@ -148,6 +148,29 @@ class StateDictTest(unittest.TestCase):
 
         of_each_kind(check)
 
+    @NEEDS_FLATTENING
+    def test_another_order_of_parameters_is_loaded(self):
+        def check(make):
+            for given in ({}, {"flatten_optimizer_state_dict": True}):
+                for has_names in (False, True):
+                    model, other = network(), network()
+                    pair = []
+                    for each in (model, other):
+                        named = list(each.named_parameters())[:: 1 if each is model else -1]
+                        pair.append(make(named if has_names else [parameter for _, parameter in named]))
+                    optimizer, loaded = pair
+                    train(model, optimizer, 5)
+                    state = copy.deepcopy(tools.get_optimizer_state_dict(model, optimizer, options=options(**given)))
+                    tools.set_optimizer_state_dict(other, loaded, state, options=options(**given))
+                    for one, same in ((model, optimizer), (other, loaded)):
+                        train(one, same, 3)
+                    found = tools.get_optimizer_state_dict(other, loaded)["state"]
+                    for name, entry in tools.get_optimizer_state_dict(model, optimizer)["state"].items():
+                        self.assertEqual(found[name]["onebit"], entry["onebit"])
+                        self.assertTrue(torch.equal(other.get_parameter(name), model.get_parameter(name)))
+
+        of_each_kind(check)
+
     def test_groups_keep_their_options(self):
         def check(make):
             for is_empty in (False, True):

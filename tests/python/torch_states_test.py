@@ -232,11 +232,48 @@ class NamesTest(unittest.TestCase):
                     train(optimizer, pairs, comm.rank, range(8, 12))
                     train(other, others, comm.rank, range(8, 12))
                     self.assert_equal(weights(others), weights(pairs))
-                    reversed_groups = groups_of(named(NAMES[::-1], dtype))[::-1]
-                    third = kind(reversed_groups, 0.5, communicator=comm, **options)
-                    with self.assertRaisesRegex(onebit.InvalidArgument, "before the first step"):
-                        third.step()
-                        third.load_state_dict(state)
+                    again = named(NAMES[::-1], dtype)  # in use, whose moments and order go
+                    third = kind(groups_of(again)[::-1], 0.5, communicator=comm, **options)
+                    train(third, again, comm.rank, range(3))
+                    before = weights(again)
+                    damaged = copy.deepcopy(state)
+                    blob = bytes(state["state"][2]["onebit"])
+                    damaged["state"][2]["onebit"] = blob[:-1]
+                    with self.assertRaises(onebit.Error):
+                        third.load_state_dict(damaged)
+                    self.assert_equal(weights(again), before)
+                    self.assertEqual(third.stats().step, 3)
+                    third.load_state_dict(state)
+                    train(third, again, comm.rank, range(8, 12))
+                    self.assert_equal(weights(again), weights(pairs))
+
+        run_ranks(RANKS, check)
+
+    def test_a_layer_may_be_frozen_after_a_resume(self):
+        def check(comm):
+            for has_names in (False, True):
+                for kind, options in CLASSES.items():
+                    pairs, others = named(), named()
+                    made = [
+                        kind(each if has_names else [parameter for _, parameter in each], 0.01,
+                             communicator=comm, **options)
+                        for each in (pairs, others)
+                    ]  # fmt: skip
+                    for step in range(8):  # 0/1 Adam then is at a sync
+                        make_step(made[0], comm.rank, step)
+                    frozen = others[2][1].requires_grad_(False)
+                    made[1].load_state_dict(made[0].state_dict())
+                    before = frozen.clone()
+                    for step in range(8, 12):
+                        for _, parameter in others:
+                            parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
+                        made[1].step()
+                        self.assertTrue(torch.equal(frozen, before))
+                    self.assertFalse(torch.equal(others[0][1], pairs[0][1]))
+                    frozen.requires_grad_(True)
+                    made[1].load_state_dict(made[1].state_dict())
+                    make_step(made[1], comm.rank, 12)
+                    self.assertFalse(torch.equal(frozen.detach(), before))
 
         run_ranks(RANKS, check)
 
@@ -251,6 +288,7 @@ class NamesTest(unittest.TestCase):
                 where = "state" if has_names else "optimizer"
                 found = [str(each.message) for each in recorded]
                 self.assertEqual(len(found), 1)
+                self.assertEqual(recorded[0].filename, __file__)
                 self.assertRegex(found[0], f"have names in the {where}, but not .*named_parameters")
 
         run_ranks(1, check)
@@ -272,8 +310,10 @@ class NamesTest(unittest.TestCase):
                         other.load_state_dict(state)
                     self.assertEqual((other.stats().step, other.param_groups[0]["lr"]), (0, 0.5))
                     optimizer.state[pairs[1][1]][key][2] = value
-                    with self.assertRaisesRegex(onebit.InvalidArgument, rf"^{key} of {name} .*not finite"):
-                        optimizer.step()
+                    for _ in range(2):
+                        with self.assertRaisesRegex(onebit.InvalidArgument, rf"^{key} of {name} .*not finite"):
+                            optimizer.step()
+                    optimizer.state[pairs[1][1]][key][2] = 0.5
 
         run_ranks(1, check)
 

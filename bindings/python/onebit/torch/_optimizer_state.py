@@ -19,7 +19,7 @@ from .._errors import Corrupt, InvalidArgument, InvalidUsage
 from .._native import RedOp, StateKind
 from .._optimizer import Optimizer
 from ._memory_order import flat, memory_order
-from ._parameter import Parameter
+from ._parameter import Parameter, Place
 
 MOMENTS = {"exp_avg": "m", "exp_avg_sq": "v"}
 _OWN = ("step", *MOMENTS, "onebit")
@@ -109,18 +109,12 @@ class ParameterState(MutableMapping[str, Any]):
         self._of = (native, number, parameter)
         self.write_back()
 
-    def detach(self) -> None:
-        """The library no longer has the state, which begins anew."""
-        self._of = None
-        self._read.clear()
-
     def write_back(self) -> None:
         """Takes over what the program has written, and forgets what it has read."""
         if self._of is None:
             return
         native, number, parameter = self._of
-        read, self._read = self._read, {}
-        for name, (tensor, was) in read.items():
+        for name, (tensor, was) in self._read.items():
             if torch.equal(tensor, was):
                 continue
             if name == "step":
@@ -128,8 +122,9 @@ class ParameterState(MutableMapping[str, Any]):
                     f"state['step'] of {parameter} was written to, but it counts the steps: make a new "
                     "optimizer, or call rewarm()"
                 )
-            parameter.check_moment(name, tensor)
+            parameter.place.check_moment(name, tensor)
             parameter.set_moment(native, number, MOMENTS[name], tensor)
+        self.forget()
 
     def forget(self) -> None:
         self._read.clear()
@@ -278,7 +273,7 @@ class Part:
             header = {
                 "position": position,
                 "parts": parts,
-                "name": parameter.name,
+                "name": parameter.place.name,
                 "shape": list(parameter.tensor.shape),
                 "digest": digest_of(parameter.tensor),
                 "order": memory_order(parameter.tensor),
@@ -289,7 +284,7 @@ class Part:
         return divided
 
     @staticmethod
-    def read(given: Any, parameter: Parameter) -> Part:
+    def read(given: Any, place: Place) -> Part:
         try:
             head, _, data = bytes_of(given).partition(b"\n")
             header = json.loads(head)
@@ -297,7 +292,7 @@ class Part:
                 raise ValueError("it has another checksum")
             return Part(**header, data=data)
         except (ValueError, TypeError, AttributeError) as error:
-            raise Corrupt(f"the state of {parameter} is damaged: {error}") from error
+            raise Corrupt(f"the state of {place} is damaged: {error}") from error
 
     @staticmethod
     def name_in(given: Any) -> str:
@@ -311,44 +306,6 @@ class Part:
 
     def __str__(self) -> str:
         return f"'{self.name}'" if self.name else f"one of shape {tuple(self.shape)}"
-
-
-def joined(parts: Sequence[Part], parameters: Sequence[Parameter]) -> bytes:
-    """The packed states. Refuses those of other parameters, or in another order."""
-    for position, (part, parameter) in enumerate(zip(parts, parameters)):
-        has_names = part.name and parameter.name
-        if (
-            part.position != position
-            or part.shape != list(parameter.tensor.shape)
-            or (has_names and part.name != parameter.name)
-        ):
-            raise InvalidArgument(
-                f"parameter {position} is {parameter}, but in the state {_at(parts, position)}: give "
-                "the parameters in the order in which they were when it was saved, or names to them, and "
-                "load it before the first step; nothing was loaded"
-            )
-        own_order = memory_order(parameter.tensor)
-        if part.order is not None and part.order != own_order:
-            raise InvalidArgument(
-                f"the dimensions of {parameter} lie in memory in the order {tuple(own_order)}, but when it "
-                f"was saved {tuple(part.order)}: give the model the memory_format that it had; nothing was "
-                "loaded"
-            )
-        if part.parts != len(parameters):
-            raise InvalidArgument(
-                f"the state is of {part.parts} parameters, but the optimizer has {len(parameters)} that "
-                "require a gradient; nothing was loaded"
-            )
-    digests = [digest_of(parameter.tensor) for parameter in parameters]
-    saved = [part.digest for part in parts]
-    if digests != saved and sorted(digests) == sorted(saved):
-        position = next(k for k, digest in enumerate(digests) if digest != saved[k])
-        raise InvalidArgument(
-            f"the model has the parameters of the state in another order: parameter {position}, "
-            f"{parameters[position]}, was number {saved.index(digests[position])} when it was saved; "
-            "give them in that order; nothing was loaded"
-        )
-    return b"".join(part.data for part in parts)
 
 
 def compare_over_ranks(
@@ -384,11 +341,6 @@ def compare_over_ranks(
         f"parameter {position} on rank {int(culprit)} is {there}, but on rank 0 {here}: all ranks give "
         "the same parameters in the same order; nothing was copied"
     )
-
-
-def _at(parts: Sequence[Part], position: int) -> str:
-    there = [part for part in parts if part.position == position]
-    return str(there[0]) if there else "there is none"
 
 
 def _checksum(header: Mapping[str, Any], data: bytes) -> int:

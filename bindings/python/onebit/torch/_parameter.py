@@ -6,13 +6,15 @@ and what the program writes to it."""
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Dict, Optional, Sequence, Tuple, Union
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 import torch
 
 from .._errors import InvalidArgument, InvalidUsage
 from .._optimizer import Optimizer, Segment
 from ._memory_order import flat
+from ._replica import bare_name
 
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 # Rates of groups that keep their ratio differ by roundings of the scheduler.
@@ -28,6 +30,44 @@ class WrittenBetweenSyncs(InvalidUsage):
     """Ranks would disagree for ever, if a step began from what one of them has written."""
 
 
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where an optimizer has a parameter."""
+
+    tensor: torch.Tensor
+    name: str  # "" if it has none
+    number: int  # among those of all groups
+    group_index: int
+    index: int
+
+    def __str__(self) -> str:
+        if self.name:
+            return f"parameter '{self.name}' of shape {tuple(self.tensor.shape)}"
+        return f"parameter {self.index} of group {self.group_index} of shape {tuple(self.tensor.shape)}"
+
+    def check_moment(self, key: str, values: Any) -> None:
+        """Refuses what can be no `exp_avg` or `exp_avg_sq` of the parameter."""
+        if not isinstance(values, torch.Tensor) or values.shape != self.tensor.shape:
+            shape = tuple(getattr(values, "shape", ()))
+            raise InvalidArgument(f"{key} of {self} has shape {shape}: it must have the parameter's")
+        is_variance = key == "exp_avg_sq"
+        if not values.isfinite().all() or (is_variance and (values < 0).any()):
+            raise InvalidArgument(
+                f"{key} of {self} has elements that are {'negative or ' if is_variance else ''}not finite: "
+                "write finite ones, or load a state of before"
+            )
+
+    @staticmethod
+    def all_of(groups: Sequence[Dict[str, Any]]) -> List[Place]:
+        places: List[Place] = []
+        for group_index, group in enumerate(groups):
+            # A model that is wrapped or compiled has the same parameters as before.
+            names = group.get("param_names") or [""] * len(group["params"])
+            for index, (tensor, name) in enumerate(zip(group["params"], names)):
+                places.append(Place(tensor, bare_name(name), len(places), group_index, index))
+        return places
+
+
 class Parameter:
     """A parameter of the model, which is segment `number` of the optimizer.
 
@@ -37,18 +77,16 @@ class Parameter:
     what an earlier one kept. A parameter of float32 that steps update in place needs no comparison.
     """
 
-    def __init__(
-        self, tensor: torch.Tensor, group: Dict[str, Any], place: Tuple[int, int], has_syncs: bool
-    ) -> None:
-        self.group_index, index = self._place = place
-        self.name = name_of(group, index)
-        check_type(tensor, self.name)
+    def __init__(self, place: Place, group: Dict[str, Any], has_syncs: bool) -> None:
+        check_type(place)
+        tensor = place.tensor
         mask = group["exp_avg_mask"]
         if mask is not None and (len(group["params"]) != 1 or mask.shape != tensor.shape):
             raise InvalidArgument(
                 f"an exp_avg_mask of shape {tuple(mask.shape)} must be that of a group of one "
                 f"parameter, and have its shape {tuple(tensor.shape)}"
             )
+        self.place = place
         self.tensor = tensor
         self._has_syncs = has_syncs
         self._address = tensor.data_ptr()
@@ -68,8 +106,7 @@ class Parameter:
         )
 
     def __str__(self) -> str:
-        group, index = self._place
-        return called(self.tensor, self.name, f"parameter {index} of group {group}")
+        return str(self.place)
 
     def set_rates(
         self, native: Optimizer, number: int, group: Dict[str, Any], greatest: float
@@ -128,10 +165,15 @@ class Parameter:
                 raise WrittenBetweenSyncs(
                     f"{self} was written to between two syncs of 0/1 Adam: call synchronize() before"
                 ) from error
+        values = self._master
         if self._is_copy:
-            self._master.copy_(torch.where(self._is_other(), self._flat.float(), self._master))
+            values = torch.where(self._is_other(), self._flat.float(), self._master)
         if self._has_syncs:  # steps start from the parameters of the last sync
-            native.set_moment("x_sync", self._master, number)
+            if not values.isfinite().all():
+                raise InvalidArgument(f"{self} has elements that are not finite: write finite ones")
+            native.set_moment("x_sync", values, number)
+        if self._is_copy:
+            self._master.copy_(values)
         self.note_write()
 
     def hand_over(
@@ -160,18 +202,6 @@ class Parameter:
         native.get_moment(name, flat(values), number)
         return values
 
-    def check_moment(self, key: str, values: Any) -> None:
-        """Refuses what can be no `exp_avg` or `exp_avg_sq` of the parameter."""
-        if not isinstance(values, torch.Tensor) or values.shape != self.tensor.shape:
-            shape = tuple(getattr(values, "shape", ()))
-            raise InvalidArgument(f"{key} of {self} has shape {shape}: it must have the parameter's")
-        is_variance = key == "exp_avg_sq"
-        if not values.isfinite().all() or (is_variance and (values < 0).any()):
-            raise InvalidArgument(
-                f"{key} of {self} has elements that are {'negative or ' if is_variance else ''}not finite: "
-                "write finite ones, or load a state of before"
-            )
-
     def set_moment(self, native: Optimizer, number: int, name: str, values: torch.Tensor) -> None:
         ordered = torch.empty_like(self.tensor, dtype=torch.float32, requires_grad=False)
         native.set_moment(name, flat(ordered.copy_(values)), number)
@@ -193,30 +223,13 @@ def take_over_writes(parameters: Sequence[Parameter], native: Optimizer) -> None
             parameter.take_over(native, number)
 
 
-def name_of(group: Dict[str, Any], index: int) -> str:
-    """The name of a parameter of a group, "" if it has none. A model that is wrapped or compiled has the
-    same parameters as before."""
-    names = group.get("param_names")
-    if names is None:
-        return ""
-    name: str = names[index].replace("_orig_mod.", "")
-    while name.startswith("module."):
-        name = name[len("module.") :]
-    return name
-
-
-def called(tensor: torch.Tensor, name: str, unnamed: str = "a parameter") -> str:
-    """How errors call a parameter."""
-    subject = f"parameter '{name}'" if name else unnamed
-    return f"{subject} of shape {tuple(tensor.shape)}"
-
-
-def check_kind(tensor: torch.Tensor, name: str) -> None:
+def check_kind(place: Place) -> None:
     """Refuses what has no elements of its own in memory, of which all ranks could have the same."""
+    tensor = place.tensor
     if torch.nn.parameter.is_lazy(tensor):
-        name = name or "a parameter"
-        raise InvalidArgument(f"{name} is not initialized: run the model on one batch before")
-    who = called(tensor, name)
+        who = place.name or f"parameter {place.index} of group {place.group_index}"
+        raise InvalidArgument(f"{who} is not initialized: run the model on one batch before")
+    who = str(place)
     if any(base.__name__ == "DTensor" for base in type(tensor).__mro__):
         raise InvalidArgument(
             f"{who} is a DTensor: FSDP2 and tensor parallelism keep parts of it on other ranks, and "
@@ -247,15 +260,15 @@ def check_kind(tensor: torch.Tensor, name: str) -> None:
             "optimizer dense parameters of torch.nn.Parameter"
         )
     if tensor.requires_grad:
-        check_type(tensor, name)
+        check_type(place)
     flat(tensor, who)
 
 
-def check_type(tensor: torch.Tensor, name: str) -> None:
-    if tensor.dtype != torch.float32 and tensor.dtype not in _SIXTEEN_BITS:
+def check_type(place: Place) -> None:
+    dtype = place.tensor.dtype
+    if dtype != torch.float32 and dtype not in _SIXTEEN_BITS:
         raise InvalidArgument(
-            f"{called(tensor, name)} has elements of {tensor.dtype}, but must have float32, float16 or "
-            "bfloat16"
+            f"{place} has elements of {dtype}, but must have float32, float16 or bfloat16"
         )
 
 

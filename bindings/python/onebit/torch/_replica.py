@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""The wrapper DistributedDataParallel around a model."""
+"""The wrapper DistributedDataParallel around a model, and what wrappers add to names."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ def unwrapped(
             model = model._orig_mod
         else:
             return model, replica
+
+
+def bare_name(name: str) -> str:
+    """The name of a parameter without what torch.compile and wrappers of a model add to it."""
+    parts = [part for part in name.split(".") if part != "_orig_mod"]
+    while len(parts) > 1 and parts[0] == "module":
+        del parts[0]
+    return ".".join(parts)
 
 
 def group_of(

@@ -14,6 +14,7 @@ import torch
 from .._errors import InvalidArgument
 from .._native import StateKind
 from ._memory_order import memory_order
+from ._replica import bare_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,13 +68,13 @@ class SavedState:
                 elements of one lay in another order.
         """
         names = list(parameters)
-        own_names = {_bare(name): name for name in names}
+        own_names = {bare_name(name): name for name in names}
         own_names.update({name: name for name in names})
         found: Dict[str, bytes] = {}
         unknown: List[str] = []
         unused: List[str] = []
         for saved, blob in self.residuals.items():
-            name = own_names.get(saved, own_names.get(_bare(saved)))
+            name = own_names.get(saved, own_names.get(bare_name(saved)))
             if name is None:
                 unknown.append(saved)
             elif name in found:
@@ -102,14 +103,6 @@ class SavedState:
                 f"the dimensions of {saved} lie in memory in the order {tuple(order)}, but when its residual "
                 f"was saved {tuple(self.orders[saved])}: give the model the memory_format that it had"
             )
-
-
-def _bare(name: str) -> str:
-    """The name of a parameter without what torch.compile and wrappers of a model add to it."""
-    parts = [part for part in name.split(".") if part != "_orig_mod"]
-    while len(parts) > 1 and parts[0] == "module":
-        del parts[0]
-    return ".".join(parts)
 
 
 def _bytes_of(name: str, blob: Any) -> bytes:

@@ -19,8 +19,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from itertools import chain
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -34,6 +33,7 @@ from .._optimizer import Optimizer as NativeOptimizer
 from .._structures import configured
 from .._waits import collective, exporting
 from ._membership import Membership
+from ._matched_state import MatchedState
 from ._memory_order import flat, in_memory, memory_order
 from ._optimizer_state import (
     MOMENTS,
@@ -44,16 +44,8 @@ from ._optimizer_state import (
     compare_over_ranks,
     copied_to,
     digest_of,
-    joined,
 )
-from ._parameter import (
-    Parameter,
-    WrittenBetweenSyncs,
-    called,
-    check_kind,
-    name_of,
-    take_over_writes,
-)
+from ._parameter import Parameter, Place, WrittenBetweenSyncs, check_kind, take_over_writes
 
 # Options of onebit.Optimizer that its parameters and groups decide.
 _DERIVED = {"beta1", "beta2", "segments", "segment_count", "parameter_copy", "parameter_copy_type"}
@@ -162,7 +154,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
         self._max_grad_norm = max_grad_norm
         self._native: Optional[NativeOptimizer] = None
         self._parameters: List[Parameter] = []
-        self._left_alone: List[Tuple[torch.Tensor, str]] = []
+        self._left_alone: List[Place] = []
         self.last_step: Optional[_native.StepResult] = None
         self._is_closed = False
         self._has_begun = False  # groups are complete, so that ranks can compare them
@@ -183,7 +175,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
         }
         super().__init__(params, defaults)
         self._betas_and_eps = self._common_betas_and_eps()
-        self._take_rank_0s(self.param_groups)
+        self._take_rank_0s(Place.all_of(self.param_groups))
         self._has_begun = True
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
@@ -199,29 +191,33 @@ class OnebitOptimizer(torch.optim.Optimizer):
         *others, group = self.param_groups
         try:
             _check_group(group, others)
-            for index, tensor in enumerate(group["params"]):
-                check_kind(tensor, name_of(group, index))
+            own = [
+                place
+                for place in Place.all_of(self.param_groups)
+                if place.group_index == len(others)
+            ]
+            for place in own:
+                check_kind(place)
             if self._has_begun:
                 with collective("add_param_group()", self._communicator):
-                    self._take_rank_0s([group])
+                    self._take_rank_0s(own)
         except BaseException:
             self.param_groups.pop()
             raise
 
-    def _take_rank_0s(self, groups: List[Dict[str, Any]]) -> None:
+    def _take_rank_0s(self, places: List[Place]) -> None:
         """Makes parameters those of rank 0, once all ranks have shown that theirs are the same ones."""
-        tensors = [tensor for group in groups for tensor in group["params"]]
+        tensors = [place.tensor for place in places]
         compare_over_ranks(
             self._communicator,
             [
-                f"{called(tensor, name_of(group, index))} and {str(tensor.dtype)[len('torch.'):]}"
-                f"{in_memory(memory_order(tensor))}"
-                f"{'' if tensor.requires_grad else ', without a gradient'}"
-                for group in groups
-                for index, tensor in enumerate(group["params"])
+                f"{place if place.name else f'one of shape {tuple(place.tensor.shape)}'} and "
+                f"{str(place.tensor.dtype)[len('torch.'):]}{in_memory(memory_order(place.tensor))}"
+                f"{'' if place.tensor.requires_grad else ', without a gradient'}"
+                for place in places
             ],
             []
-            if all(group.get("param_names") for group in groups)
+            if all(place.name for place in places)
             else [digest_of(tensor) for tensor in tensors],
         )
         with calls_together():
@@ -364,57 +360,41 @@ class OnebitOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Takes over a state of `state_dict`, parameters included: that of this rank, or the same
         on all. Local. Moments that the program has changed in it are taken over. Where parameters have
-        names, also in the state, it may have them and groups in another order, before the first step.
+        names, also in the state, it may have them and groups in another order. A parameter that the
+        state has may be frozen by now.
 
         Raises:
-            onebit.Error: it is damaged, belongs to something else, or has parameters in another order;
+            onebit.Error: it is damaged, or of other parameters, or without names in another order;
                 the text names the difference, and nothing was loaded.
         """
         state_dict = dict(state_dict)
         for hook in self._hooks("load_state_dict_pre"):
             changed = hook(self, state_dict)
             state_dict = state_dict if changed is None else changed
-        native = self._made()
-        keys = self._keys_in(state_dict)
-        groups = self._loaded_groups(state_dict["param_groups"], keys)
-        entries: List[Mapping[str, Any]] = []
+        self._check_open()
+        own: List[Place] = self._trained()
+        if self._native is not None:
+            own = [parameter.place for parameter in self._parameters]
         if "onebit" in state_dict:  # of earlier builds
+            matched = MatchedState({**state_dict, "state": {}}, self.param_groups, [])
             blobs, blob = None, bytes_of(state_dict["onebit"])
         else:
-            entries = self._entries(state_dict["state"], keys)
-            parts = [Part.read(e["onebit"], p) for e, p in zip(entries, self._parameters)]
-            order = [part.position for part in parts]
-            parameters = self._parameters
-            if sorted(order) == list(range(len(order))) != order and native.stats().step == 0:
-                by_position = sorted(range(len(order)), key=order.__getitem__)
-                parameters = [parameters[k] for k in by_position]
-                parts = [parts[k] for k in by_position]
-                entries = [entries[k] for k in by_position]
-            blobs = Blobs.unpacked(joined(parts, parameters)) if parts else None
-            for entry, parameter in zip(entries, parameters):
-                for key in MOMENTS.keys() & entry.keys():
-                    parameter.check_moment(key, entry[key])
-            if parameters is not self._parameters:
-                native = self._made_again([parameter.tensor for parameter in parameters])
+            matched = MatchedState(state_dict, self.param_groups, [place.tensor for place in own])
+            blobs = Blobs.unpacked(matched.packed) if matched.entries else None
             blob = blobs.chosen(self._communicator) if blobs else b""
-        previous, self.param_groups = self.param_groups, groups
-        try:
-            self._check_unchanged()
-            self._set_rates(native)  # not later, when 0/1 Adam may be between two syncs
-            if blob:
-                native.import_state(torch.frombuffer(bytearray(blob), dtype=torch.uint8))
-        except BaseException:
-            self.param_groups = previous
-            raise
-        self._note_writes()
-        for entry, state in zip(entries, self._states()):
-            state.replace_added(entry)
+            own = [entry.place for entry in matched.entries]
+        for entry in matched.entries:
+            for key in MOMENTS.keys() & entry.values.keys():
+                entry.place.check_moment(key, entry.values[key])
+        self._import(matched.groups, own, blob)
+        for entry, state in zip(matched.entries, self._states()):
+            state.replace_added(entry.values)
             if blobs is not None and blobs.agree:
-                for key in MOMENTS.keys() & entry.keys():
-                    state[key] = entry[key]
+                for key in MOMENTS.keys() & entry.values.keys():
+                    state[key] = entry.values[key]
                 state.write_back()
         trained = {parameter.tensor for parameter in self._parameters}
-        tensors = {key: tensor for tensor, key in keys.items()}
+        tensors = {key: tensor for tensor, key in matched.keys.items()}
         for key, value in state_dict.get("state", {}).items():
             if key not in tensors:
                 self.state[key] = copy.deepcopy(value)
@@ -423,112 +403,51 @@ class OnebitOptimizer(torch.optim.Optimizer):
         for hook in self._hooks("load_state_dict_post"):
             hook(self)
 
-    def _keys_in(self, state_dict: Mapping[str, Any]) -> Dict[torch.Tensor, Any]:
-        """What a state calls each parameter: by names, if all have them in both, or by their order."""
-        saved = list(chain.from_iterable(group["params"] for group in state_dict["param_groups"]))
-        tensors = list(chain.from_iterable(group["params"] for group in self.param_groups))
-        by_order = dict(zip(tensors, saved))
-        entries = {key: state_dict.get("state", {}).get(key, {}) for key in saved}
-        named = {key: Part.name_in(e["onebit"]) for key, e in entries.items() if "onebit" in e}
-        keys = {name: key for key, name in named.items()}
-        has_names = bool(named) and all(named.values())
-        if named and has_names != all(parameter.name for parameter in self._parameters):
-            having, lacking = ("state", "optimizer") if has_names else ("optimizer", "state")
-            warnings.warn(
-                f"parameters have names in the {having}, but not in the {lacking}: they are taken in "
-                "their order; give named_parameters() to the optimizer before saving and loading",
-                stacklevel=3,
-            )
-        own = {parameter.tensor: parameter.name for parameter in self._parameters}
-        if not has_names or len(keys) != len(named) or set(own.values()) != set(keys):
-            return by_order
-        found = {tensor: keys[name] for tensor, name in own.items()}
-        others = [key for key in saved if key not in named]
-        found.update(zip([tensor for tensor in tensors if tensor not in own], others))
-        return found
-
-    def _loaded_groups(
-        self, saved: List[Dict[str, Any]], keys: Mapping[torch.Tensor, Any]
-    ) -> List[Dict[str, Any]]:
-        if len(saved) != len(self.param_groups):
-            raise ValueError(
-                f"the state has {len(saved)} parameter groups, but the optimizer has "
-                f"{len(self.param_groups)}"
-            )
-        group_of = {key: number for number, group in enumerate(saved) for key in group["params"]}
-        groups: List[Dict[str, Any]] = []
-        for index, ours in enumerate(self.param_groups):
-            there = {group_of[keys[tensor]] for tensor in ours["params"] if tensor in keys}
-            number = min(there, default=index)
-            group = saved[number]
-            if len(group["params"]) != len(ours["params"]):
-                raise ValueError(
-                    f"group {number} of the state has {len(group['params'])} parameters, but group "
-                    f"{index} of the optimizer has {len(ours['params'])}"
-                )
-            if len(there) > 1:
-                raise InvalidArgument(
-                    f"group {index} of the optimizer has parameters of groups {sorted(there)} of the "
-                    "state: make the groups that it had; nothing was loaded"
-                )
-            options = {key: value for key, value in group.items() if key != "params"}
-            loaded = {**ours, **copy.deepcopy(options)}
-            loaded.update((k, ours[k]) for k in ("params", "exp_avg_mask", "param_names") if k in ours)
-            groups.append(loaded)
-        return groups
-
-    def _entries(
-        self, states: Mapping[Any, Any], keys: Mapping[torch.Tensor, Any]
-    ) -> List[Mapping[str, Any]]:
-        """What the state has for each parameter of the library's."""
-        entries = []
-        for parameter in self._parameters:
-            entry = states.get(keys.get(parameter.tensor), {})
-            if "onebit" not in entry:
-                raise InvalidArgument(
-                    f"the state has no entry 'onebit' for {parameter}: another kind of optimizer wrote "
-                    "it, whose moments onebit.Optimizer.set_moment takes over, or a tool that drops "
-                    "entries, or the parameter did not require a gradient; nothing was loaded"
-                )
-            entries.append(entry)
-        return entries
+    def _import(self, groups: List[Dict[str, Any]], places: List[Place], blob: bytes) -> None:
+        """Takes over groups and a state of the library, which has the parameters in this order."""
+        former_groups, self.param_groups = self.param_groups, groups
+        former, former_native = self._parameters, self._native
+        try:
+            if [id(each.tensor) for each in former] != [id(each.tensor) for each in places]:
+                self._native = None
+            native = self._made(places)
+            self._check_unchanged()
+            self._set_rates(native)  # not later, when 0/1 Adam may be between two syncs
+            if blob:
+                native.import_state(torch.frombuffer(bytearray(blob), dtype=torch.uint8))
+        except BaseException:
+            self.param_groups = former_groups
+            if former_native is not None and self._native is not former_native:
+                if self._native is not None:
+                    self._native.close()
+                self._use(former, former_native)
+            raise
+        if former_native is not None and self._native is not former_native:
+            former_native.close()
+        self._note_writes()
 
     # ---------------------------------------------------------------------------------------- parts
 
-    def _made_again(self, order: List[torch.Tensor]) -> NativeOptimizer:
-        """One that has made no step, with segments in another order: that of a state."""
-        assert self._native is not None
-        for state in self._states():
-            state.detach()
-        self._native.close()
-        self._native = None
-        return self._made(order)
-
-    def _made(self, order: Sequence[torch.Tensor] = ()) -> NativeOptimizer:
+    def _made(self, places: Optional[List[Place]] = None) -> NativeOptimizer:
         """The optimizer of the library. It is made when first needed, so that a program may load a
-        checkpoint into the model after it has made its optimizer."""
+        checkpoint into the model after it has made its optimizer.
+
+        Args:
+            places: its parameters, in the order of a state; None: those that require a gradient.
+        """
         self._check_open()
         if self._native is not None:
             return self._native
-        parameters: List[Parameter] = []
-        left_alone: List[Tuple[torch.Tensor, str]] = []
-        for group_index, group in enumerate(self.param_groups):
-            for index, tensor in enumerate(group["params"]):
-                if tensor.requires_grad:
-                    place = (group_index, index)
-                    parameters.append(Parameter(tensor, group, place, self._has_syncs))
-                else:
-                    left_alone.append((tensor, name_of(group, index)))
-        if order:
-            positions = {tensor: position for position, tensor in enumerate(order)}
-            parameters.sort(key=lambda parameter: positions[parameter.tensor])
-        self._parameters, self._left_alone = parameters, left_alone
-        stream = self._stream()
+        parameters = [
+            Parameter(place, self.param_groups[place.group_index], self._has_syncs)
+            for place in (self._trained() if places is None else places)
+        ]
+        stream = _stream_of(parameters[0].tensor) if parameters else None
         if stream is not None:
             stream.synchronize()  # behind the work that wrote the parameters
-        segments = [parameter.segment for parameter in self._parameters]
+        segments = [parameter.segment for parameter in parameters]
         (beta1, beta2), eps = self._betas_and_eps
-        self._native = NativeOptimizer(
+        native = NativeOptimizer(
             self._communicator,
             None if segments else torch.empty(0),
             segments=segments,
@@ -538,7 +457,17 @@ class OnebitOptimizer(torch.optim.Optimizer):
             eps=eps,
             **self._options,
         )
+        self._use(parameters, native)
+        return native
+
+    def _trained(self) -> List[Place]:
+        return [place for place in Place.all_of(self.param_groups) if place.tensor.requires_grad]
+
+    def _use(self, parameters: List[Parameter], native: NativeOptimizer) -> None:
+        self._parameters, self._native = parameters, native
         trained = {parameter.tensor for parameter in parameters}
+        places = Place.all_of(self.param_groups)
+        self._left_alone = [place for place in places if place.tensor not in trained]
         for tensor, state in list(self.state.items()):
             if isinstance(state, ParameterState) and tensor not in trained:
                 self.state[tensor] = dict(state.added)
@@ -549,8 +478,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
             if not isinstance(before, ParameterState):  # it required no gradient at first
                 self.state[parameter.tensor] = ParameterState(parameter.tensor, before)
         for number, state in enumerate(self._states()):
-            state.attach(self._native, number, parameters[number])
-        return self._native
+            state.attach(native, number, parameters[number])
 
     def _stream(self) -> Optional[torch.cuda.Stream]:
         return _stream_of(self._parameters[0].tensor) if self._parameters else None
@@ -563,7 +491,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
                 "cycle_momentum=False"
             )
         own = {id(parameter.tensor) for parameter in self._parameters}
-        own.update(id(tensor) for tensor, _ in self._left_alone)
+        own.update(id(place.tensor) for place in self._left_alone)
         given = {id(tensor) for group in self.param_groups for tensor in group["params"]}
         if given != own:
             came, went = len(given - own), len(own - given)
@@ -572,11 +500,11 @@ class OnebitOptimizer(torch.optim.Optimizer):
                 "the state of all parameters is one: make a new optimizer; to replace the values of a "
                 "parameter, copy into it"
             )
-        for tensor, name in self._left_alone:
-            if tensor.grad is not None:
+        for place in self._left_alone:
+            if place.tensor.grad is not None:
                 raise InvalidUsage(
-                    f"{called(tensor, name)} has a gradient now, but required none "
-                    "at the first step, and so has no moments: make a new optimizer"
+                    f"{place} has a gradient now, but required none at the first step, and so has no "
+                    "moments: make a new optimizer"
                 )
 
     def _common_betas_and_eps(self) -> Tuple[Tuple[float, float], float]:
@@ -595,7 +523,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
         those of groups are related: the greatest."""
         learning_rate = max(float(group["lr"]) for group in self.param_groups)
         for number, parameter in enumerate(self._parameters):
-            group = self.param_groups[parameter.group_index]
+            group = self.param_groups[parameter.place.group_index]
             parameter.set_rates(native, number, group, learning_rate)
         return learning_rate
 

@@ -1,0 +1,183 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which entries of a saved state of an optimizer are of which of its parameters."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Collection, Dict, List, Mapping, Sequence
+
+import torch
+
+from .._errors import InvalidArgument
+from ._memory_order import memory_order
+from ._optimizer_state import Part, digest_of
+from ._parameter import Place
+
+# What a group keeps when a state replaces its options.
+_KEPT = ("params", "exp_avg_mask", "param_names")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a state has for a parameter that was trained."""
+
+    place: Place
+    values: Mapping[str, Any]
+    part: Part
+
+
+class MatchedState:
+    """A state beside the parameters of an optimizer.
+
+    If both have names, these decide, so parameters and groups may come in another order. Otherwise
+    the order does, as for optimizers of PyTorch, and elements tell if it is another one.
+
+    Attributes:
+        keys: what the state calls each parameter.
+        groups: those of the optimizer, with the options of the state.
+        entries: of the parameters that the state has, in the order in which the library had them. Some
+            may be frozen by now.
+    """
+
+    def __init__(
+        self,
+        state: Mapping[str, Any],
+        groups: Sequence[Dict[str, Any]],
+        trained: Collection[torch.Tensor],
+    ) -> None:
+        """Matches them.
+
+        Args:
+            state: what OnebitOptimizer.state_dict has returned.
+            groups: those of the optimizer.
+            trained: parameters that the state must have.
+
+        Raises:
+            onebit.Error, ValueError: it is of other parameters.
+        """
+        places = Place.all_of(groups)
+        needed = {id(tensor) for tensor in trained}
+        saved_groups = list(state["param_groups"])
+        states = state.get("state", {})
+        self.keys = _keys(saved_groups, states, places, needed)
+        self.groups = _loaded_groups(saved_groups, groups, self.keys)
+        entries: List[Entry] = []
+        for place in places:
+            values = states.get(self.keys.get(place.tensor), {})
+            if "onebit" in values:
+                entries.append(Entry(place, values, Part.read(values["onebit"], place)))
+            elif id(place.tensor) in needed:
+                raise InvalidArgument(
+                    f"the state has no entry 'onebit' for {place}: another kind of optimizer wrote it, whose "
+                    "moments onebit.Optimizer.set_moment takes over, or a tool that drops entries, or the "
+                    "parameter did not require a gradient; nothing was loaded"
+                )
+        self.entries = sorted(entries, key=lambda entry: entry.part.position)
+        self._check()
+
+    @property
+    def packed(self) -> bytes:
+        """The states of the library, as Blobs.packed made them."""
+        return b"".join(entry.part.data for entry in self.entries)
+
+    def _check(self) -> None:
+        for place, part in ((entry.place, entry.part) for entry in self.entries):
+            has_names = part.name and place.name
+            if part.shape != list(place.tensor.shape) or (has_names and part.name != place.name):
+                raise InvalidArgument(
+                    f"parameter {place.number} is {place}, but in the state {part}: give the parameters in "
+                    "the order in which they were when it was saved, or the names that they had; nothing "
+                    "was loaded"
+                )
+            own_order = memory_order(place.tensor)
+            if part.order is not None and part.order != own_order:
+                raise InvalidArgument(
+                    f"the dimensions of {place} lie in memory in the order {tuple(own_order)}, but when it "
+                    f"was saved {tuple(part.order)}: give the model the memory_format that it had; nothing "
+                    "was loaded"
+                )
+        parts = [entry.part for entry in self.entries]
+        if any(part.position != k or part.parts != len(parts) for k, part in enumerate(parts)):
+            raise InvalidArgument(
+                f"the state is of {parts[0].parts} parameters, but the optimizer has {len(parts)} of them: "
+                "give it those that it had; nothing was loaded"
+            )
+        digests = [digest_of(entry.place.tensor) for entry in self.entries]
+        saved = [part.digest for part in parts]
+        is_named = all(part.name and entry.place.name for part, entry in zip(parts, self.entries))
+        if not is_named and digests != saved and sorted(digests) == sorted(saved):
+            k = next(k for k, digest in enumerate(digests) if digest != saved[k])
+            raise InvalidArgument(
+                f"the model has the parameters of the state in another order: {self.entries[k].place} was "
+                f"number {saved.index(digests[k])} when it was saved; give them in that order; nothing was "
+                "loaded"
+            )
+
+
+def _keys(
+    groups: Sequence[Mapping[str, Any]],
+    states: Mapping[Any, Any],
+    places: Sequence[Place],
+    needed: Collection[int],
+) -> Dict[torch.Tensor, Any]:
+    """What a state calls each parameter: by names, if all have them in both, or by their order."""
+    saved = list(chain.from_iterable(group["params"] for group in groups))
+    by_order = dict(zip((place.tensor for place in places), saved))
+    parts = {key: states[key]["onebit"] for key in saved if "onebit" in states.get(key, {})}
+    names = {key: Part.name_in(part) for key, part in parts.items()}
+    key_of = {name: key for key, name in names.items()}
+    trained = [place.name for place in places if id(place.tensor) in needed]
+    has_names = bool(names) and all(names.values())
+    if names and has_names != all(trained) and not any(isinstance(key, str) for key in saved):
+        having, lacking = ("state", "optimizer") if has_names else ("optimizer", "state")
+        warnings.warn(
+            f"parameters have names in the {having}, but not in the {lacking}: they are taken in their "
+            "order; give named_parameters() to the optimizer before saving and loading",
+            stacklevel=4,
+        )
+    own = {place.name: place.tensor for place in places if place.name in key_of}
+    is_complete = len(own) == len(key_of) == len(names) and key_of.keys() >= set(trained)
+    if not has_names or not is_complete:
+        return by_order
+    found = {tensor: key_of[name] for name, tensor in own.items()}
+    others = [key for key in saved if key not in names]
+    found.update(zip([place.tensor for place in places if place.name not in own], others))
+    return found
+
+
+def _loaded_groups(
+    saved: Sequence[Mapping[str, Any]],
+    groups: Sequence[Dict[str, Any]],
+    keys: Mapping[torch.Tensor, Any],
+) -> List[Dict[str, Any]]:
+    if len(saved) != len(groups):
+        raise ValueError(
+            f"the state has {len(saved)} parameter groups, but the optimizer has {len(groups)}"
+        )
+    group_of = {key: number for number, group in enumerate(saved) for key in group["params"]}
+    loaded: List[Dict[str, Any]] = []
+    for index, ours in enumerate(groups):
+        there = {group_of[keys[tensor]] for tensor in ours["params"] if tensor in keys}
+        number = min(there, default=index)
+        group = saved[number]
+        if len(group["params"]) != len(ours["params"]):
+            raise ValueError(
+                f"group {number} of the state has {len(group['params'])} parameters, but group "
+                f"{index} of the optimizer has {len(ours['params'])}"
+            )
+        if len(there) > 1:
+            raise InvalidArgument(
+                f"group {index} of the optimizer has parameters of groups {sorted(there)} of the "
+                "state: make the groups that it had; nothing was loaded"
+            )
+        # Tools that call parameters by the model's names have put them, but not their names, into our order.
+        has_model_names = any(isinstance(key, str) for key in group["params"])
+        dropped = {"params", "param_names"} if has_model_names else {"params"}
+        options = {key: value for key, value in group.items() if key not in dropped}
+        kept = {key: ours[key] for key in _KEPT if key in ours}
+        loaded.append({**ours, **copy.deepcopy(options), **kept})
+    return loaded
