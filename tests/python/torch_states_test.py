@@ -393,6 +393,34 @@ class StateTest(unittest.TestCase):
 
         run_ranks(1, check)
 
+    def test_state_is_a_dictionary(self):
+        def check(comm):
+            pairs = named()
+            optimizer = OnebitAdam(pairs, 0.01, communicator=comm)
+            make_step(optimizer, comm.rank, 0)
+            state = optimizer.state[pairs[0][1]]
+            state["note"] = torch.tensor([1.5])
+            state |= {"mask": [1, 2]}
+            self.assertIsInstance(state, dict)
+            self.assertIs(optimizer.state[pairs[0][1]], state)
+            keys = ["step", "exp_avg", "exp_avg_sq", "onebit", "note", "mask"]
+            self.assertEqual(list(reversed(state)), keys[::-1])
+            for made in (dict(state), {**state}, state.copy(), state | {}, {} | state):
+                self.assertEqual((type(made), list(made)), (dict, keys))
+                self.assertTrue(torch.equal(made["exp_avg"], state["exp_avg"]))
+            file = io.BytesIO()
+            torch.save(state, file)
+            file.seek(0)
+            for made in (copy.deepcopy(state), torch.load(file)):
+                self.assertEqual(list(made), keys)
+                made["exp_avg"].zero_()
+                self.assertGreater(float(state["exp_avg"].abs().sum()), 0.0)
+            self.assertIn("'note': tensor([1.5000])", repr(state))
+            self.assertEqual(state.pop("mask"), [1, 2])
+            self.assertNotIn("mask", state)
+
+        run_ranks(1, check)
+
     def test_what_is_written_to_moments_is_taken_over(self):
         def check(comm):
             for via_state_dict in (False, True):

@@ -9,6 +9,7 @@ import codecs
 import copy
 import json
 import zlib
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Mapping, MutableMapping, Optional, Sequence, Tuple
 
@@ -89,13 +90,15 @@ def bytes_of(given: Any) -> bytes:
     return bytes(given)
 
 
-class ParameterState(MutableMapping[str, Any]):
+class ParameterState(MutableMapping[str, Any], Dict[str, Any]):
     """`state[parameter]` of an optimizer: `step`, `exp_avg` and `exp_avg_sq`, as of torch.optim.Adam, and
     what the program has added. Under "onebit" it has no bytes: making them is collective, so
     state_dict() does it. The key tells PyTorch's tools that a state has it.
 
     The library has the moments, so a tensor is a copy as of when it was read. What the program writes
     to it before the next step is taken over by that step.
+
+    Tools ask if it is a `dict`, so it is one, whose own storage stays empty.
     """
 
     def __init__(self, tensor: torch.Tensor, added: Optional[Mapping[str, Any]] = None) -> None:
@@ -106,8 +109,10 @@ class ParameterState(MutableMapping[str, Any]):
 
     def attach(self, native: Optimizer, number: int, parameter: Parameter) -> None:
         """The library has the state from now on."""
+        is_first = self._of is None
         self._of = (native, number, parameter)
-        self.write_back()
+        if is_first:
+            self.write_back()
 
     def write_back(self) -> None:
         """Takes over what the program has written, and forgets what it has read."""
@@ -169,11 +174,38 @@ class ParameterState(MutableMapping[str, Any]):
             )
         del self._added[key]
 
+    def __contains__(self, key: object) -> bool:
+        return key in _OWN or key in self._added
+
     def __iter__(self) -> Iterator[str]:
         return iter((*_OWN, *self._added))
 
+    def __reversed__(self) -> Iterator[str]:
+        return reversed((*_OWN, *self._added))
+
     def __len__(self) -> int:
         return len(_OWN) + len(self._added)
+
+    # A MutableMapping lacks these methods of a dict, whose own would see an empty one.
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def copy(self) -> Dict[str, Any]:
+        return dict(self)
+
+    def __or__(self, other: Any) -> Dict[str, Any]:  # type: ignore[override]
+        return {**self, **other}
+
+    def __ror__(self, other: Any) -> Dict[str, Any]:  # type: ignore[override]
+        return {**other, **self}
+
+    def __ior__(self, other: Any) -> ParameterState:  # type: ignore[override,misc]
+        self.update(other)
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return OrderedDict, (list(self.items()),)  # which torch.load allows with weights_only
 
     def _now(self, key: str) -> torch.Tensor:
         if self._of is None:  # before the first step
