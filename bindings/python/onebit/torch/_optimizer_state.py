@@ -11,7 +11,8 @@ import json
 import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, MutableMapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, MutableMapping, Optional
+from typing import Sequence, Tuple
 
 import torch
 
@@ -90,7 +91,15 @@ def bytes_of(given: Any) -> bytes:
     return bytes(given)
 
 
-class ParameterState(MutableMapping[str, Any], Dict[str, Any]):
+if TYPE_CHECKING:
+    _Mapping = Dict[str, Any]
+else:
+
+    class _Mapping(MutableMapping, dict):  # pylint: disable=abstract-method
+        """A dictionary whose methods go by those that a class of it defines."""
+
+
+class ParameterState(_Mapping):
     """`state[parameter]` of an optimizer: `step`, `exp_avg` and `exp_avg_sq`, as of torch.optim.Adam, and
     what the program has added. Under "onebit" it has no bytes: making them is collective, so
     state_dict() does it. The key tells PyTorch's tools that a state has it.
@@ -186,7 +195,7 @@ class ParameterState(MutableMapping[str, Any], Dict[str, Any]):
     def __len__(self) -> int:
         return len(_OWN) + len(self._added)
 
-    # A MutableMapping lacks these methods of a dict, whose own would see an empty one.
+    # Those methods that a MutableMapping lacks would see the empty storage.
 
     def __repr__(self) -> str:
         return repr(dict(self))
@@ -381,7 +390,7 @@ def _checksum(header: Mapping[str, Any], data: bytes) -> int:
 
 def digest_of(tensor: torch.Tensor) -> int:
     """A checksum of the elements, which tells parameters of one shape apart."""
-    return zlib.crc32(memoryview(flat(tensor).view(torch.uint8).cpu().numpy()))
+    return zlib.crc32(flat(tensor).view(torch.uint8).cpu().numpy().data)
 
 
 def _broadcast(communicator: Communicator, data: bytes, root: int) -> bytes:

@@ -19,12 +19,13 @@ def unwrapped(
     model: torch.nn.Module,
 ) -> Tuple[torch.nn.Module, Optional[DistributedDataParallel]]:
     """The user's module in one that may be wrapped by DDP, and compiled; and DDP's wrapper."""
-    replica = None
+    replica: Optional[DistributedDataParallel] = None
     while True:
         if isinstance(model, DistributedDataParallel):
-            model, replica = model.module, model
+            replica = model
+            model = model.module
         elif "_orig_mod" in getattr(model, "_modules", ()):
-            model = model._orig_mod
+            model = model.get_submodule("_orig_mod")
         else:
             return model, replica
 

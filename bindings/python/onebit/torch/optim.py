@@ -272,9 +272,8 @@ class OnebitOptimizer(torch.optim.Optimizer):
             state.write_back()
         learning_rate = self._set_rates(native)
         take_over_writes(self._parameters, native)
-        inverse_scale = None
-        if getattr(self, "grad_scale", None) is not None:
-            inverse_scale = self.grad_scale.reciprocal()
+        scale = getattr(self, "grad_scale", None)  # of a GradScaler
+        inverse_scale = None if scale is None else scale.reciprocal()
         try:
             for number, parameter in enumerate(self._parameters):
                 parameter.hand_over(native, number, inverse_scale)
@@ -534,13 +533,15 @@ class OnebitOptimizer(torch.optim.Optimizer):
             state.forget()
 
     def _states(self) -> List[ParameterState]:
-        states = [self.state.get(parameter.tensor) for parameter in self._parameters]
-        for state, parameter in zip(states, self._parameters):
+        states: List[ParameterState] = []
+        for parameter in self._parameters:
+            state = self.state.get(parameter.tensor)
             if not isinstance(state, ParameterState):
                 raise InvalidUsage(
                     f"state[parameter] of {parameter} was replaced or removed, but the library has it: "
                     "write to its tensors, or make a new optimizer"
                 )
+            states.append(state)
         return states
 
     @property
