@@ -580,6 +580,23 @@ class StateTest(unittest.TestCase):
 
         run_ranks(RANKS, check)
 
+    def test_a_lone_save_is_an_error_on_all_ranks(self):
+        """At once, while the others are in a step; without the save training goes on."""
+
+        def check(comm):
+            pairs = named()
+            optimizer = OnebitAdam(pairs, 0.01, communicator=comm, freeze_step=2)
+            for step in range(4):
+                make_step(optimizer, comm.rank, step)
+            if comm.rank == 0:
+                optimizer.state_dict()
+            else:
+                make_step(optimizer, comm.rank, 4)
+
+        for error in errors_of_ranks(RANKS, check):
+            self.assertIsInstance(error, onebit.Mismatch)
+        self.assertRegex(str(errors_of_ranks(RANKS, check)[0]), r"state_dict\(\) is collective: all ranks call it")
+
     def test_a_closed_optimizer_says_so(self):
         def check(comm):
             optimizer = OnebitAdam(named(), communicator=comm)

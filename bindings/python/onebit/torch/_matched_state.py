@@ -63,13 +63,19 @@ class MatchedState:
         needed = {id(tensor) for tensor in trained}
         saved_groups = list(state["param_groups"])
         states = state.get("state", {})
-        self.keys = _keys(saved_groups, states, places, needed)
+        saved = list(chain.from_iterable(group["params"] for group in saved_groups))
+        parts = {
+            key: Part.read(states[key]["onebit"], key)
+            for key in saved
+            if "onebit" in states.get(key, {})
+        }
+        self.keys = _keys(saved, parts, places, needed)
         self.groups = _loaded_groups(saved_groups, groups, self.keys)
         entries: List[Entry] = []
         for place in places:
-            values = states.get(self.keys.get(place.tensor), {})
-            if "onebit" in values:
-                entries.append(Entry(place, values, Part.read(values["onebit"], place)))
+            key = self.keys.get(place.tensor)
+            if key in parts:
+                entries.append(Entry(place, states[key], parts[key]))
             elif id(place.tensor) in needed:
                 raise InvalidArgument(
                     f"the state has no entry 'onebit' for {place}: another kind of optimizer wrote it, whose "
@@ -119,20 +125,16 @@ class MatchedState:
 
 
 def _keys(
-    groups: Sequence[Mapping[str, Any]],
-    states: Mapping[Any, Any],
+    saved: Sequence[Any],
+    parts: Mapping[Any, Part],
     places: Sequence[Place],
     needed: Collection[int],
 ) -> Dict[torch.Tensor, Any]:
     """What a state calls each parameter: by names, if all have them in both, or by their order."""
-    saved = list(chain.from_iterable(group["params"] for group in groups))
-    by_order = dict(zip((place.tensor for place in places), saved))
-    parts = {key: states[key]["onebit"] for key in saved if "onebit" in states.get(key, {})}
-    names = {key: Part.name_in(part) for key, part in parts.items()}
-    key_of = {name: key for key, name in names.items()}
+    key_of = {part.name: key for key, part in parts.items()}
     trained = [place.name for place in places if id(place.tensor) in needed]
-    has_names = bool(names) and all(names.values())
-    if names and has_names != all(trained) and not any(isinstance(key, str) for key in saved):
+    has_names = bool(parts) and all(key_of)
+    if parts and has_names != all(trained) and not any(isinstance(key, str) for key in saved):
         having, lacking = ("state", "optimizer") if has_names else ("optimizer", "state")
         warnings.warn(
             f"parameters have names in the {having}, but not in the {lacking}: they are taken in their "
@@ -140,11 +142,11 @@ def _keys(
             stacklevel=4,
         )
     own = {place.name: place.tensor for place in places if place.name in key_of}
-    is_complete = len(own) == len(key_of) == len(names) and key_of.keys() >= set(trained)
+    is_complete = len(own) == len(key_of) == len(parts) and key_of.keys() >= set(trained)
     if not has_names or not is_complete:
-        return by_order
+        return dict(zip((place.tensor for place in places), saved))
     found = {tensor: key_of[name] for name, tensor in own.items()}
-    others = [key for key in saved if key not in names]
+    others = [key for key in saved if key not in parts]
     found.update(zip([place.tensor for place in places if place.name not in own], others))
     return found
 

@@ -21,7 +21,7 @@ from .._errors import Corrupt, InvalidArgument, InvalidUsage
 from .._native import RedOp, StateKind
 from .._optimizer import Optimizer
 from ._memory_order import flat, memory_order
-from ._parameter import Parameter, Place
+from ._parameter import Parameter
 
 MOMENTS = {"exp_avg": "m", "exp_avg_sq": "v"}
 _OWN = ("step", *MOMENTS, "onebit")
@@ -106,7 +106,6 @@ class ParameterState(_Mapping):
 
     The library has the moments, so a tensor is a copy as of when it was read. What the program writes
     to it before the next step is taken over by that step.
-
     Tools ask if it is a `dict`, so it is one, whose own storage stays empty.
     """
 
@@ -325,7 +324,7 @@ class Part:
         return divided
 
     @staticmethod
-    def read(given: Any, place: Place) -> Part:
+    def read(given: Any, key: Any) -> Part:
         try:
             head, _, data = bytes_of(given).partition(b"\n")
             header = json.loads(head)
@@ -333,17 +332,7 @@ class Part:
                 raise ValueError("it has another checksum")
             return Part(**header, data=data)
         except (ValueError, TypeError, AttributeError) as error:
-            raise Corrupt(f"the state of {place} is damaged: {error}") from error
-
-    @staticmethod
-    def name_in(given: Any) -> str:
-        """The name in one that may be damaged; "" if there is none."""
-        try:
-            data = bytes_of(given)
-            name = json.loads(data[: data.find(b"\n")])["name"]
-            return name if isinstance(name, str) else ""
-        except (ValueError, TypeError, KeyError):
-            return ""
+            raise Corrupt(f"the state of parameter {key} is damaged: {error}") from error
 
     def __str__(self) -> str:
         return f"'{self.name}'" if self.name else f"one of shape {tuple(self.shape)}"

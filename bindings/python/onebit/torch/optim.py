@@ -23,12 +23,13 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from .. import _native
 from .._communicator import Communicator
 from .._errors import InvalidArgument, InvalidUsage
 from .._groups import group as calls_together
-from .._native import Algorithm, StateKind, Variant
+from .._native import Algorithm, RedOp, StateKind, Variant
 from .._optimizer import Optimizer as NativeOptimizer
 from .._structures import configured
 from .._waits import collective, exporting
@@ -51,7 +52,7 @@ from ._parameter import Parameter, Place, WrittenBetweenSyncs, check_kind, take_
 _DERIVED = {"beta1", "beta2", "segments", "segment_count", "parameter_copy", "parameter_copy_type"}
 
 
-class OnebitOptimizer(torch.optim.Optimizer):
+class OnebitOptimizer(torch.optim.Optimizer, Joinable):
     """The base of OnebitAdam, OnebitLamb and ZeroOneAdam.
 
     All ranks construct it at the same point of the program with the same arguments, and take over the
@@ -67,6 +68,11 @@ class OnebitOptimizer(torch.optim.Optimizer):
     A parameter that does not require a gradient stays as it is. One that does and whose `grad` is None
     counts as zero, also on ranks where others have a gradient: its momentum and weight decay go on.
     Gradients are undefined after a step.
+
+    Ranks may have unequal numbers of batches within torch.distributed.algorithms.join.Join([optimizer]),
+    or Join([model, optimizer]) for a model that DistributedDataParallel wraps, whose own join() does not
+    know of the optimizer. A rank without batches goes on making steps: with gradients of zero, and rates
+    and weight decays of those that have some.
 
     Options of a group, as in torch.optim: `lr` and `weight_decay`, which may change between steps,
     `betas` and `eps`, which are those of all groups, and
@@ -151,6 +157,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
         self._options = {"clip_norm": "average", **options, "algorithm": self._algorithm}
         self._compressor = compressor
         self._checkpoint = _state_kind(checkpoint)
+        self._process_group = process_group
         self._max_grad_norm = max_grad_norm
         self._native: Optional[NativeOptimizer] = None
         self._parameters: List[Parameter] = []
@@ -159,6 +166,7 @@ class OnebitOptimizer(torch.optim.Optimizer):
         self._is_closed = False
         self._has_begun = False  # groups are complete, so that ranks can compare them
         self._membership: Optional[Membership] = None
+        Joinable.__init__(self)
         if communicator is None:
             self._membership = Membership(self, process_group)
             communicator = self._membership.communicator
@@ -191,11 +199,8 @@ class OnebitOptimizer(torch.optim.Optimizer):
         *others, group = self.param_groups
         try:
             _check_group(group, others)
-            own = [
-                place
-                for place in Place.all_of(self.param_groups)
-                if place.group_index == len(others)
-            ]
+            places = Place.all_of(self.param_groups)
+            own = [place for place in places if place.group_index == len(others)]
             for place in own:
                 check_kind(place)
             if self._has_begun:
@@ -262,10 +267,17 @@ class OnebitOptimizer(torch.optim.Optimizer):
                 "this GradScaler gives step() an argument, as PyTorch did before 2.0: call "
                 "scaler.unscale_(optimizer) on all ranks, and optimizer.step() instead of scaler.step"
             )
+        Join.notify_join_context(self)
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self._join_config.enable:
+            self._share_options()
+        self._step()
+        return loss
+
+    def _step(self) -> None:
         native = self._made()
         self._check_unchanged()
         for state in self._states():
@@ -284,7 +296,48 @@ class OnebitOptimizer(torch.optim.Optimizer):
             native.forget_gradients()
             raise
         self._note_writes()
-        return loss
+
+    # ------------------------------------------------------------------------- ranks without batches
+
+    @torch.no_grad()
+    def _step_without_batch(self) -> None:
+        self.zero_grad(set_to_none=True)
+        self._share_options(is_joined=True)
+        self._step()
+
+    def _share_options(self, is_joined: bool = False) -> None:
+        """Gives a rank that has joined, whose schedulers rest, the rates of the others. Collective."""
+        names = ("lr", "weight_decay")
+        own = [float(group[name]) for group in self.param_groups for name in names]
+        shared = torch.tensor(own, dtype=torch.float64)
+        if is_joined:
+            shared.fill_(-1.0)  # all of the others are greater
+        self._communicator.all_reduce(shared, op=RedOp.MAX)
+        values = iter(shared.tolist())
+        if is_joined:
+            for group in self.param_groups:
+                group.update((name, next(values)) for name in names)
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """For torch.distributed.algorithms.join.Join."""
+        return _StepsWithoutBatches(self)
+
+    @property
+    def join_device(self) -> torch.device:
+        """For torch.distributed.algorithms.join.Join."""
+        device: torch.device = self.param_groups[0]["params"][0].device
+        return device
+
+    @property
+    def join_process_group(self) -> dist.ProcessGroup:
+        """For torch.distributed.algorithms.join.Join."""
+        if self._membership is None:
+            raise InvalidUsage(
+                "Join needs a process group, but the optimizer was made with a communicator: give "
+                "process_group in place of it"
+            )
+        group: Any = dist.group.WORLD if self._process_group is None else self._process_group
+        return group
 
     def synchronize(self) -> None:
         """Makes the ranks agree on parameters after local steps of 0/1 Adam, as for an evaluation.
@@ -564,6 +617,16 @@ class OnebitOptimizer(torch.optim.Optimizer):
     def _hooks(self, name: str) -> List[Callable[..., Any]]:
         """What a program has registered; PyTorch before 2.1 has none."""
         return list(getattr(self, f"_optimizer_{name}_hooks", {}).values())
+
+
+class _StepsWithoutBatches(JoinHook):
+    """What a rank does in Join that has no batches left, in each iteration of the others."""
+
+    def __init__(self, optimizer: OnebitOptimizer) -> None:
+        self._optimizer = optimizer
+
+    def main_hook(self) -> None:
+        self._optimizer._step_without_batch()  # pylint: disable=protected-access
 
 
 class OnebitAdam(OnebitOptimizer):
