@@ -44,7 +44,7 @@ struct Codec {
   constexpr bool is_sparse() const {
     return kind == CodecKind::kSparse || kind == CodecKind::kSparseEf;
   }
-  // What a call loses is added to the next call's input.
+  // The next call's input contains what this one loses.
   constexpr bool has_feedback() const {
     return kind == CodecKind::kEf || kind == CodecKind::kLowBitEf || kind == CodecKind::kSparseEf;
   }

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a family of codecs does to memory of the host: the computing steps of a plan, and for calls
-// with weights, its packets to fp32 and back. A new family is a subclass that StepCompute chooses.
+// The work of a family of codecs on memory of the host: the computing steps of a plan, and for
+// calls with weights, its packets to fp32 and back. A new family is a subclass that StepCompute
+// chooses.
 #pragma once
 
 #include <cstddef>

@@ -68,7 +68,7 @@ inline kernels::Draws DrawsOf(const Call& call, size_t first_element, uint32_t s
           .tensor = compressor.config().tensor_id,
           .stream = stream};
 }
-// Those of this rank as a worker, and as the server of a chunk: they differ.
+// The draws of this rank as a worker differ from those as the server of a chunk.
 inline kernels::Draws WorkerDraws(const Call& call, const PacketPart& part) {
   return DrawsOf(call, part.elements.begin, call.plan->rank);
 }
@@ -77,7 +77,7 @@ inline kernels::Draws ServerDraws(const Call& call, const PacketPart& part) {
   return DrawsOf(call, part.elements.begin, kServerStream + part.chunk);
 }
 
-// Those that all ranks share, as workers and as servers.
+// All ranks share these draws, as workers and as servers.
 inline kernels::Draws SharedDraws(const Call& call, size_t first_element) {
   return DrawsOf(call, first_element, kernels::kSharedStream);
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Which function of a codec a step is, on the host and on devices.
+// The function of a codec that a step is, on the host and on devices.
 #pragma once
 
 #include "plan/plan.h"

@@ -78,7 +78,7 @@ void WeightedCompute::Average(const Call& call, const Step& step, const PacketPa
   float tile_values[CodecOps::kTile];
   for (size_t at = 0, tile = 0; at < count; at += tile) {
     tile = ops.TileAt(call, part, at);
-    // What is decoded as a whole has room behind the mean.
+    // A packet that is decoded as a whole has room behind the mean.
     float* const values = tile > CodecOps::kTile ? mean + count : tile_values;
     bool is_first = true;
     for (uint32_t r = 0; r < call.plan->ranks; ++r) {

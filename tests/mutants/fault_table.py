@@ -63,7 +63,7 @@ FOLDERS = (
     "plugins/common", "plugins/device_cuda", "plugins/transport_local", "plugins/transport_mpi",
     "plugins/transport_nccl", "plugins/transport_ucx",
     "src/api", "src/base", "src/codec", "src/comm", "src/compressor", "src/device", "src/exec", "src/optim",
-    "src/plan", "src/schedule", "src/state", "src/steps", "src/sync", "src/topology", "src/transport")
+    "src/plan", "src/schedule", "src/state", "src/steps", "src/sync", "src/topology", "src/transport", "src/wait")
 REQUIRED = {"id", "file", "code", "fault", "why"}
 KEYS = REQUIRED | {"caught_by", "survives"}
 # Begins statements, and no expression.

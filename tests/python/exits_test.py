@@ -59,6 +59,7 @@ class ExitsTest(unittest.TestCase):
             text = self.found[2]["interrupts"][where]
             self.assertIn("rank 1 failed first: rank 1: onebitCommAbort was called", text)
         self.assertEqual(self.found[1]["interrupts"]["while joining"], "KeyboardInterrupt")
+        self.assertTrue(self.found[1]["interrupts"]["whole"])
 
     def test_a_program_that_handles_the_signal_goes_on(self):
         for rank in (1, 2):

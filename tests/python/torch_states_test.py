@@ -277,6 +277,31 @@ class NamesTest(unittest.TestCase):
 
         run_ranks(RANKS, check)
 
+    def test_frozen_parameters_are_known_by_their_names(self):
+        """Their states have what the program has added, in one group and in groups of another order."""
+
+        def check(comm):
+            for sort in (list, groups_by_end):
+                pairs, others = named(), named(NAMES[::-1])
+                for name, parameter in (*pairs, *others):
+                    parameter.requires_grad_(not name.endswith("bias"))
+                optimizer = OnebitAdam(sort(pairs), communicator=comm)
+                for _, parameter in pairs:
+                    parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
+                optimizer.step()
+                for name, parameter in pairs:
+                    optimizer.state[parameter]["mark"] = name
+                other = OnebitAdam(sort(others), communicator=comm)
+                other.load_state_dict(optimizer.state_dict())
+                for name, parameter in others:
+                    self.assertEqual(other.state[parameter]["mark"], name)
+
+        def groups_by_end(pairs):
+            ends = list(dict.fromkeys(name.split(".")[0] for name, _ in pairs))
+            return [{"params": [pair for pair in pairs if pair[0].startswith(end)]} for end in ends]
+
+        run_ranks(1, check)
+
     def test_names_on_one_side_only_are_warned_of(self):
         def check(comm):
             for has_names in (True, False):

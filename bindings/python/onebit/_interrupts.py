@@ -27,6 +27,7 @@ from ._errors import Error
 _PACKAGE = str(pathlib.Path(__file__).parent)
 # The main thread gets so long to see the signal by itself.
 _GRACE_SECONDS = 0.3
+_JOIN = "onebit-join"  # threads that join, whose calls hold up nobody who could not be interrupted
 
 _lock = threading.Lock()  # of _watched; held while a communicator is aborted
 _watched: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -73,8 +74,13 @@ def run(join: Callable[[], None], leave: Callable[[], None]) -> None:
             if is_abandoned and error is None:
                 leave()
 
-    threading.Thread(target=call, name="onebit-join", daemon=True).start()
+    thread = threading.Thread(target=call, name=_JOIN, daemon=True)
     try:
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter ends, and starts no thread any more
+            join()
+            return
         ended.wait()
     except BaseException:
         with lock:
@@ -129,13 +135,14 @@ def _place_of_main_thread() -> Optional[Tuple[int, int]]:
 
 def _is_in_call() -> bool:
     """Tells if some thread is inside a function of the library, which this package has called."""
-    own = threading.get_ident()
+    others = {thread.ident for thread in threading.enumerate() if thread.name == _JOIN}
+    others.add(threading.get_ident())
 
     def is_ours(frame: FrameType) -> bool:
         return frame.f_code.co_filename.startswith(_PACKAGE)
 
     return any(
-        ident != own and is_ours(frame) for ident, frame in sys._current_frames().items()
+        ident not in others and is_ours(frame) for ident, frame in sys._current_frames().items()
     )
 
 

@@ -40,11 +40,14 @@ def collective(call: str, communicator: Communicator) -> Iterator[None]:
     warning = [text, UserWarning, *_place_of_caller()]
     watch = threading.Timer(_WARN_AFTER_SECONDS, warnings.warn_explicit, warning)
     watch.daemon = True
-    watch.start()
+    with contextlib.suppress(RuntimeError):  # the interpreter ends, and starts no thread any more
+        watch.start()
     _in_call.add(communicator)
     try:
         yield
     except (Mismatch, Timeout) as error:
+        if "differs between ranks" in str(error):  # all of them have called it
+            raise
         raise type(error)(f"{call} is collective: all ranks call it: {error}") from error
     finally:
         _in_call.discard(communicator)

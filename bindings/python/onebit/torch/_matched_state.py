@@ -16,6 +16,7 @@ from .._errors import InvalidArgument
 from ._memory_order import memory_order
 from ._optimizer_state import Part, digest_of
 from ._parameter import Place
+from ._replica import bare_name
 
 # What a group keeps when a state replaces its options.
 _KEPT = ("params", "exp_avg_mask", "param_names")
@@ -69,7 +70,15 @@ class MatchedState:
             for key in saved
             if "onebit" in states.get(key, {})
         }
-        self.keys = _keys(saved, parts, places, needed)
+        saved_names = chain.from_iterable(
+            group.get("param_names") or [""] * len(group["params"]) for group in saved_groups
+        )
+        # A tool that puts the model's names into the place of numbers leaves param_names as they are.
+        names = {
+            key: bare_name(key if isinstance(key, str) else name)
+            for key, name in zip(saved, saved_names)
+        }
+        self.keys = _keys(names, parts, places, needed)
         self.groups = _loaded_groups(saved_groups, groups, self.keys)
         entries: List[Entry] = []
         for place in places:
@@ -125,7 +134,7 @@ class MatchedState:
 
 
 def _keys(
-    saved: Sequence[Any],
+    saved: Mapping[Any, str],
     parts: Mapping[Any, Part],
     places: Sequence[Place],
     needed: Collection[int],
@@ -146,8 +155,14 @@ def _keys(
     if not has_names or not is_complete:
         return dict(zip((place.tensor for place in places), saved))
     found = {tensor: key_of[name] for name, tensor in own.items()}
-    others = [key for key in saved if key not in parts]
-    found.update(zip([place.tensor for place in places if place.name not in own], others))
+    # Those that were frozen, of which the state has what the program added.
+    others = {name: key for key, name in saved.items() if key not in parts}
+    rest = [place for place in places if place.name not in own]
+    if others.keys() >= {place.name for place in rest}:
+        found.update((place.tensor, others[place.name]) for place in rest)
+    else:
+        keys = [key for key in saved if key not in parts]
+        found.update(zip((place.tensor for place in rest), keys))
     return found
 
 

@@ -51,17 +51,18 @@ def end_after(processes: Iterable[int]) -> None:
     """Returns once the launcher of these processes has seen one of them end, and had the time to end
     this one. With no process, or one that does not end, it returns after a while."""
     pids = list(processes)
-    if pids:
-        _await(lambda: any(_state(pid) in ("", "Z", "X") for pid in pids), _END_SECONDS)
+    if pids and _await(lambda: any(_state(pid) in ("", "Z", "X") for pid in pids), _END_SECONDS):
         if "TORCHELASTIC_RUN_ID" in os.environ:
             _await(lambda: any(_state(pid) == "" for pid in pids), _LOOK_SECONDS)
     time.sleep(_REACTION_SECONDS)
 
 
-def _await(is_so: Callable[[], bool], seconds: float) -> None:
+def _await(is_so: Callable[[], bool], seconds: float) -> bool:
+    """Tells if it has come true in time."""
     end = time.monotonic() + seconds
-    while not is_so() and time.monotonic() < end:
+    while not (came := is_so()) and time.monotonic() < end:
         time.sleep(_SLICE_SECONDS)
+    return came
 
 
 def _state(pid: int) -> str:
