@@ -47,7 +47,7 @@ MAY_INCLUDE = {
     "bindings": ["include/onebit"],
 }
 
-# What a folder sees of another one, where that is less than all of it.
+# A folder sees only these files of another one.
 TRANSPORT_ABI = r"include/onebit/(transport|onebit)\.h"  # the ABI, and what it includes
 SEES_ONLY = {
     # Transports compile without the library.

@@ -425,7 +425,7 @@ class StateTest(unittest.TestCase):
                 state = optimizer.state_dict()
                 file = io.BytesIO()
                 torch.save(state, file)
-                # That of 1.13 takes no bytes.
+                # PyTorch 1.13 loads no bytes with weights_only.
                 for options in [{}, {"weights_only": True}][: 1 if torch.__version__ < "2" else 2]:
                     file.seek(0)
                     loaded = torch.load(file, **options)

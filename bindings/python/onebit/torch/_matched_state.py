@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which entries of a saved state of an optimizer are of which of its parameters."""
+"""Matches the entries of a saved state of an optimizer with its parameters."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ._optimizer_state import Part, digest_of
 from ._parameter import Place
 from ._replica import bare_name
 
-# What a group keeps when a state replaces its options.
+# A group keeps these when a state replaces its options.
 _KEPT = ("params", "exp_avg_mask", "param_names")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a state has for a parameter that was trained."""
+    """The part of a state that is of one parameter, which was trained."""
 
     place: Place
     values: Mapping[str, Any]
@@ -139,7 +139,7 @@ def _keys(
     places: Sequence[Place],
     needed: Collection[int],
 ) -> Dict[torch.Tensor, Any]:
-    """What a state calls each parameter: by names, if all have them in both, or by their order."""
+    """The keys of parameters in a state: by names, if all have them in both, or by their order."""
     key_of = {part.name: key for key, part in parts.items()}
     trained = [place.name for place in places if id(place.tensor) in needed]
     has_names = bool(parts) and all(key_of)
@@ -155,7 +155,7 @@ def _keys(
     if not has_names or not is_complete:
         return dict(zip((place.tensor for place in places), saved))
     found = {tensor: key_of[name] for name, tensor in own.items()}
-    # Those that were frozen, of which the state has what the program added.
+    # The state has what the program added to parameters that were frozen.
     others = {name: key for key, name in saved.items() if key not in parts}
     rest = [place for place in places if place.name not in own]
     if others.keys() >= {place.name for place in rest}:

@@ -143,12 +143,12 @@ class ParameterState(_Mapping):
         self._read.clear()
 
     def replace_added(self, entry: Mapping[str, Any]) -> None:
-        """Has of a state that is loaded what the library has not, and nothing that was added before."""
+        """Takes the program's own entries from a loaded state, in place of those from before."""
         self._added = copied_to(entry, self._tensor.device)
 
     @property
     def added(self) -> Dict[str, Any]:
-        """What the program has added."""
+        """The program's own entries."""
         return self._added
 
     def __getitem__(self, key: str) -> Any:
@@ -194,7 +194,7 @@ class ParameterState(_Mapping):
     def __len__(self) -> int:
         return len(_OWN) + len(self._added)
 
-    # Those methods that a MutableMapping lacks would see the empty storage.
+    # A MutableMapping lacks these methods, and those of dict would see the empty storage.
 
     def __repr__(self) -> str:
         return repr(dict(self))

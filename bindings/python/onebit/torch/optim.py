@@ -620,7 +620,7 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
 
 
 class _StepsWithoutBatches(JoinHook):
-    """What a rank does in Join that has no batches left, in each iteration of the others."""
+    """The work of a rank in Join that has no batches left, in each iteration of the others."""
 
     def __init__(self, optimizer: OnebitOptimizer) -> None:
         self._optimizer = optimizer
