@@ -105,6 +105,12 @@ class Parameter:
             parameter_copy=self._flat if self._is_copy else None,
         )
 
+    def is_changed_by(self, groups: Sequence[Dict[str, Any]]) -> bool:
+        """Tells if groups have options for it that the library's optimizer cannot change."""
+        group, own = groups[self.place.group_index], self.segment
+        wanted = (group["non_freeze"], group["no_trust_ratio"], group["rare_rows"])
+        return wanted != (own.dense, own.no_trust_ratio, own.rare_rows)
+
     def __str__(self) -> str:
         return str(self.place)
 

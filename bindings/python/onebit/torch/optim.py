@@ -460,7 +460,8 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
         former_groups, self.param_groups = self.param_groups, groups
         former, former_native = self._parameters, self._native
         try:
-            if [id(each.tensor) for each in former] != [id(each.tensor) for each in places]:
+            has_order = [id(each.tensor) for each in former] == [id(each.tensor) for each in places]
+            if not has_order or any(each.is_changed_by(groups) for each in former):
                 self._native = None
             native = self._made(places)
             self._check_unchanged()
