@@ -421,6 +421,27 @@ class TorchOptimTest(unittest.TestCase):
 
         run_ranks(1, check)
 
+    def test_options_of_a_state_hold_in_an_optimizer_in_use(self):
+        """Also those that the library's optimizer cannot change."""
+
+        def check(comm):
+            given, others = parameters(), parameters()
+            first, second = [
+                OnebitLamb(
+                    [{"params": each[:1]}, {"params": each[1:], "no_trust_ratio": has_option}],
+                    0.01, freeze_step=4, communicator=comm,
+                )
+                for each, has_option in ((given, True), (others, False))
+            ]  # fmt: skip
+            for step in range(8):
+                make_step(first, given, comm.rank, step)
+                make_step(second, others, comm.rank, step)
+                if step == 1:
+                    second.load_state_dict(first.state_dict())
+            self.assert_equal(others, given)
+
+        run_ranks(RANKS, check)
+
 
 if __name__ == "__main__":
     unittest.main()

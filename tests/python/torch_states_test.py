@@ -277,29 +277,6 @@ class NamesTest(unittest.TestCase):
 
         run_ranks(RANKS, check)
 
-    def test_options_of_a_state_hold_in_an_optimizer_in_use(self):
-        """Also those that the library's optimizer cannot change."""
-
-        def check(comm):
-            pairs, others = named(), named()
-            first, second = [
-                OnebitLamb(
-                    [{"params": each[:2]}, {"params": each[2:], "no_trust_ratio": has_option}],
-                    0.01, freeze_step=4, communicator=comm,
-                )
-                for each, has_option in ((pairs, True), (others, False))
-            ]  # fmt: skip
-            for step in range(2):
-                make_step(first, comm.rank, step)
-                make_step(second, comm.rank, step)
-            second.load_state_dict(first.state_dict())
-            for step in range(2, 8):
-                make_step(first, comm.rank, step)
-                make_step(second, comm.rank, step)
-            self.assert_equal(weights(others), weights(pairs))
-
-        run_ranks(RANKS, check)
-
     def test_frozen_parameters_are_known_by_their_names(self):
         """Their states have what the program has added, in one group and in groups of another order."""
 
