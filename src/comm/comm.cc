@@ -282,9 +282,8 @@ Failure Comm::PeerFailure(int peer, Code code, const char* text) const noexcept 
   const bool is_loss = code == Code::kPeerLost;
   Failure failure{.rank = is_loss ? peer : rank_, .is_loss = is_loss, .cause = {}};
   try {
-    failure.cause =
-        is_loss ? Error(code, "{} (seen by rank {})", text, rank_)
-                : Error(Code::kRemoteError, "rank {}: rank {} is gone: {}", rank_, peer, text);
+    failure.cause = is_loss ? Error(code, "{} (seen by rank {})", text, rank_)
+                            : Error(Code::kRemoteError, "rank {}: {}", rank_, text);
   } catch (const std::bad_alloc&) {
     failure.cause = Status(is_loss ? code : Code::kRemoteError, "");
   }

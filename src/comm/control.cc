@@ -31,8 +31,15 @@ Status DescribeFailure(const Failure& failure, int rank) {
     return Error(cause.code(), "rank {}: rank {} is gone: {}", rank, failure.rank, cause.text());
   }
   if (failure.rank == rank) return cause;
+  if (cause.code() == Code::kAborted) {
+    return Error(Code::kRemoteError,
+                 "rank {}: rank {} was aborted: its program failed or ended, was interrupted "
+                 "(Ctrl-C), or called onebitCommAbort",
+                 rank, failure.rank);
+  }
   // A peer that made a different call is part of the same mismatch; any other failure is remote.
-  if (cause.code() == Code::kMismatch) {
+  // One that misses another rank has not failed itself.
+  if (cause.code() == Code::kMismatch || cause.code() == Code::kRemoteError) {
     return Error(cause.code(), "rank {}: as rank {} sees it: {}", rank, failure.rank, cause.text());
   }
   return Error(cause.code() == Code::kPeerLost ? Code::kPeerLost : Code::kRemoteError,
