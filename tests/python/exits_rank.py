@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of exits_test.py.
+"""Ranks of exits_test.py and reported_ranks_test.py.
 
     exits_rank.py FOLDER RANK RANKS     writes FOLDER/RANK.json
     exits_rank.py fail HOW FOLDER       of a launcher: rank 1 fails
