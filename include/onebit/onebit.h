@@ -578,10 +578,10 @@ typedef struct {
  * Makes an id for one communicator of processes. Call it on one rank, hand the 128 bytes to the
  * others through a channel that nobody else can read, and call onebitCommInitRank on all.
  *
- * This process opens a TCP port on the interface that ONEBIT_SOCKET_IFNAME selects, and keeps it
- * open until all ranks have joined. While the communicator lives, every rank has a connection to
- * this process, over which the ranks exchange heartbeats. If this process ends before the others
- * are done, they get an error.
+ * This process opens a TCP port until all ranks have joined: on the interface that
+ * ONEBIT_SOCKET_IFNAME selects or, if nothing tells which of several leads to the ranks, on all.
+ * While the communicator lives, every rank has a connection to this process, over which the ranks
+ * exchange heartbeats. If this process ends before the others are done, they get an error.
  *
  * @param id Receives the id, which is good for one communicator.
  * @return onebitInvalidUsage  a setting is in error, or ONEBIT_SOCKET_IFNAME matches no interface;

@@ -94,9 +94,7 @@ Status InitRank(onebitComm_t* comm, int ranks, const onebitUniqueId& id, int ran
   ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
   ONEBIT_ASSIGN_OR_RETURN(auto options, onebit::ParseCommConfig(config, *table, rank, ranks));
   ONEBIT_ASSIGN_OR_RETURN(const onebit::UniqueId unique_id, onebit::DecodeUniqueId(id.internal));
-  options.locate = [unique_id](onebit::Deadline) {
-    return onebit::Result<onebit::UniqueId>(unique_id);
-  };
+  options.locate = onebit::LocateAt(unique_id);
   return Join(std::move(options), table->settings, comm);
 }
 
@@ -169,9 +167,7 @@ Status InitFrom(onebitComm_t* comm, const char* transport, const void* native, s
   options.control.ranks = group.ranks();
   ONEBIT_ASSIGN_OR_RETURN(const onebit::UniqueId unique_id,
                           ShareRendezvous(group, table->settings, timeout_ms));
-  options.locate = [unique_id](onebit::Deadline) {
-    return onebit::Result<onebit::UniqueId>(unique_id);
-  };
+  options.locate = onebit::LocateAt(unique_id);
   options.group = &group;
   return Join(std::move(options), table->settings, comm);
 }

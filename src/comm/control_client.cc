@@ -18,6 +18,8 @@ using std::chrono::milliseconds;
 
 // Limits one attempt to join; a server that is running answers at once.
 constexpr milliseconds kAttempt{5000};
+// Limits the first packets to one of several addresses, some of which may lead nowhere.
+constexpr milliseconds kTurn{1000};
 constexpr milliseconds kShortAttempt{500};  // if a StopCheck must be polled
 constexpr milliseconds kShortestPause{5};
 constexpr milliseconds kLongestPause{200};
@@ -59,14 +61,19 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
         client->refusal_.reset();
         heard = "; before that: " + status.text();
       }
-      if (status.code() == Code::kNotAuthenticated && is_final) return status;
+      const bool is_right = is_final && id.value().more_addresses.empty();
+      if (status.code() == Code::kNotAuthenticated && is_right) return status;
     }
     if (Clock::now() + backoff.next_pause() >= deadline) {
       // A rendezvous file may be left from a former job, but not until the deadline.
       const bool is_secret_wrong = status.code() == Code::kNotAuthenticated;
-      const std::string source = options.address_source.empty()
-                                     ? ""
-                                     : Format(" (address from {})", options.address_source);
+      std::string source = options.address_source.empty()
+                               ? ""
+                               : Format(" (address from {})", options.address_source);
+      if (id.ok() && !id.value().more_addresses.empty()) {
+        AppendFormat(&source, " (the last tried of {} addresses)",
+                     1 + id.value().more_addresses.size());
+      }
       return Error(is_secret_wrong ? status.code() : Code::kTimeout,
                    "rank {} of {}: not joined within {:.1f} s (ONEBIT_CONNECT_TIMEOUT_MS): {}{}{}",
                    options.rank, options.ranks, SecondsOf(options.connect_timeout), status.text(),
@@ -100,7 +107,10 @@ Status ControlClient::Attempt(const UniqueId& id) {
   const auto explain = [&](const Status& status) {
     return Error(status.code(), "{}: {}", id.address.Text(), status.text());
   };
-  ONEBIT_ASSIGN_OR_RETURN(Descriptor socket, Connect(id.address, deadline));
+  const bool is_in_turn = !id.more_addresses.empty();
+  ONEBIT_ASSIGN_OR_RETURN(
+      Descriptor socket,
+      Connect(id.address, is_in_turn ? std::min(deadline, Clock::now() + kTurn) : deadline));
   const ClientHello hello = MakeClientHello();
   ServerHello answer;
   if (Status status = SendAll(socket, &hello, sizeof(hello), deadline); !status.ok()) {
@@ -116,9 +126,12 @@ Status ControlClient::Attempt(const UniqueId& id) {
       !status.ok()) {
     return explain(status);
   }
-  server_ = id.address;
   transport_key_ = MixedKey(id.key, "transport");
   ONEBIT_ASSIGN_OR_RETURN(local_address_, LocalAddress(socket));
+  // Any of its own addresses leads a host to itself, but not the other hosts.
+  const bool is_own_host = local_address_.HostText() == id.address.HostText();
+  server_ =
+      is_in_turn && is_own_host ? AnyAddress(id.address.family(), id.address.port()) : id.address;
   channel_ = std::make_unique<SealedChannel>(
       std::move(socket), client.keys.to_server, client.keys.to_client,
       MostHubMessageBytes(static_cast<uint32_t>(options_.ranks)));

@@ -63,7 +63,6 @@ class ControlClient final : public Control, private LoopItem {
   const SocketAddress& local_address() const { return local_address_; }
   // A key of the communicator's ranks for connections of the transport.
   const JobKey& transport_key() const { return transport_key_; }
-  bool is_server_here() const { return server_name_ == options_.process; }
 
   // Names the rank that is lost with the server: the first whose process ("host:pid") is the
   // server's, if there is one.

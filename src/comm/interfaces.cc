@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 namespace onebit {
 namespace {
@@ -115,6 +116,19 @@ Result<std::vector<Interface>> SelectInterfaces(std::span<const Interface> inter
                      [](const auto& a, const auto& b) { return RankOf(a) < RankOf(b); });
   }
   return selected;
+}
+
+std::vector<Interface> Likeliest(std::span<const Interface> interfaces) {
+  const auto key = [](const Interface& interface) {
+    return std::pair(RankOf(interface), interface.address.family() != AF_INET);
+  };
+  const auto less = [&](const Interface& a, const Interface& b) { return key(a) < key(b); };
+  const auto best = key(*std::ranges::min_element(interfaces, less));
+  std::vector<Interface> likeliest;
+  for (const Interface& interface : interfaces) {
+    if (key(interface) == best) likeliest.push_back(interface);
+  }
+  return likeliest;
 }
 
 std::string NamesOf(std::span<const Interface> interfaces) {

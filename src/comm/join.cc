@@ -118,7 +118,7 @@ Result<GroupFacts> Introduce(const JoinOptions& options, const Transport& transp
     values.push_back(std::move(one.values));
   }
   control->SetServerRank(processes);
-  // The server's process may not know by which of its addresses the others reach it; they do.
+  // The server's host may not know by which of its addresses the others reach it; they do.
   for (UniqueId& one : found.spares) {
     if (!one.address.is_any()) continue;
     const uint16_t port = one.address.port();
@@ -132,10 +132,9 @@ Result<GroupFacts> Introduce(const JoinOptions& options, const Transport& transp
 }
 
 // Other ranks reach this process at the address it uses towards the control server. A server that
-// listens on every interface tells its own process no address that the others can use.
+// listens on every interface tells its own host no address that the others can use.
 SocketAddress SpareAddress(const ControlClient& control) {
-  return control.is_server_here() && control.server().is_any() ? control.server()
-                                                               : control.local_address();
+  return control.server().is_any() ? control.server() : control.local_address();
 }
 
 uint64_t MillisecondsUntil(Deadline deadline) {

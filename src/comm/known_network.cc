@@ -53,22 +53,23 @@ std::optional<Interface> LeadingTo(std::span<const Interface> interfaces, const 
 
 }  // namespace
 
-Result<Interface> ChooseInterface(std::string_view pattern, const EnvironmentView& environment) {
+Result<std::vector<Interface>> FindInterfaces(std::string_view pattern,
+                                              const EnvironmentView& environment) {
   ONEBIT_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
-  if (pattern.empty()) {
-    // Gloo takes whole names.
-    if (const auto names = environment.Find("GLOO_SOCKET_IFNAME")) {
-      if (auto found = FirstNamed(interfaces, Format("={}", *names))) return *std::move(found);
-    }
-    if (const auto names = environment.Find("NCCL_SOCKET_IFNAME")) {
-      if (auto found = FirstNamed(interfaces, *names)) return *std::move(found);
-    }
-    if (const auto host = environment.Find("MASTER_ADDR"); host && !host->empty()) {
-      if (auto found = LeadingTo(interfaces, std::string(*host))) return *std::move(found);
-    }
-  }
   ONEBIT_ASSIGN_OR_RETURN(const auto selected, SelectInterfaces(interfaces, pattern));
-  return selected.front();
+  if (!pattern.empty()) return std::vector{selected.front()};
+  // Gloo takes whole names.
+  if (const auto names = environment.Find("GLOO_SOCKET_IFNAME")) {
+    if (const auto found = FirstNamed(interfaces, Format("={}", *names)))
+      return std::vector{*found};
+  }
+  if (const auto names = environment.Find("NCCL_SOCKET_IFNAME")) {
+    if (const auto found = FirstNamed(interfaces, *names)) return std::vector{*found};
+  }
+  if (const auto host = environment.Find("MASTER_ADDR"); host && !host->empty()) {
+    if (const auto found = LeadingTo(interfaces, std::string(*host))) return std::vector{*found};
+  }
+  return Likeliest(selected);
 }
 
 }  // namespace onebit

@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The interface at which this process waits for other ranks: what PyTorch and NCCL were told about
+// The interfaces at which this process waits for other ranks: what PyTorch and NCCL were told about
 // the network counts before any guess.
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "comm/environment_view.h"
@@ -14,8 +15,10 @@ namespace onebit {
 
 // The first interface that `pattern` selects (ONEBIT_SOCKET_IFNAME). If it is empty: the first that
 // GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names, or the one that leads to MASTER_ADDR, where ranks
-// of PyTorch have met, unless that is a loopback address. Otherwise a guess: see SelectInterfaces.
-// Variables of others that name nothing on this host are passed over.
-Result<Interface> ChooseInterface(std::string_view pattern, const EnvironmentView& environment);
+// of PyTorch have met, unless that is a loopback address. Variables of others that name nothing on
+// this host are passed over. Where nothing tells: all that may be right, the first guess first
+// (SelectInterfaces, Likeliest).
+Result<std::vector<Interface>> FindInterfaces(std::string_view pattern,
+                                              const EnvironmentView& environment);
 
 }  // namespace onebit

@@ -383,7 +383,9 @@ void MeetingPoint::DecideIfDue(TimePoint now) {
   } else if (!missing.empty()) {
     return;
   }
-  agreement_ = Agreement{.members = wish_->members, .id = {}, .missing = missing};
+  agreement_.emplace();
+  agreement_->members = wish_->members;
+  agreement_->missing = missing;
   if (is_open_wish()) {
     for (int rank = 0; rank < static_cast<int>(ids_.size()); ++rank) {
       if (std::ranges::find(missing, rank) == missing.end()) agreement_->members.push_back(rank);

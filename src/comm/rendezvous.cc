@@ -46,8 +46,8 @@ Result<std::string> SecretOf(const RendezvousOptions& options) {
   return secret;
 }
 
-Result<Interface> ChooseInterface(const RendezvousOptions& options) {
-  return ChooseInterface(options.interfaces, EnvironmentView(ProcessEnvironment()));
+Result<std::vector<Interface>> FindInterfaces(const RendezvousOptions& options) {
+  return FindInterfaces(options.interfaces, EnvironmentView(ProcessEnvironment()));
 }
 
 // Added to the time that ranks have for joining, so that a late one still gets the reason.
@@ -58,6 +58,23 @@ Result<UniqueId> StartServer(ControlServer::Options options) {
   const JobKey key = options.key;
   ONEBIT_ASSIGN_OR_RETURN(const SocketAddress bound, ControlServer::Start(std::move(options)));
   return UniqueId{.address = bound, .key = key};
+}
+
+// Listens on every interface if others may reach this process by one of several only.
+Result<UniqueId> StartServerAt(std::span<const Interface> interfaces,
+                               ControlServer::Options options) {
+  const SocketAddress& first = interfaces.front().address;
+  if (first.family() != AF_INET) interfaces = interfaces.first(1);  // an id has room for no more
+  options.address = interfaces.size() == 1 ? first : AnyAddress(first.family());
+  ONEBIT_ASSIGN_OR_RETURN(UniqueId id, StartServer(std::move(options)));
+  const uint16_t port = id.address.port();
+  for (const Interface& interface : interfaces.first(std::min(interfaces.size(), kMostAddresses))) {
+    id.more_addresses.push_back(interface.address);
+    id.more_addresses.back().set_port(port);
+  }
+  id.address = id.more_addresses.front();
+  id.more_addresses.erase(id.more_addresses.begin());
+  return id;
 }
 
 // Limits the question to another rank 0, whose host may be gone.
@@ -137,15 +154,15 @@ Result<RendezvousPoint> ResolveFile(const Rendezvous& rendezvous, int rank,
   if (rendezvous.source != "ONEBIT_RENDEZVOUS") ONEBIT_TRY(MakePrivateFolderOf(path));
   std::function<void()> give_up;
   if (rank == 0) {
-    ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
+    ONEBIT_ASSIGN_OR_RETURN(const auto interfaces, FindInterfaces(options));
     const JobKey key = RandomKey();
     const auto text = std::make_shared<std::string>();
     ONEBIT_ASSIGN_OR_RETURN(
-        UniqueId id, StartServer({.address = interface.address,
-                                  .key = MixedKey(key, secret),
-                                  .job = options.job,
-                                  .on_closed = [path, text] { RemoveRendezvousFile(path, *text); },
-                                  .first_rank_timeout = options.connect_timeout + kGrace}));
+        UniqueId id,
+        StartServerAt(interfaces, {.key = MixedKey(key, secret),
+                                   .job = options.job,
+                                   .on_closed = [path, text] { RemoveRendezvousFile(path, *text); },
+                                   .first_rank_timeout = options.connect_timeout + kGrace}));
     id.key = key;
     ONEBIT_ASSIGN_OR_RETURN(std::string content, WriteRendezvousFile(path, id, [&](UniqueId found) {
                               found.key = MixedKey(found.key, secret);
@@ -161,13 +178,13 @@ Result<RendezvousPoint> ResolveFile(const Rendezvous& rendezvous, int rank,
       ControlServer::AnswerWaiting();
       RemoveRendezvousFile(path, *text);
     };
-    Log(LogLevel::kInfo, "rank 0 waits at {} ({}), as {} says", id.address.Text(), interface.name,
-        path);
+    Log(LogLevel::kInfo, "rank 0 waits at {} ({}), as {} says", id.address.Text(),
+        NamesOf(interfaces), path);
   }
-  auto locate = [path, secret](Deadline) -> Result<UniqueId> {
+  auto locate = [path, secret, turn = size_t{0}](Deadline) mutable -> Result<UniqueId> {
     ONEBIT_ASSIGN_OR_RETURN(UniqueId id, ReadRendezvousFile(path));
     id.key = MixedKey(id.key, secret);
-    return id;
+    return id.AtTurn(turn++);
   };
   // A file may be left from a job that was killed; rank 0 of this one replaces it.
   return RendezvousPoint{.locate = std::move(locate),
@@ -191,20 +208,23 @@ std::string NameOfThisProcess() {
   return Format("{}:{}", host, getpid());
 }
 
+ControlClient::Locate LocateAt(const UniqueId& id) {
+  return [id, turn = size_t{0}](Deadline) mutable -> Result<UniqueId> { return id.AtTurn(turn++); };
+}
+
 Result<UniqueId> OpenRendezvous(const RendezvousOptions& options) {
-  ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
-  ONEBIT_ASSIGN_OR_RETURN(UniqueId id,
-                          StartServer({.address = interface.address, .key = RandomKey()}));
+  ONEBIT_ASSIGN_OR_RETURN(const auto interfaces, FindInterfaces(options));
+  ONEBIT_ASSIGN_OR_RETURN(UniqueId id, StartServerAt(interfaces, {.key = RandomKey()}));
   Log(LogLevel::kInfo, "a unique id was made: ranks meet at {} ({})", id.address.Text(),
-      interface.name);
+      NamesOf(interfaces));
   return id;
 }
 
 Result<SparePort> OpenSparePort(const RendezvousOptions& options, SocketAddress address) {
   address.set_port(0);
   if (!options.interfaces.empty()) {
-    ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
-    address = interface.address;
+    ONEBIT_ASSIGN_OR_RETURN(const auto interfaces, FindInterfaces(options));
+    address = interfaces.front().address;
   }
   ONEBIT_ASSIGN_OR_RETURN(Descriptor listener, Listen(address));
   ONEBIT_ASSIGN_OR_RETURN(address, LocalAddress(listener));

@@ -33,6 +33,9 @@ std::string NameOfThisProcess();
 // Starts a server in this process with a key of its own; it serves one communicator.
 Result<UniqueId> OpenRendezvous(const RendezvousOptions& options);
 
+// Finds that server, by one of the id's addresses after the other.
+ControlClient::Locate LocateAt(const UniqueId& id);
+
 // Opens the port that a rank holds for as long as its communicator lives (MeetingPoint). Listens at
 // `address`, unless `options` select an interface. Takes any port.
 Result<SparePort> OpenSparePort(const RendezvousOptions& options, SocketAddress address);

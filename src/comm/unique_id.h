@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The 128 bytes with the address of the control server and the key that admits ranks.
+// The 128 bytes with the addresses of the control server and the key that admits ranks.
 #pragma once
 
 #include <array>
 #include <span>
+#include <vector>
 
 #include "base/status.h"
 #include "comm/secret.h"
@@ -14,9 +15,17 @@ namespace onebit {
 
 inline constexpr size_t kUniqueIdBytes = 128;
 
+// What an id has room for. The first may be of IPv6, and is then the only one.
+inline constexpr size_t kMostAddresses = 15;
+
 struct UniqueId {
   SocketAddress address;
   JobKey key;
+  // Of the same server, with the same port, where nobody knows which of them others can reach.
+  std::vector<SocketAddress> more_addresses = {};
+
+  // The same with another of its addresses as the first, for those who try one after the other.
+  UniqueId AtTurn(size_t turn) const;
 };
 
 std::array<char, kUniqueIdBytes> EncodeUniqueId(const UniqueId& id);

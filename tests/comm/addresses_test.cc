@@ -3,6 +3,7 @@
 // Socket addresses, unique ids that carry them, and errors that name them.
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include <gmock/gmock.h>
@@ -65,6 +66,48 @@ TEST(UniqueIdTest, AddressAndKeyComeBack) {
     EXPECT_EQ(decoded.value().address.Text(), address.Text());
     EXPECT_EQ(decoded.value().key.bytes, id.key.bytes);
   }
+}
+
+TEST(UniqueIdTest, FurtherAddressesComeBackWithThePort) {
+  UniqueId id = {.address = Make4("10.1.2.3", 4711), .key = {}};
+  for (int i = 1; i <= 20; ++i) {
+    id.more_addresses.push_back(Make4(Format("10.2.0.{}", i).c_str(), 4711));
+    const UniqueId decoded = DecodeUniqueId(EncodeUniqueId(id)).value();
+    EXPECT_EQ(decoded.address.Text(), "10.1.2.3:4711");
+    const size_t kept = std::min<size_t>(id.more_addresses.size(), kMostAddresses - 1);
+    ASSERT_EQ(decoded.more_addresses.size(), kept);
+    for (size_t k = 0; k < kept; ++k) {
+      EXPECT_EQ(decoded.more_addresses[k].Text(), id.more_addresses[k].Text());
+    }
+  }
+}
+
+// Ranks with an earlier build have such ids, and understand no others.
+TEST(UniqueIdTest, OneAddressLeavesTheRestEmpty) {
+  const auto bytes = EncodeUniqueId({.address = Make4("10.1.2.3", 4711), .key = {}});
+  EXPECT_TRUE(std::all_of(bytes.begin() + 48, bytes.end(), [](char byte) { return byte == 0; }));
+}
+
+TEST(UniqueIdTest, EveryAddressHasItsTurn) {
+  const UniqueId id = {.address = Make4("10.0.0.1", 7),
+                       .key = {},
+                       .more_addresses = {Make4("10.0.0.2", 7), Make4("10.0.0.3", 7)}};
+  std::string turns;
+  for (size_t turn = 0; turn < 5; ++turn) {
+    const UniqueId now = id.AtTurn(turn);
+    EXPECT_EQ(now.more_addresses.size(), 2u);
+    turns += now.address.HostText() + " ";
+  }
+  EXPECT_EQ(turns, "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.1 10.0.0.2 ");
+}
+
+TEST(UniqueIdTest, MoreAddressesThanThereIsRoomForAreRefused) {
+  auto bytes = EncodeUniqueId({.address = Make4("10.1.2.3", 4711), .key = {}});
+  bytes[68] = kMostAddresses;
+  EXPECT_EQ(DecodeUniqueId(bytes).status().code(), Code::kInvalidArgument);
+  bytes = EncodeUniqueId({.address = Make6("2001:db8::7", 22), .key = {}});
+  bytes[68] = 1;
+  EXPECT_EQ(DecodeUniqueId(bytes).status().code(), Code::kInvalidArgument);
 }
 
 TEST(UniqueIdTest, WhatIsNoneIsRefused) {

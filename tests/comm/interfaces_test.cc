@@ -46,6 +46,12 @@ TEST(InterfacesTest, WithoutAPatternRealOnesComeFirstAndLoopbackLast) {
   EXPECT_EQ(Select(""), "eth0,eth1,ib0,eth10,enp1s0,docker0,veth12,br-7,lo");
 }
 
+TEST(InterfacesTest, TheLikeliestAreOfOneKind) {
+  EXPECT_EQ(NamesOf(Likeliest(Host())), "eth0,eth1,ib0,eth10,enp1s0");
+  EXPECT_EQ(NamesOf(Likeliest(std::span(Host()).first(2))), "docker0");
+  EXPECT_EQ(NamesOf(Likeliest(std::span(Host()).first(1))), "lo");
+}
+
 TEST(InterfacesTest, EntriesArePrefixesInTheirOrder) {
   EXPECT_EQ(Select("eth"), "eth0,eth1,eth10");
   EXPECT_EQ(Select("ib,eth0"), "ib0,eth0");

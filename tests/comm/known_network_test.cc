@@ -13,8 +13,8 @@ namespace onebit {
 namespace {
 
 std::string Choose(std::string_view pattern, const std::vector<const char*>& environment) {
-  const auto chosen = ChooseInterface(pattern, EnvironmentView(environment));
-  return chosen.ok() ? chosen.value().address.HostText() : chosen.status().text();
+  const auto found = FindInterfaces(pattern, EnvironmentView(environment));
+  return found.ok() ? found.value().front().address.HostText() : found.status().text();
 }
 std::string Guess() { return Choose("", {}); }
 
@@ -52,6 +52,18 @@ TEST(KnownNetworkTest, NamesOfOthersThatLeadNowhereArePassedOver) {
                            "GLOO_SOCKET_IFNAME=", "NCCL_SOCKET_IFNAME=,none"}) {
     EXPECT_EQ(Choose("", {name}), Guess()) << name;
   }
+}
+
+TEST(KnownNetworkTest, OnlyAGuessGivesSeveral) {
+  const auto count = [](std::string_view pattern, const std::vector<const char*>& environment) {
+    return FindInterfaces(pattern, EnvironmentView(environment)).value().size();
+  };
+  EXPECT_EQ(count("", {}), Likeliest(OfThisHost()).size());
+  EXPECT_EQ(count("^none", {}), 1u);
+  EXPECT_EQ(count("", {"GLOO_SOCKET_IFNAME=lo"}), 1u);
+  EXPECT_EQ(count("", {"NCCL_SOCKET_IFNAME=^none"}), 1u);
+  const std::string place = "MASTER_ADDR=" + Guess();
+  EXPECT_EQ(count("", {place.c_str()}), 1u) << "the guess is a loopback address";
 }
 
 TEST(KnownNetworkTest, OurOwnVariableWins) {

@@ -81,6 +81,19 @@ class TwoHosts:
             call("ip", "-n", host.namespace, "neighbour", "delete", other, "dev", "eth0")
         return time.monotonic() - begin
 
+    def add_dead_address(self):
+        """The first address of host 0 leads nowhere from host 1, and nobody tells."""
+        on = ("ip", "-n", self._network.hosts[0].namespace, "address")
+        call(*on, "delete", f"{self.addresses[0]}/24", "dev", "eth0")
+        for address in ("10.99.0.1", self.addresses[0]):
+            call(*on, "add", f"{address}/24", "dev", "eth0")
+        on = ("ip", "-n", self._network.hosts[1].namespace)
+        call(*on, "link", "add", "dead0", "type", "veth", "peer", "name", "dead1")
+        call(*on, "address", "add", "10.99.0.2/24", "dev", "dead0")
+        for device in ("dead0", "dead1"):
+            call(*on, "link", "set", device, "up")
+        call(*on, "neighbour", "replace", "10.99.0.1", "lladdr", "02:00:00:00:00:99", "dev", "dead0", "nud", "permanent")
+
     def reset_connections(self):
         """All of host 0, which are those between the hosts and its own; ports stay open."""
         call("ip", "netns", "exec", self._network.hosts[0].namespace, "ss", "-K", "-t", "state", "established")
