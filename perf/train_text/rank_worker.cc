@@ -111,6 +111,8 @@ RankWorker::RankWorker(SharedRun& shared, onebitComm_t comm, int rank)
 
 void RankWorker::Run() {
   if (!survival_) {
+    // A rank that died earlier would end one that has no worker yet, and cannot go on without it.
+    if (shared_.options.survive) perf::Check(onebitBarrier(comm_, nullptr), "onebitBarrier");
     if (shared_.are_ranks_processes) exchange_seconds_ = CallSeconds();  // before the first step
     step_end_ = start_ = Clock::now();
   }

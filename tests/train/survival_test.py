@@ -72,7 +72,9 @@ def check_survival(report: dict, result: subprocess.CompletedProcess, whole: dic
         assert before["loss"] == entry["loss"] or entry["step"] == step - 1, (before, entry)
     assert report["schedule"] == whole["schedule"], report  # which does not depend on the ranks
     assert report["diverged_at"] is None and report["frozen_at"] == FROZEN_AT, report
-    assert abs(report["heldout_loss"] - whole["heldout_loss"]) < 0.4, (report["heldout_loss"], whole["heldout_loss"])
+    # The curve still moves by half a nat between two reports, and which examples a rank saw depends on the
+    # moment of the loss. A run that had lost its state would be at the 5.5 nats at which all begin.
+    assert abs(report["heldout_loss"] - whole["heldout_loss"]) < 1, (report["heldout_loss"], whole["heldout_loss"])
     assert len(report["bytes_sent_by_rank"]) == RANKS - 1 and report["nranks"] == RANKS, report
 
     assert result.stdout.count("held-out loss") == 1, result
