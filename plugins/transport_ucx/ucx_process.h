@@ -10,7 +10,7 @@
 namespace onebit::ucx {
 
 // While an object exists, lines that UCX logs on this thread go to the library's log: errors and
-// warnings at INFO, the rest at TRACE, because results and peerError already report what matters.
+// warnings at INFO, the rest at TRACE, because the library reports what matters itself.
 // Lines of other threads, and of other users of UCX in this process, are not redirected.
 //
 // May be nested. Costs two stores.

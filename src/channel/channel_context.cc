@@ -34,7 +34,7 @@ ChannelContext::ChannelContext(const onebitTransport& functions, void* context,
       host_(host),
       cores_(CountCores()) {}
 
-onebitResult_t ChannelContext::Open(const MessageInfo& info,
+onebitResult_t ChannelContext::Open(const ChannelInfo& info,
                                     std::unique_ptr<MessageChannel>* channel) {
   auto created = std::make_unique<MessageChannel>(this, info);
   const onebitResult_t result = created->Open(info);

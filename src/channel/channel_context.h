@@ -11,12 +11,40 @@
 #include <utility>
 
 #include "base/format.h"
-#include "channel/message_functions.h"
+#include "base/status.h"
 #include "onebit/transport.h"
 
 namespace onebit::channel {
 
 class MessageChannel;
+
+// Receives a transport's reports about peers, on any thread.
+class PeerErrorSink {
+ public:
+  // Called when `peer` is found to be gone while a message to or from it is pending or begun. A
+  // peer from which nothing is expected may end without notice. `text` says what was seen. Must not
+  // throw, because a transport calls it, nor take a lock that its caller may hold.
+  virtual void OnPeerError(int peer, Code code, const char* text) = 0;
+
+ protected:
+  ~PeerErrorSink() = default;
+};
+
+// The communicator that a new channel belongs to.
+struct ChannelInfo {
+  int rank = 0;
+  int nranks = 1;
+  uint64_t comm_id = 0;           // the same on every rank of the communicator
+  PeerErrorSink* sink = nullptr;  // outlives the channel
+  void* group = nullptr;          // of the transport's `adopt`, on all ranks or on none
+  // As in onebitTransportCommInfo; valid until Open returns.
+  const unsigned char* key = nullptr;
+  const void* address = nullptr;
+  size_t address_bytes = 0;
+  const void* server = nullptr;
+  size_t server_bytes = 0;
+  bool is_one_host = false;
+};
 
 // Thread-safe. Lives as long as the transport that it was made for.
 class ChannelContext {
@@ -27,8 +55,8 @@ class ChannelContext {
   ChannelContext(const ChannelContext&) = delete;
   ChannelContext& operator=(const ChannelContext&) = delete;
 
-  // Throws std::bad_alloc.
-  onebitResult_t Open(const MessageInfo& info, std::unique_ptr<MessageChannel>* channel);
+  // Makes this rank's end of a new communicator. Needs no other rank. Throws std::bad_alloc.
+  onebitResult_t Open(const ChannelInfo& info, std::unique_ptr<MessageChannel>* channel);
 
   const onebitTransport& functions() const { return functions_; }
   void* transport() const { return context_; }
@@ -65,8 +93,5 @@ class ChannelContext {
   // relaxed everywhere: the count feeds a rule of thumb and publishes nothing.
   std::atomic<uint32_t> open_channels_{0};
 };
-
-// The message functions of channels, whose context is a ChannelContext.
-const MessageFunctions& ChannelFunctions();
 
 }  // namespace onebit::channel

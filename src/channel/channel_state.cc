@@ -6,7 +6,7 @@
 
 namespace onebit::channel {
 
-ChannelState::ChannelState(const ChannelContext& its_context, const MessageInfo& info)
+ChannelState::ChannelState(const ChannelContext& its_context, const ChannelInfo& info)
     : context(its_context),
       rank(info.rank),
       nranks(info.nranks),
@@ -15,12 +15,11 @@ ChannelState::ChannelState(const ChannelContext& its_context, const MessageInfo&
       most_early_bytes(
           EarlyBytes(context.properties().earlyBytes, static_cast<size_t>(info.nranks))),
       frames(context.functions(), context.transport()),
-      peer_error_(info.peer_error),
-      peer_error_argument_(info.peer_error_argument) {}
+      sink_(info.sink) {}
 
 void ChannelState::ReportDeparture(int of) {
   Peer& gone = peer(of);
-  if (gone.is_reported || peer_error_ == nullptr) return;
+  if (gone.is_reported || sink_ == nullptr) return;
   gone.is_reported = true;
   char text[192];
   if (gone.has_bye) {
@@ -34,7 +33,7 @@ void ChannelState::ReportDeparture(int of) {
     std::snprintf(text, sizeof text, "rank %d, reached by %s, is lost: %s", of, gone.link->route,
                   gone.loss());
   }
-  peer_error_(peer_error_argument_, of, gone.has_bye ? onebitRemoteError : onebitPeerLost, text);
+  sink_->OnPeerError(of, gone.has_bye ? Code::kRemoteError : Code::kPeerLost, text);
 }
 
 }  // namespace onebit::channel

@@ -11,7 +11,6 @@
 
 #include "channel/channel_context.h"
 #include "channel/frames.h"
-#include "channel/message_functions.h"
 #include "channel/message_request.h"
 #include "channel/peer.h"
 #include "channel/wire.h"
@@ -21,7 +20,7 @@ namespace onebit::channel {
 // Guarded by the channel's lock.
 class ChannelState {
  public:
-  ChannelState(const ChannelContext& its_context, const MessageInfo& info);
+  ChannelState(const ChannelContext& its_context, const ChannelInfo& info);
 
   Peer& peer(int of) { return peers[static_cast<size_t>(of)]; }
   const Peer& peer(int of) const { return peers[static_cast<size_t>(of)]; }
@@ -39,7 +38,7 @@ class ChannelState {
     return other.link->canPull != 0 && payload_bytes > std::max(eager_bytes, early_bytes(other));
   }
 
-  // Calls peer_error, once for each peer that is gone.
+  // Tells the sink, once for each peer that is gone.
   void ReportDeparture(int of);
 
   const ChannelContext& context;
@@ -54,12 +53,11 @@ class ChannelState {
   std::unique_ptr<MessageRequests> requests;
   uint64_t events = 0;         // that a caller may wait for
   bool has_losses = false;     // some link was lost or some peer has ended
-  bool lacks_room = false;     // isend returned onebitInProgress
+  bool lacks_room = false;     // Send returned onebitInProgress
   bool is_discarding = false;  // arriving frames are dropped: the endpoint ends
 
  private:
-  void (*const peer_error_)(void*, int, onebitResult_t, const char*);
-  void* const peer_error_argument_;
+  PeerErrorSink* const sink_;  // null: nobody listens
 };
 
 }  // namespace onebit::channel

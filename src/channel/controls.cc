@@ -41,14 +41,14 @@ void Controls::Flush(int rank) {
   while (!to.controls.is_empty()) {
     const Control& control = to.controls.front();
     const WireHeader wire = Wire(to, control.type, control.number, control.value);
-    const Sent sent =
+    const onebitResult_t result =
         state_.frames.Send(rank, onebitFrameShort, std::as_bytes(std::span(&wire, 1)), {});
-    if (sent == Sent::kNoRoom) {
+    if (result == onebitInProgress) {
       if (!to.is_flushing) flushing_.push_back(rank);
       to.is_flushing = true;
       return;
     }
-    if (sent == Sent::kFailed) {
+    if (result != onebitSuccess) {
       to.controls.Clear();
       return;
     }

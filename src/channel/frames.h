@@ -6,12 +6,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "onebit/transport.h"
 
 namespace onebit::channel {
 
-enum class Sent { kYes, kNoRoom, kFailed };
+// Addresses of all ranks as the ABI takes them.
+struct AddressList {
+  explicit AddressList(std::span<const std::vector<std::byte>> addresses) {
+    for (const auto& address : addresses) {
+      pointers.push_back(address.data());
+      sizes.push_back(address.size());
+    }
+  }
+  std::vector<const void*> pointers;
+  std::vector<size_t> sizes;
+};
 
 // Closes the endpoint at the end. One thread at a time, except Abort and CanSendFromAnyThread.
 class Frames {
@@ -44,12 +55,11 @@ class Frames {
     const onebitTransportLink* link = nullptr;
     return functions_.getLink(comm_, rank, &link) == onebitSuccess ? link : nullptr;
   }
-  Sent Send(int rank, onebitFrameKind kind, std::span<const std::byte> header,
-            std::span<const std::byte> payload) {
-    const onebitResult_t result = functions_.sendFrame(
-        comm_, rank, kind, header.data(), header.size(), payload.data(), payload.size());
-    if (result == onebitSuccess) return Sent::kYes;
-    return result == onebitInProgress ? Sent::kNoRoom : Sent::kFailed;
+  // onebitInProgress: there is no room now.
+  onebitResult_t Send(int rank, onebitFrameKind kind, std::span<const std::byte> header,
+                      std::span<const std::byte> payload) {
+    return functions_.sendFrame(comm_, rank, kind, header.data(), header.size(), payload.data(),
+                                payload.size());
   }
   // False if there was nothing to do.
   bool Progress() {

@@ -20,25 +20,24 @@ onebitResult_t MessageChannel::CheckPeer(int peer) const {
   return peer >= 0 && peer < state_.nranks ? onebitSuccess : onebitInvalidArgument;
 }
 
-onebitResult_t MessageChannel::Send(int rank, const void* header, size_t header_bytes,
-                                    const void* payload, size_t payload_bytes, Request** request) {
+onebitResult_t MessageChannel::Send(int rank, std::span<const std::byte> header,
+                                    std::span<const std::byte> payload, Request** request) {
   return WithLock([&] {
     const onebitResult_t check = CheckPeer(rank);
-    return check != onebitSuccess
-               ? check
-               : sends_.Send(rank, header, header_bytes, payload, payload_bytes, request);
+    return check != onebitSuccess ? check : sends_.Send(rank, header, payload, request);
   });
 }
 
-onebitResult_t MessageChannel::Receive(int rank, void* header, Request** request) {
+onebitResult_t MessageChannel::Receive(int rank, std::span<std::byte> header, Request** request) {
+  if (header.size() < kMessageHeaderBytes) return onebitInvalidArgument;
   return WithLock([&] {
     const onebitResult_t check = CheckPeer(rank);
-    return check != onebitSuccess ? check : receives_.Post(rank, header, request);
+    return check != onebitSuccess ? check : receives_.Post(rank, header.data(), request);
   });
 }
 
-onebitResult_t MessageChannel::Accept(Request* request, void* payload, size_t payload_bytes) {
-  return WithLock([&] { return receives_.Accept(request, payload, payload_bytes); });
+onebitResult_t MessageChannel::Accept(Request* request, std::span<std::byte> payload) {
+  return WithLock([&] { return receives_.Accept(request, payload); });
 }
 
 onebitResult_t MessageChannel::Test(Request* request, TransferState* state) {
@@ -137,11 +136,6 @@ onebitResult_t MessageChannel::Cancel(Request* request) {
   state_.requests->Return(request);
   ReleaseLock();
   return onebitSuccess;
-}
-
-void MessageChannel::GetCounters(uint64_t* bytes_sent, uint64_t* messages_sent) const {
-  *bytes_sent = sends_.bytes();
-  *messages_sent = sends_.messages();
 }
 
 onebitResult_t MessageChannel::DescribePeer(int peer, char* text, size_t capacity) const {
@@ -270,7 +264,7 @@ void MessageChannel::HandleDepartures() {
     }
     if (was_needed) state_.ReportDeparture(rank);
     receives_.MatchPosted(rank);
-    ++state_.events;  // A caller that waits for capacity learns of the loss from isend.
+    ++state_.events;  // A caller that waits for capacity learns of the loss from Send.
   }
 }
 

@@ -22,7 +22,7 @@ constexpr uint64_t kAbortNs = 2 * kNsPerMs;
 
 }  // namespace
 
-MessageChannel::MessageChannel(ChannelContext* context, const MessageInfo& info)
+MessageChannel::MessageChannel(ChannelContext* context, const ChannelInfo& info)
     : context_(context),
       state_(*context, info),
       controls_(&state_),
@@ -31,7 +31,7 @@ MessageChannel::MessageChannel(ChannelContext* context, const MessageInfo& info)
   context_->AddChannel();
 }
 
-onebitResult_t MessageChannel::Open(const MessageInfo& info) {
+onebitResult_t MessageChannel::Open(const ChannelInfo& info) {
   return state_.frames.Open(
       {.structSize = sizeof(onebitTransportCommInfo),
        .rank = state_.rank,
@@ -61,14 +61,17 @@ onebitResult_t MessageChannel::Open(const MessageInfo& info) {
        .group = info.group});
 }
 
-onebitResult_t MessageChannel::Connect(const void* const* addresses, const size_t* address_bytes,
+onebitResult_t MessageChannel::Connect(std::span<const std::vector<std::byte>> addresses,
                                        uint64_t timeout_ms) {
   if (has_begun_) return onebitInvalidUsage;
+  if (addresses.size() != static_cast<size_t>(state_.nranks)) return onebitInvalidArgument;
+  const AddressList list(addresses);
   return WithLock([&] {  // The lock is released even if memory runs out.
     has_begun_ = true;
     const uint64_t start = Now();
     timeout_ms = std::min<uint64_t>(timeout_ms, 86'400'000);
-    onebitResult_t result = state_.frames.Connect(addresses, address_bytes, timeout_ms);
+    onebitResult_t result =
+        state_.frames.Connect(list.pointers.data(), list.sizes.data(), timeout_ms);
     if (result == onebitInvalidArgument) has_begun_ = false;  // The addresses lead nowhere.
     if (result == onebitSuccess) result = MakePeers();
     if (result == onebitSuccess) result = ExchangeHellos(start, timeout_ms * kNsPerMs);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Request: a pending send or receive of a message channel.
+// MessageRequest: a pending send or receive of a message channel.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,19 @@
 
 #include "channel/request_pool.h"
 
-namespace onebit::channel {
+namespace onebit {
+
+// Largest header of a message, in bytes.
+inline constexpr size_t kMessageHeaderBytes = 64;
+
+// What MessageChannel::Test finds.
+enum class TransferState : int {
+  kPending = 0,  // nothing new
+  kHeader = 1,   // receive only: the header is in place; call Accept or Cancel
+  kDone = 2,     // finished; the buffers are the caller's again
+};
+
+namespace channel {
 
 enum class RequestState : uint32_t {
   kUnused,
@@ -30,7 +42,7 @@ struct Request {
   int peer;
   uint64_t number;           // number of the message; unset while posted
   uint64_t frame;            // send, staged: complete when the link has sent this many frames
-  void* header;              // receive: where the caller wants the header
+  std::byte* header;         // receive: where the caller wants the header
   const std::byte* payload;  // send: the caller's payload
   std::byte* target;         // receive: the caller's memory, once accepted
   size_t payload_bytes;
@@ -40,4 +52,10 @@ struct Request {
 
 using MessageRequests = RequestPool<Request, RequestState>;
 
-}  // namespace onebit::channel
+}  // namespace channel
+
+// Owned by the channel. Dead, and not to be used any more, once Test reported kDone or an error, or
+// Cancel returned.
+using MessageRequest = channel::Request*;
+
+}  // namespace onebit

@@ -10,7 +10,6 @@
 #include <memory>
 
 #include "channel/control_queue.h"
-#include "channel/message_functions.h"
 #include "channel/message_request.h"
 #include "channel/send_stream.h"
 #include "channel/wire.h"
@@ -48,7 +47,7 @@ struct Peer {
   bool has_bye = false;      // it closed or aborted its end
   bool was_aborted = false;  // its end was an abort
   uint64_t bye_number = 0;   // messages it had sent by then
-  bool is_reported = false;  // peer_error was called
+  bool is_reported = false;  // to the sink
   bool broke_protocol = false;
   // Why the peer cannot be reached; null: it can.
   const char* loss() const {

@@ -9,7 +9,7 @@
 
 namespace onebit::channel {
 
-onebitResult_t Receives::Post(int rank, void* header, Request** request) {
+onebitResult_t Receives::Post(int rank, std::byte* header, Request** request) {
   Peer& from = state_.peer(rank);
   if (from.posted != nullptr) return onebitInvalidUsage;
   Request* receiving = state_.requests->Take(RequestState::kPosted, rank);
@@ -56,30 +56,25 @@ void Receives::SkipWithdrawn(Peer& from) {
   }
 }
 
-onebitResult_t Receives::Accept(Request* request, void* payload, size_t payload_bytes) {
+onebitResult_t Receives::Accept(Request* request, std::span<std::byte> payload) {
   if (request->state != RequestState::kHeader) return onebitInvalidUsage;
-  if (payload_bytes != request->payload_bytes || (payload == nullptr && payload_bytes != 0)) {
-    return onebitInvalidArgument;
-  }
+  if (payload.size() != request->payload_bytes) return onebitInvalidArgument;
   Peer& from = state_.peer(request->peer);
   Slot& slot = from.slot(request->number);
-  if (slot.moved_bytes != 0) {
-    std::memcpy(payload, slot.memory, slot.moved_bytes);
-  }
-  if (slot.moved_bytes == payload_bytes) {
+  if (slot.moved_bytes != 0) std::memcpy(payload.data(), slot.memory, slot.moved_bytes);
+  if (slot.moved_bytes == payload.size()) {
     End(request, RequestState::kDone);
   } else if (slot.state == SlotState::kTakenLost || from.is_gone()) {
     if (from.is_gone()) state_.ReportDeparture(request->peer);
     End(request, RequestState::kFailed);
-  } else if (state_.IsPulled(from, payload_bytes)) {
-    const bool is_here = state_.frames.Pull(request->peer, request->number,
-                                            {static_cast<std::byte*>(payload), payload_bytes});
+  } else if (state_.IsPulled(from, payload.size())) {
+    const bool is_here = state_.frames.Pull(request->peer, request->number, payload);
     End(request, is_here ? RequestState::kDone : RequestState::kFailed);
   } else {
     request->state = RequestState::kReceiving;
-    request->target = static_cast<std::byte*>(payload);
+    request->target = payload.data();
     request->moved_bytes = slot.moved_bytes;
-    if (payload_bytes > state_.early_bytes(from)) {
+    if (payload.size() > state_.early_bytes(from)) {
       controls_.Send(request->peer, WireType::kAccept, request->number);
     }
   }

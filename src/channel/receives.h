@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "channel/controls.h"
 
@@ -14,8 +15,8 @@ class Receives {
  public:
   Receives(ChannelState* state, Controls* controls) : state_(*state), controls_(*controls) {}
 
-  onebitResult_t Post(int rank, void* header, Request** request);
-  onebitResult_t Accept(Request* request, void* payload, size_t payload_bytes);
+  onebitResult_t Post(int rank, std::byte* header, Request** request);
+  onebitResult_t Accept(Request* request, std::span<std::byte> payload);
   void MatchPosted(int source);
   void End(Request* request, RequestState outcome);
 

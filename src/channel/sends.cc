@@ -14,78 +14,51 @@ constexpr int kPiecesPerTurn = 8;
 
 }  // namespace
 
-onebitResult_t Sends::Send(int rank, const void* header, size_t header_bytes, const void* payload,
-                           size_t payload_bytes, Request** request) {
-  if (header_bytes > kMessageHeaderBytes || (header == nullptr && header_bytes != 0) ||
-      (payload == nullptr && payload_bytes != 0)) {
-    return onebitInvalidArgument;
-  }
-  Peer& to = state_.peer(rank);
-  if (!to.controls.is_empty()) controls_.Flush(rank);
-  onebitResult_t result = onebitInProgress;
-  if (!to.is_gone() && to.controls.is_empty() && to.sent < to.released_by_it + kWindow &&
-      to.offers[to.sent % kWindow] == nullptr &&
-      (to.link->isPaced == 0 || to.pending_bytes < kMostPendingBytes)) {
-    WireHeader wire = controls_.Wire(to, WireType::kMessage, to.sent, payload_bytes);
-    wire.header_bytes = static_cast<uint16_t>(header_bytes);
-    result = Start(to, wire, header, payload, payload_bytes, request);
-  }
-  if (result != onebitSuccess && to.is_gone()) {
-    state_.ReportDeparture(rank);
-    return to.has_bye ? onebitRemoteError : onebitPeerLost;
-  }
-  if (result == onebitInProgress) state_.lacks_room = true;
-  // A frame that the frame transport could not send at once may need nothing but progress, and
-  // the caller may not come back soon. (Over shared memory, UCX attaches to a segment of the
-  // receiver only when it makes progress, and holds the first message until then.)
-  if (to.in_flight() != 0) state_.frames.Progress();
-  return result;
-}
-
-onebitResult_t Sends::Start(Peer& to, const WireHeader& wire, const void* header,
-                            const void* payload, size_t payload_bytes, Request** request) {
-  const bool is_eager = payload_bytes <= state_.eager_bytes;
-  const auto* bytes = static_cast<const std::byte*>(payload);
-  Request* sending = state_.requests->Take(
-      is_eager ? RequestState::kStaged : RequestState::kOffered, state_.RankOf(to));
+onebitResult_t Sends::Start(Peer& to, std::span<const std::byte> header,
+                            std::span<const std::byte> payload, Request** request) {
+  const bool is_eager = payload.size() <= state_.eager_bytes;
+  const int rank = state_.RankOf(to);
+  Request* sending =
+      state_.requests->Take(is_eager ? RequestState::kStaged : RequestState::kOffered, rank);
   if (sending == nullptr) return onebitInProgress;
   sending->number = to.sent;
-  sending->payload = bytes;
-  sending->payload_bytes = payload_bytes;
+  sending->payload = payload.data();
+  sending->payload_bytes = payload.size();
   const uint64_t taken = to.link->taken;
-  std::byte head[kMostHeaderBytes];
-  std::memcpy(head, &wire, sizeof wire);
-  if (wire.header_bytes != 0) std::memcpy(head + sizeof wire, header, wire.header_bytes);
-  const size_t head_bytes = sizeof wire + wire.header_bytes;
-  Sent sent = Sent::kNoRoom;
-  const bool is_early = !is_eager && payload_bytes <= state_.early_bytes(to);
+  WireHeader wire = controls_.Wire(to, WireType::kMessage, to.sent, payload.size());
+  wire.header_bytes = static_cast<uint16_t>(header.size());
+  std::byte bytes[kMostHeaderBytes];
+  std::memcpy(bytes, &wire, sizeof wire);
+  if (!header.empty()) std::memcpy(bytes + sizeof wire, header.data(), header.size());
+  const std::span<const std::byte> head(bytes, sizeof wire + header.size());
+  onebitResult_t result = onebitInProgress;
+  const bool is_early = !is_eager && payload.size() <= state_.early_bytes(to);
   if (is_early && to.stream.is_empty()) {
-    sending->moved_bytes = std::min(to.link->pieceBytes, payload_bytes);
-    sent = state_.frames.Send(state_.RankOf(to), onebitFrameLong, {head, head_bytes},
-                              {bytes, sending->moved_bytes});
-    if (sent != Sent::kYes) sending->moved_bytes = 0;
+    sending->moved_bytes = std::min(to.link->pieceBytes, payload.size());
+    result = state_.frames.Send(rank, onebitFrameLong, head, payload.first(sending->moved_bytes));
+    if (result != onebitSuccess) sending->moved_bytes = 0;
   }
-  const bool is_pulled = state_.IsPulled(to, payload_bytes);
-  if (is_pulled && !state_.frames.Offer(state_.RankOf(to), to.sent, {bytes, payload_bytes})) {
+  const bool is_pulled = state_.IsPulled(to, payload.size());
+  if (is_pulled && !state_.frames.Offer(rank, to.sent, payload)) {
     state_.requests->Return(sending);
     return onebitInternalError;
   }
-  if (sent == Sent::kNoRoom) {
-    sent = state_.frames.Send(state_.RankOf(to), onebitFrameShort, {head, head_bytes},
-                              {bytes, is_eager ? payload_bytes : 0});
+  if (result == onebitInProgress) {
+    result = state_.frames.Send(rank, onebitFrameShort, head,
+                                payload.first(is_eager ? payload.size() : 0));
   }
-  if (sent != Sent::kYes) {
-    if (is_pulled) state_.frames.Recall(state_.RankOf(to), to.sent);
+  if (result != onebitSuccess) {
+    if (is_pulled) state_.frames.Recall(rank, to.sent);
     state_.requests->Return(sending);
-    return onebitInProgress;
+    return result;
   }
   if (!is_eager) {
     to.offers[to.sent % kWindow] = sending;
-    to.pending_bytes += payload_bytes;
+    to.pending_bytes += payload.size();
   }
   ++to.sent;
   to.MarkAnnounced(wire.released);
-  bytes_sent_.store(bytes_sent_.load(std::memory_order_relaxed) + wire.header_bytes + payload_bytes,
+  bytes_sent_.store(bytes_sent_.load(std::memory_order_relaxed) + header.size() + payload.size(),
                     std::memory_order_relaxed);
   messages_sent_.store(messages_sent_.load(std::memory_order_relaxed) + 1,
                        std::memory_order_relaxed);
@@ -94,7 +67,7 @@ onebitResult_t Sends::Start(Peer& to, const WireHeader& wire, const void* header
     sending = &sent_;
   } else if (is_eager) {
     sending->frame = to.link->taken;
-  } else if (is_pulled || (is_early && sending->moved_bytes == payload_bytes)) {
+  } else if (is_pulled || (is_early && sending->moved_bytes == payload.size())) {
     sending->state = RequestState::kLeaving;
   } else if (is_early) {
     StartStreaming(sending);
@@ -127,10 +100,10 @@ bool Sends::PumpStream(Peer& to) {
     // Set before the last piece is sent: for a message to this rank itself, the frame transport may
     // deliver inside the send, answer included.
     if (is_last) request->state = RequestState::kLeaving;
-    const Sent sent =
+    const onebitResult_t result =
         state_.frames.Send(state_.RankOf(to), onebitFrameLong, std::as_bytes(std::span(&wire, 1)),
                            {request->payload + request->moved_bytes, bytes});
-    if (sent != Sent::kYes) {
+    if (result != onebitSuccess) {
       if (is_last) request->state = RequestState::kStreaming;
       return has_sent;
     }

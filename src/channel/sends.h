@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "channel/controls.h"
@@ -18,8 +19,25 @@ class Sends {
     streaming_.reserve(static_cast<size_t>(state_.nranks));
   }
 
-  onebitResult_t Send(int rank, const void* header, size_t header_bytes, const void* payload,
-                      size_t payload_bytes, Request** request);
+  // Inline, because every level between a call and the network costs each message.
+  onebitResult_t Send(int rank, std::span<const std::byte> header,
+                      std::span<const std::byte> payload, Request** request) {
+    if (header.size() > kMessageHeaderBytes) return onebitInvalidArgument;
+    Peer& to = state_.peer(rank);
+    if (!to.controls.is_empty()) controls_.Flush(rank);
+    const onebitResult_t result =
+        HasRoom(to) ? Start(to, header, payload, request) : onebitInProgress;
+    if (result != onebitSuccess && to.is_gone()) {
+      state_.ReportDeparture(rank);
+      return to.has_bye ? onebitRemoteError : onebitPeerLost;
+    }
+    if (result == onebitInProgress) state_.lacks_room = true;
+    // A frame that the frame transport could not send at once may need nothing but progress, and
+    // the caller may not come back soon. (Over shared memory, UCX attaches to a segment of the
+    // receiver only when it makes progress, and holds the first message until then.)
+    if (to.in_flight() != 0) state_.frames.Progress();
+    return result;
+  }
   bool Pump();
   void End(Request* request, RequestState outcome);
 
@@ -31,8 +49,13 @@ class Sends {
   uint64_t messages() const { return messages_sent_.load(std::memory_order_relaxed); }
 
  private:
-  onebitResult_t Start(Peer& to, const WireHeader& wire, const void* header, const void* payload,
-                       size_t payload_bytes, Request** request);
+  bool HasRoom(const Peer& to) const {
+    return !to.is_gone() && to.controls.is_empty() && to.sent < to.released_by_it + kWindow &&
+           to.offers[to.sent % kWindow] == nullptr &&
+           (to.link->isPaced == 0 || to.pending_bytes < kMostPendingBytes);
+  }
+  onebitResult_t Start(Peer& to, std::span<const std::byte> header,
+                       std::span<const std::byte> payload, Request** request);
   bool PumpStream(Peer& to);
   void StartStreaming(Request* request);
   void StopStreaming(Request* request);

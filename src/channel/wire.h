@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "channel/message_functions.h"
+#include "channel/message_request.h"
 #include "onebit/transport.h"
 
 namespace onebit::channel {

@@ -87,7 +87,7 @@ inline void Add(std::atomic<uint64_t>& counter, uint64_t amount) {
 }
 
 // One thread at a time between Enter and Exit. Abort and const members are thread-safe.
-class Comm final : private PeerErrorSink, private FailureListener {
+class Comm final : private channel::PeerErrorSink, private FailureListener {
  public:
   // A group of n ranks in this process over `transport`.
   static Result<std::vector<std::unique_ptr<Comm>>> CreateLocalGroup(const Transport& transport,

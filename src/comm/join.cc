@@ -204,17 +204,18 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options, const StopC
   comm->fallback_ = Fallback{.options = options, .point = std::move(point).value()};
   comm->fallback_->options.group = nullptr;
   comm->control_ = std::move(joined);  // ends before what it reports to, whatever happens
-  auto endpoint = Endpoint::Open(*transport.value(), {.rank = rank,
-                                                      .nranks = ranks,
-                                                      .comm_id = id,
-                                                      .sink = comm.get(),
-                                                      .group = options.group,
-                                                      .key = control->transport_key().bytes.data(),
-                                                      .address = address.get(),
-                                                      .address_bytes = address.size(),
-                                                      .server = control->server().get(),
-                                                      .server_bytes = control->server().size(),
-                                                      .is_one_host = is_one_host});
+  auto endpoint = Endpoint::Open(
+      *transport.value(), {.rank = rank,
+                           .nranks = ranks,
+                           .comm_id = id,
+                           .sink = comm.get(),
+                           .group = options.group == nullptr ? nullptr : options.group->handle(),
+                           .key = control->transport_key().bytes.data(),
+                           .address = address.get(),
+                           .address_bytes = address.size(),
+                           .server = control->server().get(),
+                           .server_bytes = control->server().size(),
+                           .is_one_host = is_one_host});
   if (!endpoint.ok()) return fail(endpoint.status());
   comm->endpoint_ = std::move(endpoint).value();
   if (Status status = comm->ConnectTo(control); !status.ok()) return fail(status);

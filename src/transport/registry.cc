@@ -41,17 +41,15 @@ class TransportRegistry {
     std::lock_guard lock(mutex_);
     ONEBIT_ASSIGN_OR_RETURN(Entry * entry, Find(name, folders));
     if (entry->started == nullptr) {
-      ONEBIT_ASSIGN_OR_RETURN(Transport transport,
-                              Transport::Start(entry->functions, entry->messages));
+      ONEBIT_ASSIGN_OR_RETURN(Transport transport, Transport::Start(entry->functions));
       entry->started = std::make_unique<Transport>(std::move(transport));
     }
     return entry->started.get();
   }
 
-  void Add(std::string_view name, const onebitTransport* functions,
-           const MessageFunctions* messages) {
+  void Add(std::string_view name, const onebitTransport* functions) {
     std::lock_guard lock(mutex_);
-    entries_.push_back({.name = std::string(name), .functions = functions, .messages = messages});
+    entries_.push_back({.name = std::string(name), .functions = functions});
   }
 
   std::vector<const onebitTransport*> Known() {
@@ -65,7 +63,6 @@ class TransportRegistry {
   struct Entry {
     std::string name;
     const onebitTransport* functions;
-    const MessageFunctions* messages = nullptr;  // of a transport of a test
     std::unique_ptr<Transport> started = nullptr;
   };
 
@@ -111,9 +108,8 @@ Result<const onebitTransport*> Transport::Open(std::string_view name,
   return Registry().Open(name, folders);
 }
 
-void Transport::Register(std::string_view name, const onebitTransport* functions,
-                         const MessageFunctions* messages) {
-  Registry().Add(name, functions, messages);
+void Transport::Register(std::string_view name, const onebitTransport* functions) {
+  Registry().Add(name, functions);
 }
 
 std::vector<const onebitTransport*> Transport::Known() { return Registry().Known(); }

@@ -63,8 +63,14 @@ Status Explained(Code code, std::string text) {
   return {code, std::move(text)};
 }
 
-void ForwardPeerError(void* argument, int peer, onebitResult_t result, const char* text) noexcept {
-  static_cast<PeerErrorSink*>(argument)->OnPeerError(peer, static_cast<Code>(result), text);
+// Runs code that may throw std::bad_alloc, which becomes a result like those of the transport.
+template <typename Body>
+onebitResult_t WithoutExceptions(Body body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return onebitOutOfMemory;
+  }
 }
 
 // True if the plugin was compiled with all members of the table before `end`.
@@ -112,8 +118,7 @@ Status CheckFace(const onebitTransport& functions, const onebitTransportProperti
 
 }  // namespace
 
-Result<Transport> Transport::Start(const onebitTransport* functions,
-                                   const MessageFunctions* messages) {
+Result<Transport> Transport::Start(const onebitTransport* functions) {
   ONEBIT_ASSIGN_OR_RETURN(const auto declared, PropertiesOf(functions, nullptr));
   ONEBIT_ASSIGN_OR_RETURN(const auto settings, SettingsForInit(declared, EarlyEnvironment()));
   onebitTransportHost host = Host();
@@ -126,19 +131,12 @@ Result<Transport> Transport::Start(const onebitTransport* functions,
                      Format("transport failed to start (result {})", static_cast<int>(result)));
   }
   ONEBIT_ASSIGN_OR_RETURN(transport.properties_, PropertiesOf(functions, transport.context_));
-  transport.messages_ = messages;
-  if (messages != nullptr) return transport;
   ONEBIT_TRY(CheckFace(*functions, transport.properties_));
   if (transport.properties_.hasFrameFace != 0) {
-    transport.messages_ = &channel::ChannelFunctions();
-    transport.channels_ = std::make_shared<channel::ChannelContext>(*functions, transport.context_,
+    transport.channels_ = std::make_unique<channel::ChannelContext>(*functions, transport.context_,
                                                                     transport.properties_, Host());
   }
   return transport;
-}
-
-void* Transport::message_context() const {
-  return channels_ == nullptr ? context_ : channels_.get();
 }
 
 void Transport::UseInterfaces(const std::string& names) {
@@ -204,37 +202,19 @@ Status NativeGroup::Broadcast(std::span<std::byte> bytes, uint64_t timeout_ms) c
 Result<Endpoint> Endpoint::Open(const Transport& transport, const Info& info) {
   Endpoint endpoint;
   endpoint.functions_ = &transport.functions();
-  endpoint.messages_ = transport.messages();
   endpoint.name_ = transport.properties().name;
   endpoint.address_bytes_ = transport.properties().addressBytes;
-  void* const group = info.group == nullptr ? nullptr : info.group->handle();
-  void* comm = nullptr;
   complaint.clear();
-  onebitResult_t result = onebitSuccess;
-  if (endpoint.messages_ != nullptr) {
-    const MessageInfo messages{.rank = info.rank,
-                               .nranks = info.nranks,
-                               .comm_id = info.comm_id,
-                               .peer_error = ForwardPeerError,
-                               .peer_error_argument = info.sink,
-                               .group = group,
-                               .key = info.key,
-                               .address = info.address,
-                               .address_bytes = info.address_bytes,
-                               .server = info.server,
-                               .server_bytes = info.server_bytes,
-                               .is_one_host = info.is_one_host};
-    result = endpoint.messages_->open(transport.message_context(), &messages, &comm);
-  } else {
+  const onebitResult_t result = WithoutExceptions([&] {
+    if (!transport.is_stream_ordered()) return transport.channels()->Open(info, &endpoint.channel_);
     const onebitTransportCommInfo streams{.structSize = sizeof streams,
                                           .rank = info.rank,
                                           .nranks = info.nranks,
                                           .commId = info.comm_id,
-                                          .group = group};
-    result = transport.functions().open(transport.context(), &streams, &comm);
-  }
+                                          .group = info.group};
+    return transport.functions().open(transport.context(), &streams, &endpoint.comm_);
+  });
   ONEBIT_TRY(endpoint.Check(result, "open an endpoint"));
-  endpoint.comm_ = comm;
   return endpoint;
 }
 
@@ -242,15 +222,14 @@ Endpoint::Endpoint(Endpoint&& other) noexcept { *this = std::move(other); }
 
 Endpoint& Endpoint::operator=(Endpoint&& other) noexcept {
   std::swap(functions_, other.functions_);
-  std::swap(messages_, other.messages_);
   std::swap(name_, other.name_);
   std::swap(address_bytes_, other.address_bytes_);
+  std::swap(channel_, other.channel_);
   std::swap(comm_, other.comm_);
   return *this;
 }
 
-Status Endpoint::Check(onebitResult_t result, const char* what, int peer) const {
-  if (result == onebitSuccess) return OkStatus();
+Status Endpoint::Failure(onebitResult_t result, const char* what, int peer) const {
   const auto code = static_cast<Code>(result);
   if (peer < 0) return Explained(code, Format("transport {} failed to {}", name_, what));
   return Explained(code, Format("transport {} failed to {} rank {}", name_, what, peer));
@@ -259,74 +238,21 @@ Status Endpoint::Check(onebitResult_t result, const char* what, int peer) const 
 Result<std::vector<std::byte>> Endpoint::Address() const {
   std::vector<std::byte> address(address_bytes_);
   size_t bytes = address.size();
-  const auto get = messages_ != nullptr ? messages_->getAddress : functions_->getAddress;
-  ONEBIT_TRY(Check(get(comm_, address.data(), &bytes), "tell its address"));
+  ONEBIT_TRY(Check(channel_ != nullptr ? channel_->GetAddress(address.data(), &bytes)
+                                       : functions_->getAddress(comm_, address.data(), &bytes),
+                   "tell its address"));
   address.resize(bytes);
   return address;
 }
 
 Status Endpoint::Connect(std::span<const std::vector<std::byte>> addresses, uint64_t timeout_ms) {
-  std::vector<const void*> pointers;
-  std::vector<size_t> sizes;
-  for (const auto& address : addresses) {
-    pointers.push_back(address.data());
-    sizes.push_back(address.size());
-  }
   complaint.clear();
-  const auto connect = messages_ != nullptr ? messages_->connect : functions_->connect;
-  return Check(connect(comm_, pointers.data(), sizes.data(), timeout_ms), "connect");
-}
-
-Result<bool> Endpoint::Send(int peer, std::span<const std::byte> header,
-                            std::span<const std::byte> payload, MessageRequest* request) {
-  const auto result = messages_->isend(comm_, peer, header.data(), header.size(), payload.data(),
-                                       payload.size(), request);
-  if (result == onebitInProgress) return false;
-  ONEBIT_TRY(Check(result, "send to", peer));
-  return true;
-}
-
-Result<bool> Endpoint::Receive(int peer, std::span<std::byte> header, MessageRequest* request) {
-  const auto result = messages_->irecv(comm_, peer, header.data(), header.size(), request);
-  if (result == onebitInProgress) return false;
-  ONEBIT_TRY(Check(result, "receive from", peer));
-  return true;
-}
-
-Result<Endpoint::MessageSize> Endpoint::Probe(MessageRequest request) {
-  MessageSize size;
-  ONEBIT_TRY(Check(messages_->probe(comm_, request, &size.header_bytes, &size.payload_bytes),
-                   "probe a message"));
-  return size;
-}
-
-Status Endpoint::Accept(MessageRequest request, std::span<std::byte> payload) {
-  return Check(messages_->accept(comm_, request, payload.data(), payload.size()),
-               "accept a message");
-}
-
-Result<TransferState> Endpoint::Test(MessageRequest request) {
-  TransferState state = TransferState::kPending;
-  ONEBIT_TRY(Check(messages_->test(comm_, request, &state), "complete a message"));
-  return state;
-}
-
-void Endpoint::Cancel(MessageRequest request) {
-  // A failure is ignored: the error that led to the cancel matters more.
-  static_cast<void>(messages_->cancel(comm_, request));
-}
-
-Result<bool> Endpoint::AllReduce(const void* input, void* output, size_t count, onebitRedOp_t op,
-                                 MessageRequest* request) {
-  if (messages_->iallreduce == nullptr) {
-    return Error(Code::kInternalError, "transport {} says that it has an allreduce, and has none",
-                 name_);
-  }
-  const auto result =
-      messages_->iallreduce(comm_, input, output, count, onebitFloat32, op, request);
-  if (result == onebitInProgress) return false;
-  ONEBIT_TRY(Check(result, "start its own allreduce"));
-  return true;
+  const onebitResult_t result = WithoutExceptions([&] {
+    if (channel_ != nullptr) return channel_->Connect(addresses, timeout_ms);
+    const channel::AddressList list(addresses);
+    return functions_->connect(comm_, list.pointers.data(), list.sizes.data(), timeout_ms);
+  });
+  return Check(result, "connect");
 }
 
 Status Endpoint::BeginGroup() { return Check(functions_->groupBegin(comm_), "begin a group"); }
@@ -354,22 +280,18 @@ Status Endpoint::AsyncError() const {
                *text == '\0' ? "it failed without a text" : text);
 }
 
-Status Endpoint::Progress() { return Check(messages_->progress(comm_), "progress"); }
-
-Status Endpoint::Wait(uint64_t timeout_ms) {
-  return Check(messages_->wait(comm_, timeout_ms), "wait");
-}
-
 void Endpoint::Abort() {
-  if (comm_ == nullptr) return;
-  const auto abort = messages_ != nullptr ? messages_->abort : functions_->abort;
-  static_cast<void>(abort(comm_));
+  if (channel_ != nullptr) {
+    static_cast<void>(channel_->Abort());
+  } else if (comm_ != nullptr) {
+    static_cast<void>(functions_->abort(comm_));
+  }
 }
 
 void Endpoint::Close() {
+  channel_.reset();
   if (comm_ == nullptr) return;
-  const auto close = messages_ != nullptr ? messages_->close : functions_->close;
-  if (const auto result = close(comm_); result != onebitSuccess) {
+  if (const auto result = functions_->close(comm_); result != onebitSuccess) {
     Log(LogLevel::kWarn, "transport {}: closing an endpoint failed with result {}", name_,
         static_cast<int>(result));
   }
@@ -377,17 +299,20 @@ void Endpoint::Close() {
 }
 
 Endpoint::Counters Endpoint::counters() const {
+  if (channel_ != nullptr) {
+    return {.bytes_sent = channel_->bytes_sent(), .messages_sent = channel_->messages_sent()};
+  }
   Counters counters;
-  const auto read = messages_ != nullptr ? messages_->getCounters : functions_->getCounters;
-  static_cast<void>(read(comm_, &counters.bytes_sent, &counters.messages_sent));
+  static_cast<void>(functions_->getCounters(comm_, &counters.bytes_sent, &counters.messages_sent));
   return counters;
 }
 
 Endpoint::PeerDescription Endpoint::DescribePeer(int peer) const {
+  if (channel_ == nullptr && comm_ == nullptr) return {};
   char text[256] = "";
-  if (comm_ == nullptr) return {};
-  const auto describe = messages_ != nullptr ? messages_->describePeer : functions_->describePeer;
-  const auto result = describe(comm_, peer, text, sizeof text);
+  const onebitResult_t result = channel_ != nullptr
+                                    ? channel_->DescribePeer(peer, text, sizeof text)
+                                    : functions_->describePeer(comm_, peer, text, sizeof text);
   if (result != onebitSuccess && result != onebitTimeout) return {};
   return {.text = text, .is_stuck = result == onebitTimeout};
 }

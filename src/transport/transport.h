@@ -11,14 +11,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "channel/message_functions.h"
+#include "channel/message_channel.h"
 #include "onebit/transport.h"
 
 namespace onebit {
-
-namespace channel {
-class ChannelContext;
-}
 
 // A transport that has been started in this process. It lives until the process ends, because
 // static destructors of the application may close endpoints. Thread-safe.
@@ -28,13 +24,10 @@ class Transport {
   // unknown name lists the folders that were searched. Settings that are in error are an error
   // here, too.
   static Result<const Transport*> Get(std::string_view name);
-  // Starts a transport from its functions, without registering it. `messages`: of a transport that
-  // moves messages itself and has no face of the ABI; their context is the transport's.
-  static Result<Transport> Start(const onebitTransport* functions,
-                                 const MessageFunctions* messages = nullptr);
+  // Starts a transport from its functions, without registering it.
+  static Result<Transport> Start(const onebitTransport* functions);
   // Makes a transport known that is linked into the program. Before the first Get.
-  static void Register(std::string_view name, const onebitTransport* functions,
-                       const MessageFunctions* messages);
+  static void Register(std::string_view name, const onebitTransport* functions);
   // Functions of the transports that are linked in or have been opened.
   static std::vector<const onebitTransport*> Known();
   // Names of the transports that are linked in.
@@ -52,18 +45,16 @@ class Transport {
   const onebitTransport& functions() const { return *functions_; }
   const onebitTransportProperties& properties() const { return properties_; }
   // True if the transport works on device memory only, by calls that are enqueued on CUDA streams.
-  bool is_stream_ordered() const { return messages_ == nullptr; }
+  bool is_stream_ordered() const { return channels_ == nullptr; }
   void* context() const { return context_; }
-  // Moves messages; null if the transport is stream-ordered.
-  const MessageFunctions* messages() const { return messages_; }
-  void* message_context() const;
+  // Makes message channels; null if the transport is stream-ordered.
+  channel::ChannelContext* channels() const { return channels_.get(); }
 
  private:
   const onebitTransport* functions_ = nullptr;
   onebitTransportProperties properties_ = {};
   void* context_ = nullptr;
-  const MessageFunctions* messages_ = nullptr;
-  std::shared_ptr<channel::ChannelContext> channels_;  // null: messages are the transport's own
+  std::unique_ptr<channel::ChannelContext> channels_;
 };
 
 // The ranks of a communicator of the layer below, such as MPI's. The destructor releases it.
@@ -92,34 +83,11 @@ class NativeGroup {
   int ranks_ = 1;
 };
 
-// Receives a transport's reports about peers, on any thread.
-class PeerErrorSink {
- public:
-  // Must not throw, because a transport calls it.
-  virtual void OnPeerError(int peer, Code code, const char* text) = 0;
-
- protected:
-  ~PeerErrorSink() = default;
-};
-
 // One rank's end of a communicator. One thread at a time uses it; any thread may call Abort. The
 // destructor closes it.
 class Endpoint {
  public:
-  struct Info {
-    int rank = 0;
-    int nranks = 1;
-    uint64_t comm_id = 0;
-    PeerErrorSink* sink = nullptr;       // outlives the endpoint
-    const NativeGroup* group = nullptr;  // has the same ranks; null: none
-    // The members from here on are those of MessageInfo.
-    const unsigned char* key = nullptr;
-    const void* address = nullptr;
-    size_t address_bytes = 0;
-    const void* server = nullptr;
-    size_t server_bytes = 0;
-    bool is_one_host = false;
-  };
+  using Info = channel::ChannelInfo;
 
   static Result<Endpoint> Open(const Transport& transport, const Info& info);
   Endpoint() = default;
@@ -132,23 +100,42 @@ class Endpoint {
 
   // Send and Receive return false if the transport has no room: make progress and try again.
   Result<bool> Send(int peer, std::span<const std::byte> header, std::span<const std::byte> payload,
-                    MessageRequest* request);
-  Result<bool> Receive(int peer, std::span<std::byte> header, MessageRequest* request);
+                    MessageRequest* request) {
+    return HasStarted(channel_->Send(peer, header, payload, request), "send to", peer);
+  }
+  Result<bool> Receive(int peer, std::span<std::byte> header, MessageRequest* request) {
+    return HasStarted(channel_->Receive(peer, header, request), "receive from", peer);
+  }
   struct MessageSize {
     size_t header_bytes = 0;
     size_t payload_bytes = 0;
   };
-  Result<MessageSize> Probe(MessageRequest request);
-  Status Accept(MessageRequest request, std::span<std::byte> payload);
+  Result<MessageSize> Probe(MessageRequest request) {
+    MessageSize size;
+    ONEBIT_TRY(Check(channel_->Probe(*request, &size.header_bytes, &size.payload_bytes),
+                     "probe a message"));
+    return size;
+  }
+  Status Accept(MessageRequest request, std::span<std::byte> payload) {
+    return Check(channel_->Accept(request, payload), "accept a message");
+  }
   // After any error but kAborted the request is dead; after kAborted it must be cancelled.
-  Result<TransferState> Test(MessageRequest request);
-  void Cancel(MessageRequest request);
+  Result<TransferState> Test(MessageRequest request) {
+    TransferState state = TransferState::kPending;
+    ONEBIT_TRY(Check(channel_->Test(request, &state), "complete a message"));
+    return state;
+  }
+  // A failure is ignored: the error that led to the cancel matters more.
+  void Cancel(MessageRequest request) { static_cast<void>(channel_->Cancel(request)); }
   // Starts the layer below's own allreduce of fp32; only for transports with nativeDense. The
   // request is for Test and Cancel. Returns false if there is no room, like Send.
   Result<bool> AllReduce(const void* input, void* output, size_t count, onebitRedOp_t op,
-                         MessageRequest* request);
-  Status Progress();
-  Status Wait(uint64_t timeout_ms);
+                         MessageRequest* request) {
+    return HasStarted(channel_->AllReduce(input, output, count, onebitFloat32, op, request),
+                      "start its own allreduce");
+  }
+  Status Progress() { return Check(channel_->Progress(), "progress"); }
+  Status Wait(uint64_t timeout_ms) { return Check(channel_->Wait(timeout_ms), "wait"); }
 
   // The stream face, if the transport has one. `stream` belongs to the endpoint's device.
   Status BeginGroup();
@@ -176,13 +163,21 @@ class Endpoint {
   PeerDescription DescribePeer(int peer) const;
 
  private:
-  Status Check(onebitResult_t result, const char* what, int peer = -1) const;
+  Status Check(onebitResult_t result, const char* what, int peer = -1) const {
+    return result == onebitSuccess ? OkStatus() : Failure(result, what, peer);
+  }
+  Result<bool> HasStarted(onebitResult_t result, const char* what, int peer = -1) const {
+    if (result == onebitInProgress) return false;
+    ONEBIT_TRY(Check(result, what, peer));
+    return true;
+  }
+  Status Failure(onebitResult_t result, const char* what, int peer) const;
 
   const onebitTransport* functions_ = nullptr;
-  const MessageFunctions* messages_ = nullptr;  // null: the stream face alone
   const char* name_ = "";
   size_t address_bytes_ = 0;
-  void* comm_ = nullptr;  // of the messages or, without them, of the transport
+  std::unique_ptr<channel::MessageChannel> channel_;  // null: the stream face alone
+  void* comm_ = nullptr;                              // of the stream face
 };
 
 }  // namespace onebit

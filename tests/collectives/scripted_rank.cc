@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -23,8 +24,8 @@ void KeepAnotherThread() {
 }
 
 const Transport& TheTransport() {
-  static const auto* transport = new Transport(
-      Transport::Start(ScriptedTransport::functions(), ScriptedTransport::messages()).value());
+  static const auto* transport =
+      new Transport(Transport::Start(ScriptedTransport::functions()).value());
   return *transport;
 }
 
@@ -35,7 +36,9 @@ ScriptedRank::ScriptedRank(CommOptions options) {
   // Nothing arrives after the end of the script, so a longer timeout would only delay a failing
   // test.
   options.timeout_ms = std::min<uint64_t>(options.timeout_ms, 1000);
-  comms_ = std::move(Comm::CreateLocalGroup(TheTransport(), 2, options)).value();
+  auto group = Comm::CreateLocalGroup(TheTransport(), 2, options);
+  if (!group.ok()) throw std::runtime_error(group.status().text());
+  comms_ = std::move(group).value();
   engine_ = std::make_unique<Engine>(comm());
 }
 

@@ -12,7 +12,7 @@
 #include "comm/rendezvous.h"
 #include "tests/faults/process_fault_run.h"
 #include "tests/support/comm_group.h"
-#include "tests/support/faulty_functions.h"
+#include "tests/support/faulty_frames.h"
 #include "transport/transport.h"
 
 namespace onebit::testing {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "channel/message_request.h"
 #include "codec/message_header.h"
 #include "tests/fuzz/input.h"
 #include "tests/support/scripted_transport.h"
@@ -22,7 +23,8 @@ inline void ChangePayload(Input& input, size_t changes, ScriptedMessage* message
 
 inline void DamageHeader(Input& input, ScriptedMessage* message) {
   message->header[input.Next() % kHeaderBytes] ^= std::byte{input.Next()};
-  message->header.resize(input.Next() % 4 == 0 ? input.Next() % 80 : kHeaderBytes);
+  message->header.resize(input.Next() % 4 == 0 ? input.Next() % (kMessageHeaderBytes + 1)
+                                               : kHeaderBytes);
 }
 
 }  // namespace onebit::testing

@@ -46,9 +46,8 @@ std::vector<std::byte> PayloadOf(uint64_t number, uint64_t begin, size_t bytes) 
 class Guarded {
  public:
   explicit Guarded(size_t bytes) : bytes_(bytes), memory_(bytes + 2 * kGuard, kUntouched) {}
-  std::byte* data() { return memory_.data() + kGuard; }
-  const std::byte* data() const { return memory_.data() + kGuard; }
-  size_t size() const { return bytes_; }
+  std::span<std::byte> bytes() { return std::span(memory_).subspan(kGuard, bytes_); }
+  std::span<const std::byte> bytes() const { return std::span(memory_).subspan(kGuard, bytes_); }
   // From now on none of it may change.
   void Close() { closed_ = memory_; }
   bool is_sound() const {
@@ -67,7 +66,7 @@ class Guarded {
 
 bool HoldsPayload(const Guarded& memory, uint64_t number, size_t bytes) {
   const std::vector<std::byte> sent = PayloadOf(number, 0, bytes);
-  return std::equal(sent.begin(), sent.end(), memory.data());
+  return std::equal(sent.begin(), sent.end(), memory.bytes().begin());
 }
 
 struct Receiving {
@@ -143,7 +142,7 @@ class User {
     auto receiving = std::make_unique<Receiving>();
     receiving->peer = peer;
     const onebitResult_t result =
-        rank_.channel().Receive(peer, receiving->header.data(), &receiving->request);
+        rank_.channel().Receive(peer, receiving->header.bytes(), &receiving->request);
     if (result == onebitSuccess) receives_.push_back(std::move(receiving));
   }
 
@@ -161,7 +160,7 @@ class User {
     Require(HoldsPayload(receiving->header, receiving->number, header_bytes));
     if (payload_bytes > kMostPayload) return Cancel(receiving);
     receiving->payload = std::make_unique<Guarded>(payload_bytes);
-    Require(rank_.channel().Accept(receiving->request, receiving->payload->data(), payload_bytes) ==
+    Require(rank_.channel().Accept(receiving->request, receiving->payload->bytes()) ==
             onebitSuccess);
   }
 
@@ -180,8 +179,7 @@ class User {
   void Send(int peer, uint8_t size) {
     auto sending = std::make_unique<Sending>();
     sending->payload.resize(size_t{size} * 16);
-    if (rank_.channel().Send(peer, nullptr, 0, sending->payload.data(), sending->payload.size(),
-                             &sending->request) == onebitSuccess) {
+    if (rank_.channel().Send(peer, {}, sending->payload, &sending->request) == onebitSuccess) {
       sends_.push_back(std::move(sending));
     }
   }
@@ -235,7 +233,7 @@ class User {
     if (result == onebitSuccess) {
       Require(receiving->payload != nullptr);
       const Guarded& payload = *receiving->payload;
-      Require(HoldsPayload(payload, receiving->number, payload.size()));
+      Require(HoldsPayload(payload, receiving->number, payload.bytes().size()));
     }
     End(receiving);
   }

@@ -20,7 +20,7 @@ inline const Transport* StartForFuzzer() {
   std::thread([] {
     for (;;) pause();
   }).detach();
-  auto started = Transport::Start(ScriptedTransport::functions(), ScriptedTransport::messages());
+  auto started = Transport::Start(ScriptedTransport::functions());
   if (!started.ok()) std::abort();
   return new Transport(std::move(started).value());
 }

@@ -81,8 +81,7 @@ void RunChecks(const char* path, const testing::SettingTexts& settings) {
   Expect(started.start_result() == onebitSuccess, started.warnings());
   const conformance::Subject subject{.transport = transport,
                                      .properties = started.properties(),
-                                     .messages = &started.api(),
-                                     .context = started.context(),
+                                     .channels = &started.channels(),
                                      .run_ranks = nullptr,
                                      .delivers_after_close = true,
                                      .open_close_rounds = 20,

@@ -17,17 +17,16 @@ constexpr size_t kLongCount = 10'000'001;
 
 MessageRequest Start(Endpoint* endpoint, const std::vector<float>& in, std::vector<float>* out) {
   MessageRequest request = nullptr;
-  endpoint->Check(endpoint->api().iallreduce(endpoint->comm(), in.data(), out->data(), in.size(),
-                                             onebitFloat32, onebitSum, &request),
-                  "iallreduce");
+  endpoint->Check(endpoint->channel().AllReduce(in.data(), out->data(), in.size(), onebitFloat32,
+                                                onebitSum, &request),
+                  "AllReduce");
   return request;
 }
 
 size_t BytesDone(Endpoint* endpoint, MessageRequest request) {
   size_t header_bytes = 0;
   size_t payload_bytes = 0;
-  endpoint->Check(endpoint->api().probe(endpoint->comm(), request, &header_bytes, &payload_bytes),
-                  "probe");
+  endpoint->Check(endpoint->channel().Probe(*request, &header_bytes, &payload_bytes), "Probe");
   return payload_bytes;
 }
 
@@ -63,7 +62,7 @@ void ExpectMemoryIsLeftAlone(const Subject& subject, OutOfBand& oob, GiveUp give
   std::vector<float> out(kCount, -1);
   if (endpoint.rank() == 0) {
     Start(&endpoint, in, &out);
-    endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
+    endpoint.Check(endpoint.channel().Progress(), "Progress");
     give_up(&endpoint);
     std::fill(out.begin(), out.end(), -2.0f);
   }
@@ -71,8 +70,8 @@ void ExpectMemoryIsLeftAlone(const Subject& subject, OutOfBand& oob, GiveUp give
   if (endpoint.rank() != 0) {
     Start(&endpoint, in, &out);
     for (int i = 0; i < 20; ++i) {
-      endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
-      endpoint.Check(endpoint.api().wait(endpoint.comm(), 5), "wait");
+      endpoint.Check(endpoint.channel().Progress(), "Progress");
+      endpoint.Check(endpoint.channel().Wait(5), "Wait");
     }
   }
   oob.Barrier();
@@ -94,8 +93,8 @@ void NativeStopsOnCancel(const Subject& subject, OutOfBand& oob) {
   std::fill(out.begin(), out.end(), -2.0f);
   oob.Barrier();
   for (int i = 0; i < 20; ++i) {
-    endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
-    endpoint.Check(endpoint.api().wait(endpoint.comm(), 5), "wait");
+    endpoint.Check(endpoint.channel().Progress(), "Progress");
+    endpoint.Check(endpoint.channel().Wait(5), "Wait");
   }
   Expect(std::all_of(out.begin(), out.end(), [](float v) { return v == -2; }),
          "memory was written after cancel");
@@ -104,7 +103,7 @@ void NativeStopsOnCancel(const Subject& subject, OutOfBand& oob) {
 
 void NativeStopsOnAbort(const Subject& subject, OutOfBand& oob) {
   ExpectMemoryIsLeftAlone(subject, oob, [](Endpoint* endpoint) {
-    endpoint->Check(endpoint->api().abort(endpoint->comm()), "abort");
+    endpoint->Check(endpoint->channel().Abort(), "Abort");
   });
 }
 

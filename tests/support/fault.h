@@ -20,9 +20,9 @@ struct Fault {
     kCutPayload,   // the last byte is missing
     kDuplicate,    // the message arrives twice
     kReorder,      // it arrives after this rank's next message to the same peer
-    kDrop,         // it never arrives, though the sender sees it complete
+    kDrop,         // it never arrives, though the sender of an eager payload sees it complete
     kDelay,        // it cannot be sent for `delay_ms`
-    kRefuse,       // isend fails with onebitSystemError
+    kRefuse,       // the transport fails to send it, with onebitSystemError
     kDisconnect,   // the rank sends and receives nothing from here on, and nobody is told
     kPeerError,    // the same, but the transport reports it to those who wait for the rank
     kKill,         // SIGKILL of this process

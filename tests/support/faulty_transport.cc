@@ -44,7 +44,7 @@ Result<Transport> StartInner() {
   return Transport::Start(functions);
 }
 
-// The functions of a transport whose messages are kFaultyFunctions.
+// The functions of a transport whose endpoints are FaultyFrames.
 template <typename Inner>
 struct Faulty {
   static constexpr onebitTransportSetting kSetting{
@@ -84,17 +84,22 @@ struct Faulty {
     return ending->inner.functions().finalize(ending->inner.context());
   }
 
-  static constexpr onebitTransport kFunctions{.structSize = sizeof(onebitTransport),
-                                              .abiVersion = ONEBIT_TRANSPORT_ABI_VERSION,
-                                              .init = Init,
-                                              .getProperties = GetProperties,
-                                              .finalize = Finalize};
+  static const onebitTransport* Functions() {
+    static const onebitTransport functions = [] {
+      onebitTransport table = kFaultyFrameFunctions;
+      table.init = Init;
+      table.getProperties = GetProperties;
+      table.finalize = Finalize;
+      return table;
+    }();
+    return &functions;
+  }
 };
 
 }  // namespace
 
 FaultyTransport::FaultyTransport() {
-  auto started = Transport::Start(&Faulty<OverLocal>::kFunctions, &kFaultyFunctions);
+  auto started = Transport::Start(Faulty<OverLocal>::Functions());
   if (!started.ok()) throw std::runtime_error(started.status().text());
   transport_ = std::move(started).value();
 }
@@ -105,9 +110,9 @@ FaultyTransport::~FaultyTransport() {
 }
 
 void RegisterFaultyTransports() {
-  Transport::Register(OverLocal::kName, &Faulty<OverLocal>::kFunctions, &kFaultyFunctions);
-  Transport::Register(OverSocket::kName, &Faulty<OverSocket>::kFunctions, &kFaultyFunctions);
-  Transport::Register(OverUcx::kName, &Faulty<OverUcx>::kFunctions, &kFaultyFunctions);
+  Transport::Register(OverLocal::kName, Faulty<OverLocal>::Functions());
+  Transport::Register(OverSocket::kName, Faulty<OverSocket>::Functions());
+  Transport::Register(OverUcx::kName, Faulty<OverUcx>::Functions());
 }
 
 }  // namespace onebit::testing

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "onebit/transport.h"
-#include "tests/support/faulty_functions.h"
+#include "tests/support/faulty_frames.h"
 #include "transport/transport.h"
 
 namespace onebit::testing {

@@ -108,21 +108,17 @@ FramedRank::FramedRank(size_t early_bytes)
                 .nowNs = NowNs,
                 .interfaces = ""}) {
   warnings_.clear();
-  const MessageInfo info{.rank = 0,
-                         .nranks = kRanks,
-                         .comm_id = kCommId,
-                         .peer_error =
-                             [](void* rank, int, onebitResult_t result, const char*) {
-                               static_cast<FramedRank*>(rank)->peer_errors_.push_back(result);
-                             },
-                         .peer_error_argument = this};
+  const channel::ChannelInfo info{.rank = 0, .nranks = kRanks, .comm_id = kCommId, .sink = this};
   if (context_.Open(info, &channel_) != onebitSuccess) std::abort();
-  const void* const addresses[kRanks] = {};
-  const size_t address_bytes[kRanks] = {};
-  if (channel_->Connect(addresses, address_bytes, 1000) != onebitSuccess) std::abort();
+  const std::vector<std::byte> addresses[kRanks];
+  if (channel_->Connect(addresses, 1000) != onebitSuccess) std::abort();
 }
 
 FramedRank::~FramedRank() { frames().set_has_room(true); }  // the end would wait for room otherwise
+
+void FramedRank::OnPeerError(int /*peer*/, Code code, const char* /*text*/) {
+  peer_errors_.push_back(static_cast<onebitResult_t>(code));
+}
 
 WireHeader FramedRank::Wire(WireType type, uint64_t number, uint64_t value) {
   return {.magic = channel::kWireMagic,

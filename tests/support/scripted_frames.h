@@ -91,7 +91,7 @@ struct ScriptContext {
 };
 
 // A connected rank 0 of three. One at a time per process, because a log has no owner.
-class FramedRank {
+class FramedRank final : private channel::PeerErrorSink {
  public:
   static constexpr int kRanks = 3;
   static constexpr size_t kEagerBytes = 64;
@@ -106,7 +106,7 @@ class FramedRank {
   ScriptedFrames& frames() { return *script_.frames; }
   // Warnings of the channel so far, one for each frame that it dropped.
   static const std::vector<std::string>& warnings() { return warnings_; }
-  // Results that peer_error was called with.
+  // Errors that the channel has reported about peers.
   const std::vector<onebitResult_t>& peer_errors() const { return peer_errors_; }
 
   // Returns the header of a frame from rank 1.
@@ -116,6 +116,8 @@ class FramedRank {
               std::span<const std::byte> header = {});
 
  private:
+  void OnPeerError(int peer, Code code, const char* text) override;
+
   static inline std::vector<std::string> warnings_;
   std::vector<onebitResult_t> peer_errors_;
   ScriptContext script_;

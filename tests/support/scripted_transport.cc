@@ -1,169 +1,194 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A function table whose receives take the next message of the script.
 #include "tests/support/scripted_transport.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <span>
 #include <utility>
 
-struct onebit::MessageRequest_s {
-  bool is_send = false;
-  bool has_header = false;
-  bool is_done = false;
-  void* header = nullptr;
-  size_t header_capacity = 0;
-  int peer = 0;
-  onebit::testing::ScriptedMessage message;
-};
+#include "channel/wire.h"
+#include "plugins/common/frame_table.h"
+#include "plugins/common/frame_transport.h"
 
 namespace onebit::testing {
 namespace {
 
-std::map<int, std::deque<ScriptedMessage>>& Scripts() {
-  static std::map<int, std::deque<ScriptedMessage>> scripts;
-  return scripts;
+using channel::WireHeader;
+using channel::WireType;
+
+constexpr size_t kPieceBytes = 16384;
+
+struct Script {
+  std::map<int, std::deque<ScriptedMessage>> messages;  // by peer
+  std::vector<std::vector<std::byte>> sent;
+  int given_up = 0;
+  bool is_rank_1_stuck = false;
+};
+
+Script& TheScript() {
+  static Script script;
+  return script;
 }
 
-std::vector<std::vector<std::byte>> sent_headers;
-int open_request_count = 0;
-bool is_rank_1_stuck = false;
-int comm_marker;  // what a comm handle points to; it has no state
+// Rank 0 plays the script. Other ranks exist only so that there is a communicator.
+class Frames : public plugin::FrameTransport {
+ public:
+  explicit Frames(const onebitTransportCommInfo& info)
+      : FrameTransport(info), peers_(static_cast<size_t>(info.nranks)) {
+    for (Peer& peer : peers_) {
+      peer.link.pieceBytes = kPieceBytes;
+      peer.link.isHere = peer.link.isReached = 1;
+      peer.link.SetHost("nowhere");
+      peer.link.SetRoute("a script");
+    }
+  }
 
-MessageRequest Open(MessageRequest_s request) {
-  ++open_request_count;
-  return new MessageRequest_s(std::move(request));
-}
-
-void Close(MessageRequest request) {
-  --open_request_count;
-  delete request;
-}
-
-onebitResult_t Succeed() { return onebitSuccess; }
-
-onebitResult_t Send(void*, int, const void* header, size_t header_bytes, const void*, size_t,
-                    MessageRequest* request) {
-  const auto* bytes = static_cast<const std::byte*>(header);
-  sent_headers.emplace_back(bytes, bytes + header_bytes);
-  *request = Open({.is_send = true, .is_done = true});
-  return onebitSuccess;
-}
-
-onebitResult_t Receive(void*, int peer, void* header, size_t capacity, MessageRequest* request) {
-  *request = Open({.header = header, .header_capacity = capacity, .peer = peer});
-  return onebitSuccess;
-}
-
-onebitResult_t Probe(void*, MessageRequest request, size_t* header_bytes, size_t* payload_bytes) {
-  *header_bytes = request->message.header.size();
-  *payload_bytes = request->message.payload.size();
-  return onebitSuccess;
-}
-
-onebitResult_t Accept(void*, MessageRequest request, void* payload, size_t bytes) {
-  if (bytes != request->message.payload.size()) return onebitInvalidArgument;
-  if (bytes != 0) std::memcpy(payload, request->message.payload.data(), bytes);
-  request->is_done = true;
-  return onebitSuccess;
-}
-
-onebitResult_t Test(void*, MessageRequest request, TransferState* state) {
-  *state = TransferState::kPending;
-  if (request->is_done) {
-    Close(request);
-    *state = TransferState::kDone;
+  onebitResult_t GetAddress(void*, size_t* bytes) {
+    *bytes = 0;
     return onebitSuccess;
   }
-  if (!request->has_header) {
-    auto& script = Scripts()[request->peer];
-    if (script.empty()) return onebitSuccess;
-    request->message = std::move(script.front());
-    script.pop_front();
-    request->has_header = true;
-    const auto& bytes = request->message.header;
-    const size_t copied = std::min(bytes.size(), request->header_capacity);
-    if (copied != 0) std::memcpy(request->header, bytes.data(), copied);
+  onebitResult_t Connect(const void* const*, const size_t*, uint64_t) { return onebitSuccess; }
+  onebitResult_t Abort() { return onebitSuccess; }
+  plugin::Link* link(int rank) { return &peers_[static_cast<size_t>(rank)].link; }
+
+  plugin::Sent Send(int rank, onebitFrameKind, std::span<const std::byte> header,
+                    std::span<const std::byte>) {
+    if (rank_ != 0) return plugin::Sent::kYes;
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    WireHeader wire;
+    std::memcpy(&wire, header.data(), sizeof wire);
+    peer.released = wire.released;
+    if (wire.type == WireType::kMessage) {
+      TheScript().sent.emplace_back(header.begin() + sizeof wire, header.end());
+      ++peer.sent;
+    } else if (wire.type == WireType::kDrop) {
+      ++TheScript().given_up;
+    } else if (wire.type == WireType::kAccept) {
+      peer.accepted.push_back(wire.number);
+    }
+    return plugin::Sent::kYes;
   }
-  *state = TransferState::kHeader;
-  return onebitSuccess;
-}
+
+  bool Progress() {
+    bool has_moved = false;
+    for (int rank = 1; rank < nranks_ && rank_ == 0; ++rank) has_moved |= Play(rank);
+    return has_moved;
+  }
+  void Sleep(uint64_t) {}
+
+ private:
+  struct Peer {
+    plugin::Link link;
+    uint64_t sent = 0;                                    // messages to it
+    uint64_t acknowledged = 0;                            // of these, as it said
+    uint64_t delivered = 0;                               // messages from it
+    uint64_t released = 0;                                // of these, as rank 0 said
+    std::deque<uint64_t> accepted;                        // payloads that rank 0 waits for
+    std::map<uint64_t, std::vector<std::byte>> payloads;  // that were not delivered yet
+  };
+
+  // Delivers what the peer sends next. False if that is nothing.
+  bool Play(int rank) {
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    if (!peer.accepted.empty()) {
+      const uint64_t number = peer.accepted.front();
+      peer.accepted.pop_front();
+      const std::vector<std::byte> payload = std::move(peer.payloads[number]);
+      peer.payloads.erase(number);
+      for (size_t at = 0; at < payload.size(); at += kPieceBytes) {
+        Deliver(rank, WireType::kData, number, at, {},
+                std::span(payload).subspan(at, std::min(kPieceBytes, payload.size() - at)));
+      }
+      return true;
+    }
+    auto& script = TheScript().messages[rank];
+    if (!script.empty() && peer.delivered < peer.released + channel::kWindow) {
+      ScriptedMessage message = std::move(script.front());
+      script.pop_front();
+      const uint64_t number = peer.delivered++;
+      const bool is_eager = message.payload.size() <= kScriptedEagerBytes;
+      Deliver(
+          rank, WireType::kMessage, number, message.payload.size(), message.header,
+          is_eager ? std::span<const std::byte>(message.payload) : std::span<const std::byte>());
+      if (!is_eager && !message.is_withheld) peer.payloads[number] = std::move(message.payload);
+      return true;
+    }
+    if (peer.acknowledged == peer.sent) return false;
+    Deliver(rank, WireType::kRelease, 0, 0, {}, {});
+    return true;
+  }
+
+  // Every frame says that all messages to the peer have been taken.
+  void Deliver(int rank, WireType type, uint64_t number, uint64_t value,
+               std::span<const std::byte> header, std::span<const std::byte> payload) {
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    peer.acknowledged = peer.sent;
+    const WireHeader wire = {.magic = channel::kWireMagic,
+                             .type = type,
+                             .header_bytes = static_cast<uint16_t>(header.size()),
+                             .source = static_cast<uint32_t>(rank),
+                             .unused = 0,
+                             .comm_id = comm_id_,
+                             .number = number,
+                             .value = value,
+                             .released = peer.sent};
+    std::vector<std::byte> both(sizeof wire + header.size());
+    std::memcpy(both.data(), &wire, sizeof wire);
+    std::ranges::copy(header, both.begin() + sizeof wire);
+    sink_.OnFrame(rank, both.data(), both.size(), payload.data(), payload.size());
+  }
+
+  std::vector<Peer> peers_;
+};
+
+struct Context {
+  static onebitResult_t Create(const onebitTransportHost&, std::unique_ptr<Context>* created) {
+    *created = std::make_unique<Context>();
+    return onebitSuccess;
+  }
+  static onebitTransportProperties Properties(const Context*) {
+    return {.structSize = sizeof(onebitTransportProperties),
+            .name = "scripted",
+            .hasFrameFace = 1,
+            .addressBytes = 1,
+            .eagerBytes = kScriptedEagerBytes};
+  }
+  bool is_idle() const { return true; }
+  onebitResult_t Open(const onebitTransportCommInfo& info, std::unique_ptr<Frames>* made) {
+    *made = std::make_unique<Frames>(info);
+    return onebitSuccess;
+  }
+};
+
+constexpr onebitTransport kFunctions = [] {
+  onebitTransport functions = plugin::FrameTable<Context, Frames>::Functions();
+  functions.describePeer = [](void*, int peer, char* text, size_t capacity) {
+    if (!TheScript().is_rank_1_stuck || peer != 1) return onebitInvalidUsage;
+    std::snprintf(text, capacity, "a script, 7 bytes lost");
+    return onebitTimeout;
+  };
+  return functions;
+}();
 
 }  // namespace
 
 void ScriptedTransport::SetScript(int peer, std::deque<ScriptedMessage> messages) {
-  Scripts()[peer] = std::move(messages);
-  sent_headers.clear();
+  TheScript().messages[peer] = std::move(messages);
+  TheScript().sent.clear();
+  TheScript().given_up = 0;
 }
 
-const std::vector<std::vector<std::byte>>& ScriptedTransport::sent() { return sent_headers; }
+const std::vector<std::vector<std::byte>>& ScriptedTransport::sent() { return TheScript().sent; }
 
-void ScriptedTransport::SetStuck(bool is_stuck) { is_rank_1_stuck = is_stuck; }
+int ScriptedTransport::given_up() { return TheScript().given_up; }
 
-int ScriptedTransport::open_requests() { return open_request_count; }
+void ScriptedTransport::SetStuck(bool is_stuck) { TheScript().is_rank_1_stuck = is_stuck; }
 
-const onebitTransport* ScriptedTransport::functions() {
-  static const onebitTransport table = {
-      .structSize = sizeof(onebitTransport),
-      .abiVersion = ONEBIT_TRANSPORT_ABI_VERSION,
-      .init =
-          [](const onebitTransportHost*, void** context) {
-            *context = &comm_marker;
-            return onebitSuccess;
-          },
-      .getProperties =
-          [](void*, onebitTransportProperties* properties) {
-            properties->name = "scripted";
-            return onebitSuccess;
-          },
-      .finalize = [](void*) { return Succeed(); },
-  };
-  return &table;
-}
-
-const MessageFunctions* ScriptedTransport::messages() {
-  static const MessageFunctions table = {
-      .open =
-          [](void*, const MessageInfo*, void** comm) {
-            *comm = &comm_marker;
-            return onebitSuccess;
-          },
-      .getAddress =
-          [](void*, void*, size_t* bytes) {
-            *bytes = 0;
-            return onebitSuccess;
-          },
-      .connect = [](void*, const void* const*, const size_t*, uint64_t) { return Succeed(); },
-      .isend = Send,
-      .irecv = Receive,
-      .probe = Probe,
-      .accept = Accept,
-      .test = Test,
-      .cancel =
-          [](void*, MessageRequest request) {
-            Close(request);
-            return onebitSuccess;
-          },
-      .progress = [](void*) { return Succeed(); },
-      .wait = [](void*, uint64_t) { return Succeed(); },
-      .abort = [](void*) { return Succeed(); },
-      .close = [](void*) { return Succeed(); },
-      .getCounters =
-          [](void*, uint64_t* bytes, uint64_t* messages) {
-            *bytes = *messages = 0;
-            return onebitSuccess;
-          },
-      .describePeer =
-          [](void*, int peer, char* text, size_t capacity) {
-            const bool is_stuck = is_rank_1_stuck && peer == 1;
-            std::snprintf(text, capacity, is_stuck ? "a script, 7 bytes lost" : "a script");
-            return is_stuck ? onebitTimeout : onebitSuccess;
-          },
-      .iallreduce = nullptr,
-  };
-  return &table;
-}
+const onebitTransport* ScriptedTransport::functions() { return &kFunctions; }
 
 }  // namespace onebit::testing

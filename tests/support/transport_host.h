@@ -32,9 +32,8 @@ class StartedTransport {
   const onebitTransport& transport() const { return transport_; }
   void* transport_context() const { return context_; }
   onebitTransportProperties properties() const;
-  // The message functions, and their context.
-  const MessageFunctions& api() const { return channel::ChannelFunctions(); }
-  void* context() const { return channels_.get(); }
+  // Makes message channels. Only if the start has succeeded.
+  channel::ChannelContext& channels() const { return *channels_; }
   onebitResult_t start_result() const { return start_result_; }
   // Warnings since the start, separated by newlines.
   static std::string warnings();

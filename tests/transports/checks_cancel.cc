@@ -46,18 +46,17 @@ void BusyWait(double seconds) {
 void TakeWhatComes(
     Endpoint* endpoint, int peer, const std::function<void()>& before_accept = [] {}) {
   constexpr double kSeconds = 0.02;
-  const MessageFunctions& api = endpoint->api();
-  void* comm = endpoint->comm();
+  channel::MessageChannel& channel = endpoint->channel();
   char header[kMessageHeaderBytes];
-  const auto request = endpoint->Irecv(peer, header);
+  const auto request = endpoint->StartReceive(peer, header);
   std::vector<std::byte> payload;
   bool is_accepted = false;
   const Clock::time_point start = Clock::now();
   while (is_accepted || SecondsSince(start) < kSeconds) {
     Expect(Clock::now() - start < kTestTimeout, "an accepted payload neither came nor failed");
     TransferState state = TransferState::kPending;
-    onebitResult_t result = api.progress(comm);
-    if (result == onebitSuccess) result = api.test(comm, request, &state);
+    onebitResult_t result = channel.Progress();
+    if (result == onebitSuccess) result = channel.Test(request, &state);
     if (result != onebitSuccess && result != onebitAborted) {  // the request is dead
       if (!is_accepted) before_accept();
       return;
@@ -65,11 +64,11 @@ void TakeWhatComes(
     if (result == onebitSuccess && state == TransferState::kHeader && !is_accepted) {
       size_t header_bytes = 0;
       size_t payload_bytes = 0;
-      endpoint->Check(api.probe(comm, request, &header_bytes, &payload_bytes), "probe");
+      endpoint->Check(channel.Probe(*request, &header_bytes, &payload_bytes), "Probe");
       payload.assign(payload_bytes, kScribble);
       before_accept();
-      result = api.accept(comm, request, payload.data(), payload_bytes);
-      Expect(result == onebitSuccess || result == onebitAborted, "accept returned ", result);
+      result = channel.Accept(request, payload);
+      Expect(result == onebitSuccess || result == onebitAborted, "Accept returned ", result);
       is_accepted = true;
     }
     if (result == onebitAborted) {
@@ -85,15 +84,14 @@ void TakeWhatComes(
   endpoint->Cancel(request);
 }
 
-// Tests a send until it is taken or fails. It does not call wait, which might synchronize what the
+// Tests a send until it is taken or fails. It does not call Wait, which might synchronize what the
 // end of the request alone must synchronize.
 void TestUntilOver(Endpoint* endpoint, MessageRequest send) {
-  const MessageFunctions& api = endpoint->api();
+  channel::MessageChannel& channel = endpoint->channel();
   TransferState state = TransferState::kPending;
   const Clock::time_point start = Clock::now();
-  while (api.test(endpoint->comm(), send, &state) == onebitSuccess &&
-         state != TransferState::kDone) {
-    endpoint->Check(api.progress(endpoint->comm()), "progress");
+  while (channel.Test(send, &state) == onebitSuccess && state != TransferState::kDone) {
+    endpoint->Check(channel.Progress(), "Progress");
     std::this_thread::yield();
     Expect(Clock::now() - start < kTestTimeout, "waited too long for the end of a send");
   }
@@ -107,7 +105,7 @@ void CancelOfUnreceivedSend(const Subject& subject, OutOfBand& oob) {
   for (const size_t bytes : {size_t{64}, size_t{300'000}}) {
     Endpoint endpoint(subject, oob, bytes);
     std::vector<std::byte> payload(bytes, kContent);
-    const auto send = endpoint.Isend(endpoint.next(), "h", payload.data(), bytes);
+    const auto send = endpoint.StartSend(endpoint.next(), "h", payload.data(), bytes);
     endpoint.Cancel(send);
     std::fill(payload.begin(), payload.end(), kScribble);
     payload = {};  // and freed
@@ -129,7 +127,7 @@ void CancelWhilePeerReceives(const Subject& subject, OutOfBand& oob) {
     std::vector<std::byte> payload(oob.rank() == 0 ? bytes : 0, kContent);
     Endpoint endpoint(subject, oob, 100 + static_cast<uint64_t>(round));
     if (endpoint.rank() == 0) {
-      const auto send = endpoint.Isend(1, "h", payload.data(), payload.size());
+      const auto send = endpoint.StartSend(1, "h", payload.data(), payload.size());
       oob.Barrier();
       BusyWait(share * most_seconds * static_cast<double>(bytes) / kLongBytes);
       endpoint.Cancel(send);
@@ -150,7 +148,7 @@ void CloseTakesSendsBack(const Subject& subject, OutOfBand& oob) {
   Endpoint endpoint(subject, oob);
   std::vector<std::byte> payload(kBytes, kContent);
   if (endpoint.rank() == 0) {
-    endpoint.Isend(1, "h", payload.data(), kBytes);
+    endpoint.StartSend(1, "h", payload.data(), kBytes);
     endpoint.Close();
     std::fill(payload.begin(), payload.end(), kScribble);
   }
@@ -170,7 +168,7 @@ void AbortWhileReceiving(const Subject& subject, OutOfBand& oob) {
     std::vector<std::byte> payload(oob.rank() == 0 ? kLongBytes : 0, kContent);
     Endpoint endpoint(subject, oob, 100 + static_cast<uint64_t>(round));
     if (endpoint.rank() == 0) {
-      const auto send = endpoint.Isend(1, "h", payload.data(), payload.size());
+      const auto send = endpoint.StartSend(1, "h", payload.data(), payload.size());
       oob.Barrier();
       TestUntilOver(&endpoint, send);
       std::fill(payload.begin(), payload.end(), kScribble);
@@ -180,7 +178,7 @@ void AbortWhileReceiving(const Subject& subject, OutOfBand& oob) {
         oob.Barrier();
         watchdog = std::jthread([&endpoint, seconds = share * most_seconds] {
           BusyWait(seconds);
-          endpoint.api().abort(endpoint.comm());
+          endpoint.channel().Abort();
         });
       });
     } else {
@@ -199,7 +197,7 @@ void CancelOfReceive(const Subject& subject, OutOfBand& oob) {
       std::string header(kMessageHeaderBytes, 'b');
       const std::string payload(bytes, 's');
       if (endpoint.rank() == 1) {
-        const auto receive = endpoint.Irecv(0, header.data());
+        const auto receive = endpoint.StartReceive(0, header.data());
         if (has_header) {
           oob.Barrier();
           endpoint.Await(receive, TransferState::kHeader);
@@ -208,13 +206,13 @@ void CancelOfReceive(const Subject& subject, OutOfBand& oob) {
         header.assign(header.size(), 'x');
         if (!has_header) oob.Barrier();
         for (int i = 0; i < 50; ++i) {
-          endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
-          endpoint.Check(endpoint.api().wait(endpoint.comm(), 1), "wait");
+          endpoint.Check(endpoint.channel().Progress(), "Progress");
+          endpoint.Check(endpoint.channel().Wait(1), "Wait");
         }
         Expect(header == std::string(header.size(), 'x'), "a header was written after cancel");
       } else {
         oob.Barrier();
-        if (endpoint.rank() == 0) endpoint.Isend(1, "h", payload.data(), payload.size());
+        if (endpoint.rank() == 0) endpoint.StartSend(1, "h", payload.data(), payload.size());
       }
       oob.Barrier();
     }

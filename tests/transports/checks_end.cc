@@ -28,14 +28,14 @@ void ExpectPeersNotice(Endpoint* endpoint, OutOfBand& oob, End end_rank_0) {
   }
   char header[kMessageHeaderBytes];
   const std::string payload(kLargeBytes, 's');
-  const auto receive = endpoint->Irecv(0, header);
+  const auto receive = endpoint->StartReceive(0, header);
   MessageRequest send = nullptr;
-  if (endpoint->rank() == 1) send = endpoint->Isend(0, "h", payload.data(), payload.size());
+  if (endpoint->rank() == 1) send = endpoint->StartSend(0, "h", payload.data(), payload.size());
   oob.Barrier();
   const Clock::time_point start = Clock::now();
   const onebitResult_t result = endpoint->AwaitError(receive);
   Expect(IsPeerFailure(result), "a receive from a peer that ended failed with ", result);
-  Expect(IsPeerFailure(endpoint->peer_error(0)), "peerError was not called, or with ",
+  Expect(IsPeerFailure(endpoint->peer_error(0)), "the sink was not told, or of error ",
          endpoint->peer_error(0));
   if (send != nullptr) {
     const onebitResult_t send_result = endpoint->AwaitError(send);
@@ -50,19 +50,18 @@ void ExpectPeersNotice(Endpoint* endpoint, OutOfBand& oob, End end_rank_0) {
 
 void AbortedCallsFail(const Subject& subject, OutOfBand& oob) {
   Endpoint endpoint(subject, oob);
-  const MessageFunctions& api = endpoint.api();
-  void* comm = endpoint.comm();
+  channel::MessageChannel& channel = endpoint.channel();
   char first_header[kMessageHeaderBytes];
   char second_header[kMessageHeaderBytes];
   std::string payload(kLargeBytes, 's');
   std::string taken(kLargeBytes, 'b');
-  const auto send = endpoint.Isend(endpoint.next(), "h", payload.data(), payload.size());
-  const auto receive = endpoint.Irecv(endpoint.previous(), first_header);
+  const auto send = endpoint.StartSend(endpoint.next(), "h", payload.data(), payload.size());
+  const auto receive = endpoint.StartReceive(endpoint.previous(), first_header);
   endpoint.Await(receive, TransferState::kHeader);
   oob.Barrier();
 
-  endpoint.Check(api.abort(comm), "abort");
-  endpoint.Check(api.abort(comm), "a second abort");
+  endpoint.Check(channel.Abort(), "Abort");
+  endpoint.Check(channel.Abort(), "a second abort");
   MessageRequest request = nullptr;
   TransferState state;
   size_t header_bytes = 0;
@@ -70,30 +69,28 @@ void AbortedCallsFail(const Subject& subject, OutOfBand& oob) {
   const auto expect_aborted = [](onebitResult_t result, const char* call) {
     Expect(result == onebitAborted, call, " returned ", result, " after an abort");
   };
-  expect_aborted(api.isend(comm, endpoint.next(), "h", 1, nullptr, 0, &request), "isend");
-  expect_aborted(
-      api.irecv(comm, endpoint.previous(), second_header, sizeof second_header, &request), "irecv");
-  expect_aborted(api.probe(comm, receive, &header_bytes, &payload_bytes), "probe");
-  expect_aborted(api.accept(comm, receive, taken.data(), taken.size()), "accept");
-  expect_aborted(api.test(comm, receive, &state), "test");
-  expect_aborted(api.progress(comm), "progress");
-  expect_aborted(api.wait(comm, 10'000), "wait");
+  expect_aborted(channel.Send(endpoint.next(), BytesOf("h"), {}, &request), "Send");
+  expect_aborted(channel.Receive(endpoint.previous(),
+                                 WritableBytesOf(second_header, sizeof second_header), &request),
+                 "Receive");
+  expect_aborted(channel.Probe(*receive, &header_bytes, &payload_bytes), "Probe");
+  expect_aborted(channel.Accept(receive, WritableBytesOf(taken.data(), taken.size())), "Accept");
+  expect_aborted(channel.Test(receive, &state), "Test");
+  expect_aborted(channel.Progress(), "Progress");
+  expect_aborted(channel.Wait(10'000), "Wait");
   endpoint.Cancel(send);
   endpoint.Cancel(receive);
   payload.assign(payload.size(), 'x');
   Expect(taken == std::string(taken.size(), 'b'), "an aborted accept wrote the payload");
-  uint64_t bytes = 0;
-  uint64_t messages = 0;
-  endpoint.Check(api.getCounters(comm, &bytes, &messages), "getCounters");
+  const uint64_t messages = channel.messages_sent();
   Expect(messages == 1, "counted ", messages, " messages after an abort");
   oob.Barrier();
 }
 
 void PeersNoticeAbort(const Subject& subject, OutOfBand& oob) {
   Endpoint endpoint(subject, oob);
-  ExpectPeersNotice(&endpoint, oob, [&endpoint] {
-    endpoint.Check(endpoint.api().abort(endpoint.comm()), "abort");
-  });
+  ExpectPeersNotice(&endpoint, oob,
+                    [&endpoint] { endpoint.Check(endpoint.channel().Abort(), "Abort"); });
 }
 
 void PeersNoticeClose(const Subject& subject, OutOfBand& oob) {
@@ -109,12 +106,12 @@ void OrderlyCloseIsSilent(const Subject& subject, OutOfBand& oob) {
     if (endpoint.rank() == closing) endpoint.Close();
     oob.Barrier();
     if (endpoint.rank() <= closing) continue;
-    endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
-    endpoint.Check(endpoint.api().wait(endpoint.comm(), 1), "wait");
+    endpoint.Check(endpoint.channel().Progress(), "Progress");
+    endpoint.Check(endpoint.channel().Wait(1), "Wait");
     // A ring of the remaining ranks; the last one sends to itself.
     const int peer = endpoint.rank() + 1 < endpoint.nranks() ? endpoint.rank() + 1 : closing + 1;
     const int source = endpoint.rank() > closing + 1 ? endpoint.rank() - 1 : endpoint.nranks() - 1;
-    const auto send = endpoint.Isend(peer, Text(closing), nullptr, 0);
+    const auto send = endpoint.StartSend(peer, Text(closing), nullptr, 0);
     Expect(endpoint.Receive(source).header == Text(closing), "a wrong message");
     endpoint.Await(send, TransferState::kDone);
     for (int gone = 0; gone <= closing; ++gone) {
@@ -139,7 +136,7 @@ void SentBeforeCloseArrives(const Subject& subject, OutOfBand& oob) {
       Expect(endpoint.Receive(0).header == Text(i), "message ", i, " is wrong");
     }
     char header[kMessageHeaderBytes];
-    const onebitResult_t result = endpoint.AwaitError(endpoint.Irecv(0, header));
+    const onebitResult_t result = endpoint.AwaitError(endpoint.StartReceive(0, header));
     Expect(IsPeerFailure(result), "a receive after the last message failed with ", result);
   }
   oob.Barrier();

@@ -30,16 +30,15 @@ uint64_t ResidentBytes() {
 void FullThenRoom(const Subject& subject, OutOfBand& oob) {
   constexpr int kMessages = 400;
   Endpoint endpoint(subject, oob);
-  const MessageFunctions& api = endpoint.api();
+  channel::MessageChannel& channel = endpoint.channel();
   if (endpoint.rank() == 0) {
     int sent = 0;
     const auto try_to_send = [&] {
       const std::string header = Text(sent);
       MessageRequest request = nullptr;
-      const onebitResult_t result =
-          api.isend(endpoint.comm(), 1, header.data(), header.size(), nullptr, 0, &request);
+      const onebitResult_t result = channel.Send(1, BytesOf(header), {}, &request);
       if (result == onebitInProgress) return false;
-      endpoint.Check(result, "isend");
+      endpoint.Check(result, "Send");
       endpoint.Await(request, TransferState::kDone);
       ++sent;
       return true;
@@ -48,7 +47,7 @@ void FullThenRoom(const Subject& subject, OutOfBand& oob) {
     oob.Barrier();
     while (sent < kMessages) {
       if (try_to_send()) continue;
-      endpoint.Check(api.progress(endpoint.comm()), "progress");
+      endpoint.Check(channel.Progress(), "Progress");
       endpoint.WaitForEvent(10'000);  // such as room for the next one
     }
   } else {
@@ -77,9 +76,9 @@ void FullRingForgetsNoSend(const Subject& subject, OutOfBand& oob) {
       if (requests.size() >= kHalf && ++tries > 200) break;
       MessageRequest request = nullptr;
       const onebitResult_t result =
-          endpoint.api().isend(endpoint.comm(), 1, "", 0, payload.data(), payload.size(), &request);
+          endpoint.channel().Send(1, {}, BytesOf(payload.data(), payload.size()), &request);
       if (result == onebitInProgress) continue;
-      endpoint.Check(result, "isend");
+      endpoint.Check(result, "Send");
       requests.push_back(request);
     }
     if (endpoint.rank() == 0) {
@@ -91,7 +90,7 @@ void FullRingForgetsNoSend(const Subject& subject, OutOfBand& oob) {
         oob.Exchange(Clock::now() - start > kEnough ? "last" : "").front() == "last";
     if (endpoint.rank() == 0) {
       while (requests.size() < 2 * kHalf) {
-        requests.push_back(endpoint.Isend(1, "", payload.data(), payload.size()));
+        requests.push_back(endpoint.StartSend(1, "", payload.data(), payload.size()));
       }
       for (size_t i = kHalf; i < 2 * kHalf; ++i) endpoint.Await(requests[i], TransferState::kDone);
     } else if (endpoint.rank() == 1) {
@@ -119,7 +118,7 @@ void SendsDoneNeedNoProgress(const Subject& subject, OutOfBand& oob) {
   } else {
     std::vector<MessageRequest> requests;
     for (int i = 0; i < kMessages; ++i) {
-      requests.push_back(endpoint.Isend(0, Text(i), payload.data(), payload.size()));
+      requests.push_back(endpoint.StartSend(0, Text(i), payload.data(), payload.size()));
     }
     for (MessageRequest request : requests) endpoint.Await(request, TransferState::kDone);
   }
@@ -148,28 +147,24 @@ void TwoCommunicators(const Subject& subject, OutOfBand& oob) {
     if (has_first_changed || has_second_changed) continue;
     Expect(SecondsSince(start) < kTestTimeout.count(), "the messages did not end");
     // The thread drives several endpoints and sleeps at one, so it sleeps briefly.
-    first.Check(first.api().wait(first.comm(), 1), "wait");
+    first.Check(first.channel().Wait(1), "Wait");
   }
   oob.Barrier();
 }
 
 void CountersTellBytes(const Subject& subject, OutOfBand& oob) {
   Endpoint endpoint(subject, oob);
-  uint64_t bytes = 1;
-  uint64_t messages = 1;
-  const auto read = [&] {
-    endpoint.Check(endpoint.api().getCounters(endpoint.comm(), &bytes, &messages), "getCounters");
-  };
-  read();
-  Expect(bytes == 0 && messages == 0, "the counters begin with ", bytes, " and ", messages);
+  const channel::MessageChannel& channel = endpoint.channel();
+  Expect(channel.bytes_sent() == 0 && channel.messages_sent() == 0, "the counters begin with ",
+         channel.bytes_sent(), " and ", channel.messages_sent());
   Traffic traffic(&endpoint, {.seed = subject.seed,
                               .messages_per_pair = 30,
                               .most_payload_bytes = 4 * endpoint.eager_bytes() + 100});
   traffic.Run();
-  read();
-  Expect(bytes == traffic.bytes(), "counted ", bytes, " bytes, sent ", traffic.bytes());
-  Expect(messages == traffic.messages(), "counted ", messages, " messages, sent ",
-         traffic.messages());
+  Expect(channel.bytes_sent() == traffic.bytes(), "counted ", channel.bytes_sent(), " bytes, sent ",
+         traffic.bytes());
+  Expect(channel.messages_sent() == traffic.messages(), "counted ", channel.messages_sent(),
+         " messages, sent ", traffic.messages());
   oob.Barrier();
 }
 
@@ -201,7 +196,7 @@ void OpenAndCloseOften(const Subject& subject, OutOfBand& oob) {
     }
     Endpoint endpoint(subject, oob, 100 + static_cast<uint64_t>(round));
     const std::string header = Text(round);
-    const auto send = endpoint.Isend(endpoint.next(), header, nullptr, 0);
+    const auto send = endpoint.StartSend(endpoint.next(), header, nullptr, 0);
     Expect(endpoint.Receive(endpoint.previous()).header == header, "a wrong message");
     endpoint.Await(send, TransferState::kDone);
   }

@@ -75,15 +75,15 @@ void PayloadWaitsForAccept(const Subject& subject, OutOfBand& oob) {
     const std::string before(bytes, 'b');
     std::string buffer = before;  // the receiver accepts the payload into it later
     char header[kMessageHeaderBytes];
-    const auto receive = endpoint.Irecv(endpoint.previous(), header);
-    const auto send = endpoint.Isend(endpoint.next(), "h", sent.data(), bytes);
+    const auto receive = endpoint.StartReceive(endpoint.previous(), header);
+    const auto send = endpoint.StartSend(endpoint.next(), "h", sent.data(), bytes);
     endpoint.Await(receive, TransferState::kHeader);
-    for (int i = 0; i < 100; ++i)
-      endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
+    for (int i = 0; i < 100; ++i) endpoint.Check(endpoint.channel().Progress(), "Progress");
     // A header stays reported until it is answered.
     Expect(endpoint.Test(receive) == TransferState::kHeader, "the header is gone");
     Expect(buffer == before, "the payload was written before accept");
-    endpoint.Check(endpoint.api().accept(endpoint.comm(), receive, buffer.data(), bytes), "accept");
+    endpoint.Check(endpoint.channel().Accept(receive, WritableBytesOf(buffer.data(), bytes)),
+                   "Accept");
     endpoint.Await(receive, TransferState::kDone);
     Expect(buffer == sent, "the payload is wrong after accept");
     endpoint.Await(send, TransferState::kDone);
@@ -103,10 +103,10 @@ void TakeInOrder(Endpoint& endpoint, const std::vector<size_t>& sizes,
   std::vector<std::array<char, kMessageHeaderBytes>> headers(count);
   for (size_t i = 0; i < count; ++i) {
     sent[i].assign(sizes[i], static_cast<char>('a' + i));
-    sends[i] = endpoint.Isend(endpoint.next(), Text(i), sent[i].data(), sent[i].size());
+    sends[i] = endpoint.StartSend(endpoint.next(), Text(i), sent[i].data(), sent[i].size());
   }
   for (size_t i = 0; i < count; ++i) {
-    receives[i] = endpoint.Irecv(endpoint.previous(), headers[i].data());
+    receives[i] = endpoint.StartReceive(endpoint.previous(), headers[i].data());
     endpoint.Await(receives[i], TransferState::kHeader);
   }
   for (const size_t i : order) {

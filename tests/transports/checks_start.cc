@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,41 +20,34 @@ constexpr uint64_t kConnectMs = 500;
 // An endpoint that knows all addresses and is not connected yet.
 class UnconnectedEndpoint {
  public:
-  UnconnectedEndpoint(const Subject& subject, OutOfBand& oob) : api_(*subject.messages) {
-    const MessageInfo info{.rank = oob.rank(), .nranks = oob.nranks(), .comm_id = 1};
-    Expect(api_.open(subject.context, &info, &comm_) == onebitSuccess, "open failed");
+  UnconnectedEndpoint(const Subject& subject, OutOfBand& oob) {
+    const channel::ChannelInfo info{.rank = oob.rank(), .nranks = oob.nranks(), .comm_id = 1};
+    Expect(subject.channels->Open(info, &channel_) == onebitSuccess, "Open failed");
     std::string address(subject.properties.addressBytes, '\0');
     size_t bytes = 0;
-    Expect(api_.getAddress(comm_, address.data(), &bytes) == onebitSuccess, "getAddress failed");
+    Expect(channel_->GetAddress(address.data(), &bytes) == onebitSuccess, "GetAddress failed");
     address.resize(bytes);
-    addresses_ = oob.Exchange(address);
+    for (const std::string& one : oob.Exchange(address)) {
+      addresses_.push_back(testing::CopyOf(BytesOf(one)));
+    }
   }
-  ~UnconnectedEndpoint() { api_.close(comm_); }
-  UnconnectedEndpoint(const UnconnectedEndpoint&) = delete;
-  UnconnectedEndpoint& operator=(const UnconnectedEndpoint&) = delete;
 
   // The address of the last rank is cut to `most_bytes`.
   onebitResult_t Connect(size_t most_bytes = SIZE_MAX) {
-    std::vector<const void*> addresses;
-    std::vector<size_t> bytes;
-    for (const std::string& address : addresses_) {
-      addresses.push_back(address.data());
-      bytes.push_back(address.size());
-    }
-    bytes.back() = std::min(bytes.back(), most_bytes);
-    return api_.connect(comm_, addresses.data(), bytes.data(), kConnectMs);
+    std::vector<std::vector<std::byte>> addresses = addresses_;
+    addresses.back().resize(std::min(addresses.back().size(), most_bytes));
+    return channel_->Connect(addresses, kConnectMs);
   }
-  void Abort() { Expect(api_.abort(comm_) == onebitSuccess, "abort failed"); }
+  void Abort() { Expect(channel_->Abort() == onebitSuccess, "Abort failed"); }
   void ExpectEveryCallFails() {
     MessageRequest request = nullptr;
-    Expect(api_.isend(comm_, 0, "h", 1, nullptr, 0, &request) != onebitSuccess, "isend succeeded");
-    Expect(api_.wait(comm_, 1) != onebitSuccess, "wait succeeded");
+    Expect(channel_->Send(0, BytesOf("h"), {}, &request) != onebitSuccess, "Send succeeded");
+    Expect(channel_->Wait(1) != onebitSuccess, "Wait succeeded");
   }
 
  private:
-  const MessageFunctions& api_;
-  void* comm_ = nullptr;
-  std::vector<std::string> addresses_;
+  std::unique_ptr<channel::MessageChannel> channel_;
+  std::vector<std::vector<std::byte>> addresses_;
 };
 
 }  // namespace
@@ -61,7 +55,7 @@ class UnconnectedEndpoint {
 void AbortBeforeConnect(const Subject& subject, OutOfBand& oob) {
   UnconnectedEndpoint endpoint(subject, oob);
   endpoint.Abort();
-  Expect(endpoint.Connect() == onebitAborted, "connect did not say that there was an abort");
+  Expect(endpoint.Connect() == onebitAborted, "Connect did not say that there was an abort");
   endpoint.ExpectEveryCallFails();
   oob.Barrier();
 }
@@ -69,13 +63,13 @@ void AbortBeforeConnect(const Subject& subject, OutOfBand& oob) {
 void AbortAfterFailedConnect(const Subject& subject, OutOfBand& oob) {
   UnconnectedEndpoint endpoint(subject, oob);
   const onebitResult_t result = endpoint.Connect(1);
-  Expect(result == onebitInvalidArgument, "connect with half an address returned ", result);
+  Expect(result == onebitInvalidArgument, "Connect with half an address returned ", result);
   endpoint.Abort();
   endpoint.ExpectEveryCallFails();
   oob.Barrier();
 }
 
-// Rank 0 waits for the others in vain until a thread aborts it. A transport whose connect waits for
+// Rank 0 waits for the others in vain until a thread aborts it. A transport whose Connect waits for
 // nobody has nothing to abort. The others connect when rank 0 is gone, and wait in vain as well.
 void AbortDuringConnect(const Subject& subject, OutOfBand& oob) {
   UnconnectedEndpoint endpoint(subject, oob);
@@ -86,8 +80,8 @@ void AbortDuringConnect(const Subject& subject, OutOfBand& oob) {
     });
     const Clock::time_point start = Clock::now();
     const onebitResult_t result = endpoint.Connect();
-    Expect(result == onebitAborted || result == onebitSuccess, "connect returned ", result);
-    Expect(IsWithin(start, 5000), "connect took ", SecondsSince(start), " s");
+    Expect(result == onebitAborted || result == onebitSuccess, "Connect returned ", result);
+    Expect(IsWithin(start, 5000), "Connect took ", SecondsSince(start), " s");
     other.join();
     endpoint.ExpectEveryCallFails();
   }
@@ -95,7 +89,7 @@ void AbortDuringConnect(const Subject& subject, OutOfBand& oob) {
   if (oob.rank() != 0) {
     const Clock::time_point start = Clock::now();
     static_cast<void>(endpoint.Connect());
-    Expect(IsWithin(start, 10'000), "connect took ", SecondsSince(start), " s");
+    Expect(IsWithin(start, 10'000), "Connect took ", SecondsSince(start), " s");
     endpoint.Abort();
     endpoint.ExpectEveryCallFails();
   }

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "channel/message_functions.h"
+#include "channel/message_channel.h"
 
 namespace onebit::conformance {
 
@@ -55,8 +55,7 @@ class OutOfBand {
 struct Subject {
   const onebitTransport* transport;
   onebitTransportProperties properties;
-  const MessageFunctions* messages;
-  void* context;  // of the messages
+  channel::ChannelContext* channels;
   // Calls the function once per rank, at the same time, each with an OutOfBand of these ranks.
   // Returns "" or what went wrong on which rank.
   std::function<std::string(int nranks, const std::function<void(OutOfBand&)>&)> run_ranks;

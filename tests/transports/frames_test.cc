@@ -4,6 +4,7 @@
 // protects.
 #include <algorithm>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,12 +51,13 @@ WireHeader Of(WireType type, uint64_t number, uint64_t value = 0) {
 class Receiving {
  public:
   explicit Receiving(FramedRank& rank) : rank_(rank) {
-    EXPECT_EQ(rank.channel().Receive(1, header_.data(), &request_), onebitSuccess);
+    EXPECT_EQ(rank.channel().Receive(1, header_, &request_), onebitSuccess);
   }
   // Accepts the payload of a message whose header has arrived.
   void Accept(size_t bytes) {
     memory_.assign(bytes + 2 * kPiece, kUntouched);
-    EXPECT_EQ(rank_.channel().Accept(request_, memory_.data() + kPiece, bytes), onebitSuccess);
+    EXPECT_EQ(rank_.channel().Accept(request_, std::span(memory_).subspan(kPiece, bytes)),
+              onebitSuccess);
   }
   // The state, or the negated error.
   int Test() {
@@ -335,8 +337,8 @@ TEST(FramesTest, APieceThatComesWhileTheEndpointClosesWritesNothing) {
     rank.Arrive(Message(0, kLarge));
     std::vector<std::byte> header(kMessageHeaderBytes);
     Request* request = nullptr;
-    ASSERT_EQ(rank.channel().Receive(1, header.data(), &request), onebitSuccess);
-    ASSERT_EQ(rank.channel().Accept(request, memory.data(), kLarge), onebitSuccess);
+    ASSERT_EQ(rank.channel().Receive(1, header, &request), onebitSuccess);
+    ASSERT_EQ(rank.channel().Accept(request, memory), onebitSuccess);
     const WireHeader wire = Data(0, 0);
     const auto bytes = std::as_bytes(std::span(&wire, 1));
     rank.frames().Arrive({{bytes.begin(), bytes.end()}, Filled(kPiece, 9)});
@@ -424,7 +426,7 @@ TEST(FramesTest, TheEndOfAPeerFailsWhatNeedsIt) {
     Receiving next(rank);
     Request* sending = nullptr;
     const std::vector<std::byte> payload = Filled(kLarge, 1);
-    ASSERT_EQ(rank.channel().Send(1, nullptr, 0, payload.data(), kLarge, &sending), onebitSuccess);
+    ASSERT_EQ(rank.channel().Send(1, {}, payload, &sending), onebitSuccess);
     if (is_lost) {
       rank.frames().Lose(1);
       EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
@@ -438,7 +440,7 @@ TEST(FramesTest, TheEndOfAPeerFailsWhatNeedsIt) {
     EXPECT_EQ(receiving.Test(), -error);
     EXPECT_EQ(next.Test(), -error);
     EXPECT_EQ(rank.channel().Test(sending, &state), error);
-    EXPECT_EQ(rank.channel().Send(1, nullptr, 0, nullptr, 0, &sending), error);
+    EXPECT_EQ(rank.channel().Send(1, {}, {}, &sending), error);
     EXPECT_THAT(rank.peer_errors(), ElementsAre(error));
   }
 }
@@ -448,7 +450,7 @@ class Sending {
  public:
   explicit Sending(FramedRank& rank, size_t bytes = kLarge)
       : rank_(rank), payload_(Filled(bytes, 5)) {
-    EXPECT_EQ(rank.channel().Send(1, nullptr, 0, payload_.data(), bytes, &request_), onebitSuccess);
+    EXPECT_EQ(rank.channel().Send(1, {}, payload_, &request_), onebitSuccess);
   }
   int Test() {
     TransferState state = TransferState::kPending;
@@ -531,15 +533,15 @@ TEST(FramesTest, ARankSendsAWindowAndWaitsForItsRelease) {
   FramedRank rank;
   Request* request = nullptr;
   for (uint64_t number = 0; number < kWindow; ++number) {
-    ASSERT_EQ(rank.channel().Send(1, nullptr, 0, nullptr, 0, &request), onebitSuccess);
+    ASSERT_EQ(rank.channel().Send(1, {}, {}, &request), onebitSuccess);
   }
-  EXPECT_EQ(rank.channel().Send(1, nullptr, 0, nullptr, 0, &request), onebitInProgress);
+  EXPECT_EQ(rank.channel().Send(1, {}, {}, &request), onebitInProgress);
   WireHeader release = Of(WireType::kRelease, 0);
   release.released = 1;
   rank.Arrive(release);
   rank.Arrive(Message(0, 0));  // an older frame, sent before the release
-  EXPECT_EQ(rank.channel().Send(1, nullptr, 0, nullptr, 0, &request), onebitSuccess);
-  EXPECT_EQ(rank.channel().Send(1, nullptr, 0, nullptr, 0, &request), onebitInProgress);
+  EXPECT_EQ(rank.channel().Send(1, {}, {}, &request), onebitSuccess);
+  EXPECT_EQ(rank.channel().Send(1, {}, {}, &request), onebitInProgress);
 }
 
 // A peer that breaks every rule counts as lost before queued frames fill memory.
@@ -585,9 +587,7 @@ TEST(FramesTest, APacedLinkTakesPayloadsUpToItsLimit) {
     Sending first(rank, kHalf), second(rank, kHalf);
     Request* request = nullptr;
     const std::vector<std::byte> third = Filled(kLarge, 1);
-    const auto send = [&] {
-      return rank.channel().Send(1, nullptr, 0, third.data(), kLarge, &request);
-    };
+    const auto send = [&] { return rank.channel().Send(1, {}, third, &request); };
     if (is_paced) {
       EXPECT_EQ(send(), onebitInProgress);
       rank.Arrive(Of(WireType::kDrop, 0));  // it has room again
@@ -687,13 +687,14 @@ TEST(FramesTest, AReceiveIsAcceptedInItsSizeAndThereIsOneAtATime) {
   std::vector<std::byte> header(kMessageHeaderBytes), memory(kEager + 1);
   Request* request = nullptr;
   Request* second = nullptr;
-  ASSERT_EQ(rank.channel().Receive(1, header.data(), &request), onebitSuccess);
-  EXPECT_EQ(rank.channel().Receive(1, header.data(), &second), onebitInvalidUsage);
+  ASSERT_EQ(rank.channel().Receive(1, header, &request), onebitSuccess);
+  EXPECT_EQ(rank.channel().Receive(1, header, &second), onebitInvalidUsage);
   rank.Arrive(Message(0, kEager), Filled(kEager, 1));
   for (const size_t bytes : {kEager - 1, kEager + 1}) {
-    EXPECT_EQ(rank.channel().Accept(request, memory.data(), bytes), onebitInvalidArgument);
+    EXPECT_EQ(rank.channel().Accept(request, std::span(memory).first(bytes)),
+              onebitInvalidArgument);
   }
-  EXPECT_EQ(rank.channel().Accept(request, memory.data(), kEager), onebitSuccess);
+  EXPECT_EQ(rank.channel().Accept(request, std::span(memory).first(kEager)), onebitSuccess);
   TransferState state = TransferState::kPending;
   EXPECT_EQ(rank.channel().Test(request, &state), onebitSuccess);
   EXPECT_EQ(state, TransferState::kDone);

@@ -37,8 +37,7 @@ constexpr uint64_t kSeed = 20240611;
 conformance::Subject SubjectOf(const StartedTransport& started) {
   return {.transport = &started.transport(),
           .properties = started.properties(),
-          .messages = &started.api(),
-          .context = started.context(),
+          .channels = &started.channels(),
           .run_ranks = conformance::RunRankThreads,
           .allocations = testing::AllocationsOfThisThread,
           .delivers_after_close = true,

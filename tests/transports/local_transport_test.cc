@@ -4,72 +4,67 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "channel/message_channel.h"
 #include "plugins/transport_local/local_context.h"
+#include "tests/support/bytes_of.h"
 #include "tests/transports/local_fixture.h"
 
 namespace onebit::local {
 namespace {
 
-// Endpoints of `nranks` ranks, driven by the thread of the test once they are connected.
-class Group {
+using testing::BytesOf;
+using testing::WritableBytesOf;
+
+// Channels of `nranks` ranks, driven by the thread of the test once they are connected.
+class Group final : private channel::PeerErrorSink {
  public:
   Group(const StartedTransport& started, int nranks, uint64_t comm_id = 1)
-      : api_(started.api()), comms_(static_cast<size_t>(nranks)) {
+      : channels_(static_cast<size_t>(nranks)) {
     for (int rank = 0; rank < nranks; ++rank) {
-      const MessageInfo info{.rank = rank,
-                             .nranks = nranks,
-                             .comm_id = comm_id,
-                             .peer_error = OnPeerError,
-                             .peer_error_argument = &peer_error_text};
-      EXPECT_EQ(api_.open(started.context(), &info, &comms_[static_cast<size_t>(rank)]),
-                onebitSuccess);
+      const channel::ChannelInfo info{
+          .rank = rank, .nranks = nranks, .comm_id = comm_id, .sink = this};
+      auto& channel = channels_[static_cast<size_t>(rank)];
+      EXPECT_EQ(started.channels().Open(info, &channel), onebitSuccess);
       Address address;
       size_t bytes = 0;
-      EXPECT_EQ(api_.getAddress(comms_[static_cast<size_t>(rank)], &address, &bytes),
-                onebitSuccess);
+      EXPECT_EQ(channel->GetAddress(&address, &bytes), onebitSuccess);
       addresses.push_back(address);
     }
-  }
-  ~Group() {
-    for (size_t rank = 0; rank < comms_.size(); ++rank) Close(rank);
   }
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
   onebitResult_t Connect(size_t rank) {
-    std::vector<const void*> pointers;
-    for (const Address& address : addresses) pointers.push_back(&address);
-    const std::vector<size_t> bytes(addresses.size(), sizeof(Address));
-    return api_.connect(comms_[rank], pointers.data(), bytes.data(), 30'000);
+    std::vector<std::vector<std::byte>> all;
+    for (const Address& address : addresses) {
+      all.push_back(testing::CopyOf(BytesOf(&address, sizeof address)));
+    }
+    return channels_[rank]->Connect(all, 30'000);
   }
   // Ranks greet each other, so each needs a thread.
   void ConnectAll() {
     std::vector<std::jthread> threads;
-    for (size_t rank = 0; rank < comms_.size(); ++rank) {
+    for (size_t rank = 0; rank < channels_.size(); ++rank) {
       threads.emplace_back([this, rank] { EXPECT_EQ(Connect(rank), onebitSuccess); });
     }
   }
-  void Close(size_t rank) {
-    if (comms_[rank] != nullptr) api_.close(comms_[rank]);
-    comms_[rank] = nullptr;
-  }
-  void* operator[](size_t rank) const { return comms_[rank]; }
+  void Close(size_t rank) { channels_[rank].reset(); }
+  channel::MessageChannel& operator[](size_t rank) const { return *channels_[rank]; }
 
   std::vector<Address> addresses;  // a test may change them before it connects
-  std::string peer_error_text;     // of the last call of peerError
+  std::string peer_error_text;     // of the last report
 
  private:
-  static void OnPeerError(void* argument, int /*peer*/, onebitResult_t /*result*/,
-                          const char* text) {
-    *static_cast<std::string*>(argument) = text;
+  void OnPeerError(int /*peer*/, Code /*code*/, const char* text) override {
+    peer_error_text = text;
   }
 
-  const MessageFunctions& api_;
-  std::vector<void*> comms_;
+  std::vector<std::unique_ptr<channel::MessageChannel>> channels_;
 };
 
 TEST(LocalSettingsTest, ReadsEagerBytes) {
@@ -152,18 +147,19 @@ class LocalMessageTest : public ::testing::Test {
   LocalMessageTest() : group_(started_, 2) { group_.ConnectAll(); }
 
   onebitResult_t Send(size_t bytes, MessageRequest* request) {
-    return api_.isend(group_[0], 1, "h", 1, payload_.data(), bytes, request);
+    return group_[0].Send(1, BytesOf("h"), BytesOf(payload_.data(), bytes), request);
   }
   MessageRequest ReceiveHeader(char* header) {
     MessageRequest request = nullptr;
-    EXPECT_EQ(api_.irecv(group_[1], 0, header, kMessageHeaderBytes, &request), onebitSuccess);
+    EXPECT_EQ(group_[1].Receive(0, WritableBytesOf(header, kMessageHeaderBytes), &request),
+              onebitSuccess);
     EXPECT_EQ(StateOf(1, request), TransferState::kHeader);
     return request;
   }
   // After both ranks have made progress.
   onebitResult_t Test(size_t rank, MessageRequest request, TransferState* state) {
-    for (const size_t one : {0, 1, 0}) EXPECT_EQ(api_.progress(group_[one]), onebitSuccess);
-    return api_.test(group_[rank], request, state);
+    for (const size_t one : {0, 1, 0}) EXPECT_EQ(group_[one].Progress(), onebitSuccess);
+    return group_[rank].Test(request, state);
   }
   TransferState StateOf(size_t rank, MessageRequest request) {
     TransferState state = TransferState::kPending;
@@ -172,7 +168,6 @@ class LocalMessageTest : public ::testing::Test {
   }
 
   const StartedTransport started_;
-  const MessageFunctions& api_ = started_.api();
   Group group_;
   std::string payload_ = std::string(5000, 's');
   std::string taken_ = std::string(5000, 'b');
@@ -181,20 +176,21 @@ class LocalMessageTest : public ::testing::Test {
 TEST_F(LocalMessageTest, RefusesArgumentsOutOfRange) {
   MessageRequest request = nullptr;
   char header[kMessageHeaderBytes];
-  void* comm = group_[0];
-  EXPECT_EQ(api_.isend(comm, 2, "h", 1, nullptr, 0, &request), onebitInvalidArgument);
-  EXPECT_EQ(api_.isend(comm, -1, "h", 1, nullptr, 0, &request), onebitInvalidArgument);
-  EXPECT_EQ(api_.isend(comm, 1, "h", 65, nullptr, 0, &request), onebitInvalidArgument);
-  EXPECT_EQ(api_.isend(comm, 1, "h", 1, nullptr, 1, &request), onebitInvalidArgument);
-  EXPECT_EQ(api_.irecv(comm, 2, header, 64, &request), onebitInvalidArgument);
-  EXPECT_EQ(api_.irecv(comm, 1, header, 63, &request), onebitInvalidArgument);
+  channel::MessageChannel& channel = group_[0];
+  EXPECT_EQ(channel.Send(2, BytesOf("h"), {}, &request), onebitInvalidArgument);
+  EXPECT_EQ(channel.Send(-1, BytesOf("h"), {}, &request), onebitInvalidArgument);
+  EXPECT_EQ(channel.Send(1, BytesOf(std::string(65, 'h')), {}, &request), onebitInvalidArgument);
+  EXPECT_EQ(channel.Receive(2, WritableBytesOf(header, 64), &request), onebitInvalidArgument);
+  EXPECT_EQ(channel.Receive(-1, WritableBytesOf(header, 64), &request), onebitInvalidArgument);
+  EXPECT_EQ(channel.Receive(1, WritableBytesOf(header, 63), &request), onebitInvalidArgument);
 }
 
 TEST_F(LocalMessageTest, RefusesASecondReceiveBeforeTheHeader) {
   MessageRequest request = nullptr;
   char header[kMessageHeaderBytes];
-  EXPECT_EQ(api_.irecv(group_[1], 0, header, sizeof header, &request), onebitSuccess);
-  EXPECT_EQ(api_.irecv(group_[1], 0, header, sizeof header, &request), onebitInvalidUsage);
+  EXPECT_EQ(group_[1].Receive(0, WritableBytesOf(header, sizeof header), &request), onebitSuccess);
+  EXPECT_EQ(group_[1].Receive(0, WritableBytesOf(header, sizeof header), &request),
+            onebitInvalidUsage);
 }
 
 TEST_F(LocalMessageTest, RefusesToAcceptAnotherSize) {
@@ -203,10 +199,11 @@ TEST_F(LocalMessageTest, RefusesToAcceptAnotherSize) {
   ASSERT_EQ(Send(5000, &send), onebitSuccess);
   const auto receive = ReceiveHeader(header);
   for (const size_t bytes : {4999, 5001}) {
-    EXPECT_EQ(api_.accept(group_[1], receive, taken_.data(), bytes), onebitInvalidArgument);
+    EXPECT_EQ(group_[1].Accept(receive, WritableBytesOf(taken_.data(), bytes)),
+              onebitInvalidArgument);
   }
   EXPECT_EQ(taken_, std::string(5000, 'b'));
-  EXPECT_EQ(api_.accept(group_[1], receive, taken_.data(), 5000), onebitSuccess);
+  EXPECT_EQ(group_[1].Accept(receive, WritableBytesOf(taken_.data(), 5000)), onebitSuccess);
   EXPECT_EQ(StateOf(1, receive), TransferState::kDone);
   EXPECT_EQ(StateOf(0, send), TransferState::kDone);
   EXPECT_EQ(taken_, payload_);
@@ -217,12 +214,12 @@ TEST_F(LocalMessageTest, ACancelledReceiveFailsItsSend) {
   TransferState state = TransferState::kPending;
   char header[kMessageHeaderBytes];
   ASSERT_EQ(Send(5000, &send), onebitSuccess);
-  ASSERT_EQ(api_.cancel(group_[1], ReceiveHeader(header)), onebitSuccess);
+  ASSERT_EQ(group_[1].Cancel(ReceiveHeader(header)), onebitSuccess);
   EXPECT_EQ(Test(0, send, &state), onebitRemoteError);
   for (int i = 0; i < 20; ++i) {  // the slot can be used again
     ASSERT_EQ(Send(5000, &send), onebitSuccess);
     const auto receive = ReceiveHeader(header);
-    ASSERT_EQ(api_.accept(group_[1], receive, taken_.data(), 5000), onebitSuccess);
+    ASSERT_EQ(group_[1].Accept(receive, WritableBytesOf(taken_.data(), 5000)), onebitSuccess);
     EXPECT_EQ(StateOf(1, receive), TransferState::kDone);
     EXPECT_EQ(StateOf(0, send), TransferState::kDone);
   }
@@ -234,8 +231,8 @@ TEST_F(LocalMessageTest, ACancelledSendFailsItsAcceptedReceive) {
   char header[kMessageHeaderBytes];
   ASSERT_EQ(Send(5000, &send), onebitSuccess);
   const auto receive = ReceiveHeader(header);
-  ASSERT_EQ(api_.cancel(group_[0], send), onebitSuccess);
-  EXPECT_EQ(api_.accept(group_[1], receive, taken_.data(), 5000), onebitSuccess);
+  ASSERT_EQ(group_[0].Cancel(send), onebitSuccess);
+  EXPECT_EQ(group_[1].Accept(receive, WritableBytesOf(taken_.data(), 5000)), onebitSuccess);
   EXPECT_EQ(Test(1, receive, &state), onebitRemoteError);
   EXPECT_EQ(taken_, std::string(5000, 'b'));
 }
@@ -246,12 +243,11 @@ TEST_F(LocalMessageTest, ACancelledSendIsSkipped) {
   char header[kMessageHeaderBytes];
   ASSERT_EQ(Send(5000, &first), onebitSuccess);
   ASSERT_EQ(Send(10, &second), onebitSuccess);
-  ASSERT_EQ(api_.cancel(group_[0], first), onebitSuccess);
-  ASSERT_EQ(api_.progress(group_[1]), onebitSuccess);
+  ASSERT_EQ(group_[0].Cancel(first), onebitSuccess);
+  ASSERT_EQ(group_[1].Progress(), onebitSuccess);
   size_t header_bytes = 0;
   size_t payload_bytes = 0;
-  ASSERT_EQ(api_.probe(group_[1], ReceiveHeader(header), &header_bytes, &payload_bytes),
-            onebitSuccess);
+  ASSERT_EQ(group_[1].Probe(*ReceiveHeader(header), &header_bytes, &payload_bytes), onebitSuccess);
   EXPECT_EQ(payload_bytes, 10u);
 }
 
@@ -259,10 +255,10 @@ TEST_F(LocalMessageTest, RefusesARequestThatIsOver) {
   MessageRequest request = nullptr;
   char header[kMessageHeaderBytes];
   TransferState state = TransferState::kPending;
-  ASSERT_EQ(api_.irecv(group_[1], 0, header, sizeof header, &request), onebitSuccess);
-  ASSERT_EQ(api_.cancel(group_[1], request), onebitSuccess);
-  EXPECT_EQ(api_.cancel(group_[1], request), onebitInvalidUsage);
-  EXPECT_EQ(api_.test(group_[1], request, &state), onebitInvalidUsage);
+  ASSERT_EQ(group_[1].Receive(0, WritableBytesOf(header, sizeof header), &request), onebitSuccess);
+  ASSERT_EQ(group_[1].Cancel(request), onebitSuccess);
+  EXPECT_EQ(group_[1].Cancel(request), onebitInvalidUsage);
+  EXPECT_EQ(group_[1].Test(request, &state), onebitInvalidUsage);
 }
 
 // The receiver copies straight from the sender's memory when it accepts, and not before.
@@ -272,7 +268,7 @@ TEST_F(LocalMessageTest, ALargePayloadIsCopiedWhenItIsAccepted) {
   ASSERT_EQ(Send(5000, &send), onebitSuccess);
   const auto receive = ReceiveHeader(header);
   payload_.assign(5000, 'n');
-  ASSERT_EQ(api_.accept(group_[1], receive, taken_.data(), 5000), onebitSuccess);
+  ASSERT_EQ(group_[1].Accept(receive, WritableBytesOf(taken_.data(), 5000)), onebitSuccess);
   EXPECT_EQ(taken_, std::string(5000, 'n'));
   EXPECT_EQ(StateOf(1, receive), TransferState::kDone);
   EXPECT_EQ(StateOf(0, send), TransferState::kDone);
@@ -280,16 +276,16 @@ TEST_F(LocalMessageTest, ALargePayloadIsCopiedWhenItIsAccepted) {
 
 TEST_F(LocalMessageTest, SaysHowAPeerEnded) {
   MessageRequest request = nullptr;
-  ASSERT_EQ(api_.abort(group_[0]), onebitSuccess);
-  EXPECT_EQ(api_.progress(group_[1]), onebitSuccess);
-  EXPECT_EQ(api_.isend(group_[1], 0, "h", 1, nullptr, 0, &request), onebitRemoteError);
+  ASSERT_EQ(group_[0].Abort(), onebitSuccess);
+  EXPECT_EQ(group_[1].Progress(), onebitSuccess);
+  EXPECT_EQ(group_[1].Send(0, BytesOf("h"), {}, &request), onebitRemoteError);
   EXPECT_EQ(group_.peer_error_text, "rank 0 has aborted its endpoint");
 
   Group other(started_, 2, 2);
   other.ConnectAll();
   other.Close(0);
-  EXPECT_EQ(api_.progress(other[1]), onebitSuccess);
-  EXPECT_EQ(api_.isend(other[1], 0, "h", 1, nullptr, 0, &request), onebitRemoteError);
+  EXPECT_EQ(other[1].Progress(), onebitSuccess);
+  EXPECT_EQ(other[1].Send(0, BytesOf("h"), {}, &request), onebitRemoteError);
   EXPECT_EQ(other.peer_error_text,
             "rank 0 has left (its program ended, or destroyed the communicator) while others "
             "wait");

@@ -55,8 +55,7 @@ conformance::Subject SubjectOf(const StartedTransport& started) {
   conformance::Expect(started.start_result() == onebitSuccess, started.warnings());
   return {.transport = &started.transport(),
           .properties = started.properties(),
-          .messages = &started.api(),
-          .context = started.context(),
+          .channels = &started.channels(),
           .run_ranks = conformance::RunRankThreads,
           .delivers_after_close = true,
           .open_close_rounds = 60,

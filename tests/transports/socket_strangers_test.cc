@@ -10,13 +10,16 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "channel/message_channel.h"
 #include "comm/socket.h"
 #include "plugins/transport_socket/rank_address.h"
 #include "plugins/transport_socket/socket_transport.h"
+#include "tests/support/bytes_of.h"
 #include "tests/support/transport_host.h"
 
 namespace onebit::sockets {
@@ -32,37 +35,32 @@ Key KeyOf(unsigned char fill) {
   return key;
 }
 
-// One rank's messages; not connected at first.
+// One rank's channel; not connected at first.
 class Rank {
  public:
-  Rank(const testing::StartedTransport& started, int rank, int nranks, const Key& key)
-      : api_(started.api()) {
-    const MessageInfo info{.rank = rank, .nranks = nranks, .comm_id = 3, .key = key.data()};
-    EXPECT_EQ(api_.open(started.context(), &info, &comm_), onebitSuccess);
+  Rank(const testing::StartedTransport& started, int rank, int nranks, const Key& key) {
+    const channel::ChannelInfo info{
+        .rank = rank, .nranks = nranks, .comm_id = 3, .key = key.data()};
+    EXPECT_EQ(started.channels().Open(info, &channel_), onebitSuccess);
     address_.resize(started.properties().addressBytes);
     size_t bytes = 0;
-    EXPECT_EQ(api_.getAddress(comm_, address_.data(), &bytes), onebitSuccess);
+    EXPECT_EQ(channel_->GetAddress(address_.data(), &bytes), onebitSuccess);
     EXPECT_EQ(ReadAddress(address_.data(), bytes, &read_), nullptr);
   }
-  ~Rank() { EXPECT_EQ(api_.close(comm_), onebitSuccess); }
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
-  const std::string& bytes() const { return address_; }
   const Address& address() const { return read_; }
   onebitResult_t Connect(const std::vector<const Rank*>& all, uint64_t timeout_ms) {
-    std::vector<const void*> pointers;
-    std::vector<size_t> sizes;
+    std::vector<std::vector<std::byte>> addresses;
     for (const Rank* one : all) {
-      pointers.push_back(one->bytes().data());
-      sizes.push_back(one->bytes().size());
+      addresses.push_back(testing::CopyOf(testing::BytesOf(one->address_)));
     }
-    return api_.connect(comm_, pointers.data(), sizes.data(), timeout_ms);
+    return channel_->Connect(addresses, timeout_ms);
   }
 
  private:
-  const MessageFunctions& api_;
-  void* comm_ = nullptr;
+  std::unique_ptr<channel::MessageChannel> channel_;
   std::string address_;
   Address read_{};
 };

@@ -19,67 +19,49 @@ bool IsWithin(Clock::time_point start, uint64_t idle_ms) {
 }
 
 Endpoint::Endpoint(const Subject& subject, OutOfBand& oob, uint64_t comm_id)
-    : api_(*subject.messages),
-      rank_(oob.rank()),
-      nranks_(oob.nranks()),
-      peer_errors_(static_cast<size_t>(nranks_)) {
+    : rank_(oob.rank()), nranks_(oob.nranks()), peer_errors_(static_cast<size_t>(nranks_)) {
   const onebitTransportProperties& properties = subject.properties;
   eager_bytes_ = properties.eagerBytes;
-  const MessageInfo info{.rank = rank_,
-                         .nranks = nranks_,
-                         .comm_id = comm_id,
-                         .peer_error = OnPeerError,
-                         .peer_error_argument = this};
-  Check(api_.open(subject.context, &info, &comm_), "open");
-  try {
-    std::string address(properties.addressBytes, '\0');
-    size_t address_bytes = 0;
-    Check(api_.getAddress(comm_, address.data(), &address_bytes), "getAddress");
-    Expect(address_bytes <= properties.addressBytes, "the address is longer than announced");
-    address.resize(address_bytes);
-    const std::vector<std::string> all = oob.Exchange(address);
-    std::vector<const void*> addresses;
-    std::vector<size_t> bytes;
-    for (const std::string& one : all) {
-      addresses.push_back(one.data());
-      bytes.push_back(one.size());
-    }
-    Check(api_.connect(comm_, addresses.data(), bytes.data(), 10'000), "connect");
-    oob.Barrier();
-  } catch (...) {
-    Close();
-    throw;
+  const channel::ChannelInfo info{
+      .rank = rank_, .nranks = nranks_, .comm_id = comm_id, .sink = this};
+  Check(subject.channels->Open(info, &channel_), "Open");
+  std::string address(properties.addressBytes, '\0');
+  size_t address_bytes = 0;
+  Check(channel_->GetAddress(address.data(), &address_bytes), "GetAddress");
+  Expect(address_bytes <= properties.addressBytes, "the address is longer than announced");
+  address.resize(address_bytes);
+  std::vector<std::vector<std::byte>> addresses;
+  for (const std::string& one : oob.Exchange(address)) {
+    addresses.push_back(testing::CopyOf(BytesOf(one)));
   }
+  Check(channel_->Connect(addresses, 10'000), "Connect");
+  oob.Barrier();
 }
 
-void Endpoint::Close() {
-  if (comm_ == nullptr) return;
-  api_.close(comm_);
-  comm_ = nullptr;
-}
+void Endpoint::Close() { channel_.reset(); }
 
-MessageRequest Endpoint::Isend(int peer, std::string_view header, const void* payload,
-                               size_t payload_bytes) {
+MessageRequest Endpoint::StartSend(int peer, std::string_view header, const void* payload,
+                                   size_t payload_bytes) {
   MessageRequest request = nullptr;
   Until("room to send", [&] {
     const onebitResult_t result =
-        api_.isend(comm_, peer, header.data(), header.size(), payload, payload_bytes, &request);
+        channel_->Send(peer, BytesOf(header), BytesOf(payload, payload_bytes), &request);
     if (result == onebitInProgress) return false;
-    Check(result, "isend");
+    Check(result, "Send");
     return true;
   });
   return request;
 }
 
-MessageRequest Endpoint::Irecv(int peer, void* header) {
+MessageRequest Endpoint::StartReceive(int peer, void* header) {
   MessageRequest request = nullptr;
-  Check(api_.irecv(comm_, peer, header, kMessageHeaderBytes, &request), "irecv");
+  Check(channel_->Receive(peer, WritableBytesOf(header, kMessageHeaderBytes), &request), "Receive");
   return request;
 }
 
 TransferState Endpoint::Test(MessageRequest request) {
   TransferState state = TransferState::kPending;
-  Check(api_.test(comm_, request, &state), "test");
+  Check(channel_->Test(request, &state), "Test");
   return state;
 }
 
@@ -96,7 +78,7 @@ onebitResult_t Endpoint::AwaitError(MessageRequest request) {
   onebitResult_t result = onebitSuccess;
   Until("an error", [&] {
     TransferState state = TransferState::kPending;
-    result = api_.test(comm_, request, &state);
+    result = channel_->Test(request, &state);
     Expect(result != onebitSuccess || state == TransferState::kPending, "rank ", rank_,
            ": a request that must fail is in state ", static_cast<int>(state));
     return result != onebitSuccess;
@@ -106,24 +88,24 @@ onebitResult_t Endpoint::AwaitError(MessageRequest request) {
 
 void Endpoint::Cancel(MessageRequest request) {
   const Clock::time_point start = Clock::now();
-  Check(api_.cancel(comm_, request), "cancel");
-  Expect(IsWithin(start, 1000), "rank ", rank_, ": cancel took ", SecondsSince(start), " s");
+  Check(channel_->Cancel(request), "Cancel");
+  Expect(IsWithin(start, 1000), "rank ", rank_, ": Cancel took ", SecondsSince(start), " s");
 }
 
 void Endpoint::WaitForEvent(uint64_t timeout_ms) {
   const Clock::time_point start = Clock::now();
-  Check(api_.wait(comm_, timeout_ms), "wait");
+  Check(channel_->Wait(timeout_ms), "Wait");
   Expect(SecondsSince(start) < 1e-3 * static_cast<double>(timeout_ms), "rank ", rank_,
-         ": wait slept through an event");
+         ": Wait slept through an event");
 }
 
 void Endpoint::Send(int peer, std::string_view header, std::string_view payload) {
-  Await(Isend(peer, header, payload.data(), payload.size()), TransferState::kDone);
+  Await(StartSend(peer, header, payload.data(), payload.size()), TransferState::kDone);
 }
 
 Endpoint::Message Endpoint::Receive(int peer) {
   char header[kMessageHeaderBytes];
-  const MessageRequest request = Irecv(peer, header);
+  const MessageRequest request = StartReceive(peer, header);
   Await(request, TransferState::kHeader);
   return Take(request, header);
 }
@@ -131,10 +113,11 @@ Endpoint::Message Endpoint::Receive(int peer) {
 Endpoint::Message Endpoint::Take(MessageRequest request, const void* header) {
   size_t header_bytes = 0;
   size_t payload_bytes = 0;
-  Check(api_.probe(comm_, request, &header_bytes, &payload_bytes), "probe");
+  Check(channel_->Probe(*request, &header_bytes, &payload_bytes), "Probe");
   Message message{.header = std::string(static_cast<const char*>(header), header_bytes),
                   .payload = std::string(payload_bytes, '\0')};
-  Check(api_.accept(comm_, request, message.payload.data(), payload_bytes), "accept");
+  Check(channel_->Accept(request, WritableBytesOf(message.payload.data(), payload_bytes)),
+        "Accept");
   Await(request, TransferState::kDone);
   return message;
 }
@@ -143,10 +126,9 @@ void Endpoint::Check(onebitResult_t result, const char* call) const {
   Expect(result == onebitSuccess, "rank ", rank_, ": ", call, " returned ", result);
 }
 
-void Endpoint::OnPeerError(void* argument, int peer, onebitResult_t result, const char* text) {
-  auto* endpoint = static_cast<Endpoint*>(argument);
-  if (peer < 0 || peer >= endpoint->nranks_ || text == nullptr) return;
-  endpoint->peer_errors_[static_cast<size_t>(peer)] = result;
+void Endpoint::OnPeerError(int peer, Code code, const char* text) {
+  if (peer < 0 || peer >= nranks_ || text == nullptr) return;
+  peer_errors_[static_cast<size_t>(peer)] = static_cast<onebitResult_t>(code);
 }
 
 }  // namespace onebit::conformance

@@ -87,12 +87,12 @@ void Traffic::Run() {
     if (Step()) continue;
     Expect(Clock::now() - start < kTestTimeout, "rank ", rank_, ": ", open_,
            " messages did not end");
-    endpoint_.Check(endpoint_.api().wait(endpoint_.comm(), 1000), "wait");
+    endpoint_.Check(endpoint_.channel().Wait(1000), "Wait");
   }
 }
 
 bool Traffic::Step() {
-  endpoint_.Check(endpoint_.api().progress(endpoint_.comm()), "progress");
+  endpoint_.Check(endpoint_.channel().Progress(), "Progress");
   bool has_changed = false;
   for (int i = 0; i < nranks_; ++i) {
     const int peer = (rank_ + i) % nranks_;
@@ -109,7 +109,7 @@ bool Traffic::StepSends(int peer) {
     if (operation.request != nullptr && endpoint_.Test(operation.request) == TransferState::kDone) {
       operation.request = nullptr;
       // The buffer is ours again. A transport that still reads it sends wrong bytes.
-      std::memset(operation.payload(), 0xee, operation.payload_bytes);
+      std::memset(operation.payload().data(), 0xee, operation.payload_bytes);
       ++direction.finished;
       --open_;
       has_changed = true;
@@ -119,16 +119,14 @@ bool Traffic::StepSends(int peer) {
     const Shape shape = ShapeOf(rank_, peer, operation.index);
     operation.payload_bytes = shape.payload_bytes;
     FillHeader(shape, operation.header);
-    FillContent(shape.content_seed, operation.payload(), shape.payload_bytes);
-    const onebitResult_t result =
-        endpoint_.api().isend(endpoint_.comm(), peer, operation.header, shape.header_bytes,
-                              shape.payload_bytes == 0 ? nullptr : operation.payload(),
-                              shape.payload_bytes, &operation.request);
+    FillContent(shape.content_seed, operation.payload().data(), shape.payload_bytes);
+    const onebitResult_t result = endpoint_.channel().Send(
+        peer, {operation.header, shape.header_bytes}, operation.payload(), &operation.request);
     if (result == onebitInProgress) {
       operation.request = nullptr;
       return has_changed;
     }
-    endpoint_.Check(result, "isend");
+    endpoint_.Check(result, "Send");
     std::memset(operation.header, 0xee, sizeof operation.header);  // it was copied
     ++direction.begun;
     has_changed = true;
@@ -146,7 +144,7 @@ bool Traffic::StepReceives(int peer) {
       operation.is_accepted = false;
       std::memset(operation.memory.data(), static_cast<int>(kGuard),
                   GuardedBytes(ShapeOf(peer, rank_, operation.index)));
-      operation.request = endpoint_.Irecv(peer, operation.header);
+      operation.request = endpoint_.StartReceive(peer, operation.header);
       direction.has_posted = true;
       has_changed = true;
     }
@@ -156,11 +154,8 @@ bool Traffic::StepReceives(int peer) {
       case TransferState::kHeader:
         if (operation.is_accepted) break;
         Verify(peer, operation);
-        endpoint_.Check(
-            endpoint_.api().accept(endpoint_.comm(), operation.request,
-                                   operation.payload_bytes == 0 ? nullptr : operation.payload(),
-                                   operation.payload_bytes),
-            "accept");
+        endpoint_.Check(endpoint_.channel().Accept(operation.request, operation.payload()),
+                        "Accept");
         operation.is_accepted = true;
         direction.has_posted = false;
         has_changed = true;
@@ -187,20 +182,20 @@ void Traffic::Verify(int peer, Operation& operation) {
   };
   if (!operation.is_accepted) {
     size_t header_bytes = 0;
-    endpoint_.Check(endpoint_.api().probe(endpoint_.comm(), operation.request, &header_bytes,
-                                          &operation.payload_bytes),
-                    "probe");
+    endpoint_.Check(
+        endpoint_.channel().Probe(*operation.request, &header_bytes, &operation.payload_bytes),
+        "Probe");
     if (header_bytes != shape.header_bytes) fail("wrong header size");
     if (operation.payload_bytes != shape.payload_bytes) fail("wrong payload size");
     if (!HasContent(~shape.content_seed, operation.header, shape.header_bytes)) {
       fail("wrong header, or out of order");
     }
-  } else if (!HasContent(shape.content_seed, operation.payload(), shape.payload_bytes)) {
+  } else if (!HasContent(shape.content_seed, operation.payload().data(), shape.payload_bytes)) {
     fail("wrong payload");
   }
   const auto is_guard = [](std::byte byte) { return byte == kGuard; };
   const std::byte* begin = operation.memory.data();
-  const std::byte* payload = operation.payload();
+  const std::byte* payload = operation.payload().data();
   const std::byte* end = begin + GuardedBytes(shape);
   const size_t written = operation.is_accepted ? shape.payload_bytes : 0;
   if (!std::all_of(begin, payload, is_guard) || !std::all_of(payload + written, end, is_guard)) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "tests/transports/test_endpoint.h"
@@ -61,7 +62,9 @@ class Traffic {
     bool is_accepted = false;
     std::byte header[kMessageHeaderBytes];
     std::vector<std::byte> memory;
-    std::byte* payload() { return memory.data() + 1 + index % 7; }  // mostly misaligned
+    std::span<std::byte> payload() {  // mostly misaligned
+      return std::span(memory).subspan(1 + index % 7, payload_bytes);
+    }
   };
 
   struct Direction {

@@ -28,8 +28,7 @@ conformance::Subject SubjectOf(const StartedTransport& started) {
   Expect(started.start_result() == onebitSuccess, started.warnings());
   return {.transport = &started.transport(),
           .properties = started.properties(),
-          .messages = &started.api(),
-          .context = started.context(),
+          .channels = &started.channels(),
           .run_ranks = nullptr,
           .delivers_after_close = true,
           .open_close_rounds = 20,
@@ -71,16 +70,17 @@ void SurviveTheDeathOfRank1(OutOfBand& oob, const char* rendezvous) {
   std::string taken(payload.size(), 'b');
   char header[kMessageHeaderBytes];
   if (endpoint.rank() == 1) {
-    const auto receive = endpoint.Irecv(0, header);
+    const auto receive = endpoint.StartReceive(0, header);
     endpoint.Await(receive, TransferState::kHeader);
-    endpoint.Check(endpoint.api().accept(endpoint.comm(), receive, taken.data(), taken.size()),
-                   "accept");
-    for (int i = 0; i < 20; ++i) endpoint.api().progress(endpoint.comm());
+    endpoint.Check(
+        endpoint.channel().Accept(receive, testing::WritableBytesOf(taken.data(), taken.size())),
+        "Accept");
+    for (int i = 0; i < 20; ++i) endpoint.channel().Progress();
     raise(SIGKILL);
   }
-  const auto receive = endpoint.Irecv(1, header);
+  const auto receive = endpoint.StartReceive(1, header);
   MessageRequest send = nullptr;
-  if (endpoint.rank() == 0) send = endpoint.Isend(1, "h", payload.data(), payload.size());
+  if (endpoint.rank() == 0) send = endpoint.StartSend(1, "h", payload.data(), payload.size());
   const auto start = conformance::Clock::now();
   const onebitResult_t result = endpoint.AwaitError(receive);
   Expect(result == onebitPeerLost, "a receive from a killed rank failed with ", result);
@@ -88,7 +88,7 @@ void SurviveTheDeathOfRank1(OutOfBand& oob, const char* rendezvous) {
     const onebitResult_t send_result = endpoint.AwaitError(send);
     Expect(send_result == onebitPeerLost, "a send to a killed rank failed with ", send_result);
   }
-  Expect(endpoint.peer_error(1) == onebitPeerLost, "peerError told ", endpoint.peer_error(1));
+  Expect(endpoint.peer_error(1) == onebitPeerLost, "the sink was told ", endpoint.peer_error(1));
   Expect(conformance::IsWithin(start, 2000), "noticed after ", conformance::SecondsSince(start),
          " s");
   const auto end = conformance::Clock::now();
@@ -103,7 +103,7 @@ TEST(UcxKillTest, SurvivorsLearnOfADeathOverTcp) {
       const std::string failure = conformance::RunRankProcesses(
           nranks, [rendezvous](OutOfBand& oob) { SurviveTheDeathOfRank1(oob, rendezvous); }, {1});
       EXPECT_EQ(failure, "") << nranks << " ranks, rendezvous " << rendezvous;
-      // Results and peerError report the death, so nothing needs to be printed.
+      // Results and the sink report the death, so nothing needs to be printed.
       EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
     }
   }
@@ -122,12 +122,13 @@ TEST(UcxKillTest, AbortAndCloseDoNotWaitForTheDeadOverSharedMemory) {
                   MessageRequest send = nullptr;
                   onebitResult_t result = onebitSuccess;
                   while (result == onebitSuccess) {  // until the window is full
-                    result = endpoint.api().isend(endpoint.comm(), 1, "h", 1, payload.data(),
-                                                  payload.size(), &send);
+                    result = endpoint.channel().Send(
+                        1, testing::BytesOf("h"), testing::BytesOf(payload.data(), payload.size()),
+                        &send);
                   }
-                  Expect(result == onebitInProgress, "isend returned ", result);
+                  Expect(result == onebitInProgress, "Send returned ", result);
                   const auto start = conformance::Clock::now();
-                  endpoint.Check(endpoint.api().abort(endpoint.comm()), "abort");
+                  endpoint.Check(endpoint.channel().Abort(), "Abort");
                   endpoint.Close();
                   Expect(conformance::IsWithin(start, 500), "it took ",
                          conformance::SecondsSince(start), " s");

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -17,6 +18,7 @@
 #include "plugins/transport_ucx/ucx_address.h"
 #include "plugins/transport_ucx/ucx_settings.h"
 #include "plugins/transport_ucx/worker.h"
+#include "tests/support/bytes_of.h"
 #include "tests/transports/conformance.h"
 #include "tests/transports/ucx_fixture.h"
 
@@ -26,33 +28,33 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// An endpoint of a communicator of one rank.
+std::string AddressOf(const channel::MessageChannel& channel) {
+  std::string address(4096, '\0');
+  size_t bytes = 0;
+  EXPECT_EQ(channel.GetAddress(address.data(), &bytes), onebitSuccess);
+  address.resize(bytes);
+  return address;
+}
+
+// The channel of a communicator of one rank.
 class OneRank {
  public:
-  explicit OneRank(const StartedTransport& started, uint64_t comm_id = 7) : api_(started.api()) {
-    const MessageInfo info{.rank = 0, .nranks = 1, .comm_id = comm_id};
-    EXPECT_EQ(api_.open(started.context(), &info, &comm_), onebitSuccess);
-    address_.resize(4096);
-    size_t bytes = 0;
-    EXPECT_EQ(api_.getAddress(comm_, address_.data(), &bytes), onebitSuccess);
-    address_.resize(bytes);
+  explicit OneRank(const StartedTransport& started, uint64_t comm_id = 7) {
+    const channel::ChannelInfo info{.rank = 0, .nranks = 1, .comm_id = comm_id};
+    EXPECT_EQ(started.channels().Open(info, &channel_), onebitSuccess);
+    address_ = AddressOf(*channel_);
   }
-  ~OneRank() { api_.close(comm_); }
-  OneRank(const OneRank&) = delete;
-  OneRank& operator=(const OneRank&) = delete;
 
-  void* comm() const { return comm_; }
+  channel::MessageChannel& channel() const { return *channel_; }
   const std::string& address() const { return address_; }
-  void Progress() const { EXPECT_EQ(api_.progress(comm_), onebitSuccess); }
+  void Progress() const { EXPECT_EQ(channel_->Progress(), onebitSuccess); }
   onebitResult_t Connect(const std::string& address) {
-    const void* const addresses[] = {address.data()};
-    const size_t bytes[] = {address.size()};
-    return api_.connect(comm_, addresses, bytes, 1000);
+    const std::vector<std::byte> addresses[] = {testing::CopyOf(testing::BytesOf(address))};
+    return channel_->Connect(addresses, 1000);
   }
 
  private:
-  const MessageFunctions& api_;
-  void* comm_ = nullptr;
+  std::unique_ptr<channel::MessageChannel> channel_;
   std::string address_;
 };
 
@@ -169,36 +171,25 @@ TEST(UcxStrangerTest, AnnouncementsThatNoRankMakesAreDropped) {
   }
 }
 
-// Two endpoints of one communicator; only that of rank 0 connects.
+// Two channels of one communicator; only that of rank 0 connects.
 class MissingRank {
  public:
-  explicit MissingRank(const StartedTransport& started) : api_(started.api()) {
+  explicit MissingRank(const StartedTransport& started) {
     for (int rank = 0; rank < 2; ++rank) {
-      const MessageInfo info{.rank = rank, .nranks = 2, .comm_id = 9};
-      EXPECT_EQ(api_.open(started.context(), &info, &comms_[rank]), onebitSuccess);
-      addresses_[rank].resize(4096);
-      size_t bytes = 0;
-      EXPECT_EQ(api_.getAddress(comms_[rank], addresses_[rank].data(), &bytes), onebitSuccess);
-      addresses_[rank].resize(bytes);
+      const channel::ChannelInfo info{.rank = rank, .nranks = 2, .comm_id = 9};
+      EXPECT_EQ(started.channels().Open(info, &channels_[rank]), onebitSuccess);
+      addresses_[rank] = testing::CopyOf(testing::BytesOf(AddressOf(*channels_[rank])));
     }
   }
-  ~MissingRank() {
-    for (void* comm : comms_) api_.close(comm);
-  }
-  MissingRank(const MissingRank&) = delete;
-  MissingRank& operator=(const MissingRank&) = delete;
 
   onebitResult_t Connect(uint64_t timeout_ms) {
-    const void* const pointers[] = {addresses_[0].data(), addresses_[1].data()};
-    const size_t sizes[] = {addresses_[0].size(), addresses_[1].size()};
-    return api_.connect(comms_[0], pointers, sizes, timeout_ms);
+    return channels_[0]->Connect(addresses_, timeout_ms);
   }
-  void Abort() { api_.abort(comms_[0]); }
+  void Abort() { channels_[0]->Abort(); }
 
  private:
-  const MessageFunctions& api_;
-  std::string addresses_[2];
-  void* comms_[2] = {};
+  std::vector<std::byte> addresses_[2];
+  std::unique_ptr<channel::MessageChannel> channels_[2];
 };
 
 TEST(UcxConnectTest, MissingRanksAreNamed) {
@@ -271,13 +262,13 @@ TEST(UcxDescribeTest, TellsTheWay) {
     const StartedTransport started(settings);
     OneRank rank(started);
     char text[64] = "";
-    EXPECT_EQ(started.api().describePeer(rank.comm(), 0, text, sizeof text), onebitInvalidUsage);
+    EXPECT_EQ(rank.channel().DescribePeer(0, text, sizeof text), onebitInvalidUsage);
     ASSERT_EQ(rank.Connect(rank.address()), onebitSuccess) << started.warnings();
-    EXPECT_EQ(started.api().describePeer(rank.comm(), 0, text, sizeof text), onebitSuccess);
+    EXPECT_EQ(rank.channel().DescribePeer(0, text, sizeof text), onebitSuccess);
     EXPECT_STREQ(text, way);
-    EXPECT_EQ(started.api().describePeer(rank.comm(), 1, text, sizeof text), onebitInvalidArgument);
-    ASSERT_EQ(started.api().abort(rank.comm()), onebitSuccess);
-    EXPECT_EQ(started.api().describePeer(rank.comm(), 0, text, sizeof text), onebitSuccess);
+    EXPECT_EQ(rank.channel().DescribePeer(1, text, sizeof text), onebitInvalidArgument);
+    ASSERT_EQ(rank.channel().Abort(), onebitSuccess);
+    EXPECT_EQ(rank.channel().DescribePeer(0, text, sizeof text), onebitSuccess);
   }
 }
 
