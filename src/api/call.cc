@@ -3,7 +3,6 @@
 #include "api/call.h"
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -276,44 +275,21 @@ Status Run(const ApiCall& call) {
   return RunCall(call.comm->engine, call.request);
 }
 
-Status AddToGroup(const ApiCall& call) {
+Status AddToGroup(ApiCall&& call) {
   Group& group = Group::OfThisThread();
   ONEBIT_TRY(group.CheckTarget(call));
   ONEBIT_ASSIGN_OR_RETURN(auto use, BeginUse(call.compressor));
   ONEBIT_TRY(CheckRecordedUse(call));
-  return group.Add(call, std::move(use));
+  return group.Add(std::move(call), std::move(use));
 }
 
-// The caller may free its lists when the function returns, so a deferred call gets copies.
-Status SubmitWithLists(ApiCall call) {
-  auto lists = std::make_unique<PairLists>(call.request.pairs, RanksOf(call));
-  call.request.pairs = lists->pairs();
-  if (IsInsideGroup()) {
-    ONEBIT_TRY(AddToGroup(call));
-    Group::OfThisThread().Keep(call.comm, std::move(lists));
-    return OkStatus();
-  }
-  bool is_taken = false;
-  Status status = RunInOrder(
-      call,
-      [owned = lists.get()](const ApiCall& made) {
-        const std::unique_ptr<PairLists> held(owned);
-        return Run(made);
-      },
-      &is_taken);
-  if (is_taken) static_cast<void>(lists.release());  // now owned by the call
-  return status;
-}
-
-Status Submit(const ApiCall& call) {
-  const bool is_enqueued_now = call.request.location.is_device();
-  const bool is_made_now = !IsInsideGroup() && (call.is_blocking() || is_enqueued_now);
-  if (call.request.collective == Collective::kAllToAllv && !is_made_now) {
-    return SubmitWithLists(call);
-  }
-  if (IsInsideGroup()) return AddToGroup(call);
+Status Submit(ApiCall&& call) {
+  const bool is_made_now = call.is_blocking() || call.request.location.is_device();
+  // The caller may free its lists when the function returns.
+  if (IsInsideGroup() || !is_made_now) call.request.pairs.Own(RanksOf(call));
+  if (IsInsideGroup()) return AddToGroup(std::move(call));
   // A lambda is inlined into RunInOrder; a pointer to Run would not be.
-  return RunInOrder(call, [](const ApiCall& made) { return Run(made); });
+  return RunInOrder(std::move(call), [](const ApiCall& made) { return Run(made); });
 }
 
 }  // namespace
@@ -327,11 +303,11 @@ Status UseDeviceOf(onebitComm_t comm, const MemoryLocation& location) {
   return engine.UseDevice(*devices, location.device);
 }
 
-onebitResult_t MakeCall(ApiCall call, onebitDataType_t datatype, onebitRedOp_t op) noexcept {
+onebitResult_t MakeCall(ApiCall&& call, onebitDataType_t datatype, onebitRedOp_t op) noexcept {
   return Guard([&] {
     return Group::Watch([&]() -> Status {
       ONEBIT_TRY(CheckCall(&call, datatype, op));
-      return Submit(call);
+      return Submit(std::move(call));
     });
   });
 }

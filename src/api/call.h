@@ -3,6 +3,8 @@
 // A call of the C API, from the check of its arguments to the thread or stream that runs it.
 #pragma once
 
+#include <utility>
+
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
 #include "exec/run_calls.h"
@@ -12,7 +14,7 @@ namespace onebit {
 // Makes the call of an API function: checks it, locates its buffers, and runs it at once, on a
 // stream, or at the end of the thread's group. The caller leaves type, op, location and compressor
 // in `request` unset. The end of a group reports errors of its calls again.
-onebitResult_t MakeCall(ApiCall call, onebitDataType_t datatype, onebitRedOp_t op) noexcept;
+onebitResult_t MakeCall(ApiCall&& call, onebitDataType_t datatype, onebitRedOp_t op) noexcept;
 
 // Checks the arguments of a call against each other and its compressor, and completes its request.
 Status CheckCall(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op);
@@ -35,16 +37,19 @@ inline Status FailOnDeviceError(onebitComm_t comm, Status status) {
 // get to know their device by the first of these calls.
 Status UseDeviceOf(onebitComm_t comm, const MemoryLocation& location);
 
-// Runs the body at once, or in its turn on the host stream. `body` takes the call, which it
-// enqueues if its buffers are on a device, and returns a Status; both are copied. *is_taken, unless
-// null, is set if `body` has run or will run, which may be true in spite of an error.
+// Runs the body of a call on device memory: it takes the call, enqueues it, and returns a Status.
 template <typename Body>
-Status RunInOrder(const ApiCall& call, Body body, bool* is_taken = nullptr) {
-  if (!call.request.location.is_device()) return RunOnHost(call, body, is_taken);
+Status RunOnDevice(const ApiCall& call, Body body) {
   ONEBIT_TRY(CheckNonePending(call));
   ONEBIT_TRY(FailOnDeviceError(call.comm, UseDeviceOf(call.comm, call.request.location)));
-  if (is_taken != nullptr) *is_taken = true;
   return FailOnDeviceError(call.comm, body(call));
+}
+
+// Runs the body at once, or in its turn on the host stream.
+template <typename Body>
+Status RunInOrder(ApiCall&& call, Body body) {
+  if (call.request.location.is_device()) return RunOnDevice(call, std::move(body));
+  return RunOnHost(std::move(call), std::move(body));
 }
 
 }  // namespace onebit

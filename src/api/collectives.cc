@@ -115,6 +115,6 @@ onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* sendcounts,
                     .sendbuff = sendbuff,
                     .recvbuff = recvbuff,
                     .stream = stream,
-                    .pairs = {sendcounts, sdispls, recvcounts, rdispls}}},
+                    .pairs = {{sendcounts, sdispls, recvcounts, rdispls}}}},
                   datatype, onebitSum);
 }

@@ -3,6 +3,7 @@
 #include "api/group_calls.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "api/call.h"
@@ -84,7 +85,7 @@ Status Group::ArrangePairs(Part* part) {
                  send < pairs.size() ? "send" : "receive", rank,
                  send < pairs.size() ? "receive" : "send");
   }
-  part->requests.insert(part->requests.end(), pairs.begin(), pairs.end());
+  std::ranges::move(pairs, std::back_inserter(part->requests));
   return OkStatus();
 }
 
@@ -103,30 +104,22 @@ Status Group::Run() {
 
 // Calls of a group that run on a stream, with everything they hold until then.
 struct Group::Queued {
-  Group group;
-  std::vector<ApiCall> targets;  // every communicator and compressor
-
-  ~Queued() {
-    group.Clear();
-    for (size_t i = targets.size(); i-- > 0;) EndPending(targets[i]);
-  }
+  std::vector<PendingCall> pending;  // of every communicator and compressor
+  Group group;                       // last: its compressors are released first
 };
 
 Result<std::unique_ptr<Group::Queued>> Group::Queue(HostStream* thread) {
   auto queued = std::make_unique<Queued>();
-  const auto begin = [&](const ApiCall& target) -> Status {
-    queued->targets.reserve(queued->targets.size() + 1);  // what has begun must end
-    ONEBIT_TRY(BeginPending(target, thread));
-    queued->targets.push_back(target);
+  const auto begin = [&](onebitComm_t comm, onebitCompressor_t compressor) -> Status {
+    ONEBIT_ASSIGN_OR_RETURN(PendingCall pending, PendingCall::Begin(comm, compressor, thread));
+    queued->pending.push_back(std::move(pending));
     return OkStatus();
   };
   for (size_t i = 0; i < used_parts_; ++i) {
     const Part& part = parts_[i];
-    ApiCall target = {.comm = part.comm, .request = {.location = part.location}};
-    ONEBIT_TRY(begin(target));
+    ONEBIT_TRY(begin(part.comm, nullptr));
     for (const onebitCompressor_t compressor : part.compressors) {
-      target.compressor = compressor;
-      ONEBIT_TRY(begin(target));
+      ONEBIT_TRY(begin(part.comm, compressor));
     }
   }
   std::swap(queued->group.parts_, parts_);
@@ -137,13 +130,8 @@ Result<std::unique_ptr<Group::Queued>> Group::Queue(HostStream* thread) {
 Status Group::Enqueue() {
   ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(parts_[0].stream));
   ONEBIT_ASSIGN_OR_RETURN(auto queued, Queue(stream));
-  Queued* const raw = queued.release();
-  Status status = stream->Enqueue(HostStream::AfterFailure::kRun, [raw] {
-    const std::unique_ptr<Queued> owned(raw);
-    return owned->group.Run();
-  });
-  if (!status.ok()) delete raw;
-  return status;
+  return stream->Enqueue(HostStream::AfterFailure::kRun,
+                         [queued = std::move(queued)]() -> Status { return queued->group.Run(); });
 }
 
 Status Group::EnqueueOnDevice() {
@@ -163,7 +151,6 @@ void Group::Clear() {
     parts_[i].pairs.clear();
     parts_[i].uses.clear();
     parts_[i].compressors.clear();
-    parts_[i].lists.clear();
   }
   used_parts_ = 0;
   members_.clear();
@@ -203,7 +190,7 @@ Status Group::CheckStream(const ApiCall& call, const Part& part) {
                Describe(part.location), Describe(call.request.location));
 }
 
-Status Group::Add(const ApiCall& call, std::optional<CompressorUse> use) {
+Status Group::Add(ApiCall&& call, std::optional<CompressorUse> use) {
   ONEBIT_TRY(call.comm->comm->CheckUsable());
   Part& part = PartOf(call.comm);
   if (use.has_value()) {
@@ -211,14 +198,10 @@ Status Group::Add(const ApiCall& call, std::optional<CompressorUse> use) {
     part.compressors.push_back(call.compressor);
   }
   const bool is_pair = call.request.collective == Collective::kSendRecv;
-  (is_pair ? part.pairs : part.requests).push_back(call.request);
   part.stream = call.request.stream;
   part.location = call.request.location;
+  (is_pair ? part.pairs : part.requests).push_back(std::move(call.request));
   return OkStatus();
-}
-
-void Group::Keep(onebitComm_t comm, std::unique_ptr<PairLists> lists) {
-  PartOf(comm).lists.push_back(std::move(lists));
 }
 
 Group::Part& Group::PartOf(onebitComm_t comm) {

@@ -11,7 +11,6 @@
 
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
-#include "api/pair_checks.h"
 #include "base/group_depth.h"
 #include "exec/run_calls.h"
 
@@ -29,9 +28,7 @@ class Group {
   // Fails if the call cannot be part of the group.
   Status CheckTarget(const ApiCall& call) const;
   // Adds a call that CheckTarget has accepted. `use` holds its compressor.
-  Status Add(const ApiCall& call, std::optional<CompressorUse> use);
-  // Owns the lists that the request added last refers to.
-  void Keep(onebitComm_t comm, std::unique_ptr<PairLists> lists);
+  Status Add(ApiCall&& call, std::optional<CompressorUse> use);
   // True if calls on the communicator wait for the end.
   bool Has(onebitComm_t comm) const;
 
@@ -59,8 +56,7 @@ class Group {
     std::vector<CallRequest> requests;
     std::vector<CallRequest> pairs;  // sends and receives, which follow the requests at the end
     std::vector<CompressorUse> uses;
-    std::vector<onebitCompressor_t> compressors;    // held by `uses`
-    std::vector<std::unique_ptr<PairLists>> lists;  // referred to by requests
+    std::vector<onebitCompressor_t> compressors;  // held by `uses`
   };
 
   // A group on its way to a stream.

@@ -119,17 +119,20 @@ Status AwaitPending(onebitComm_t comm) {
   return OkStatus();
 }
 
-Status BeginPending(const ApiCall& call, HostStream* stream) {
-  ONEBIT_TRY(BeginPendingOf(call.comm->pending, stream, "communicator"));
-  if (call.compressor == nullptr) return OkStatus();
-  Status status = BeginPendingOf(call.compressor->pending, stream, "compressor");
-  if (!status.ok()) EndPendingOf(call.comm->pending);
-  return status;
+Result<PendingCall> PendingCall::Begin(onebitComm_t comm, onebitCompressor_t compressor,
+                                       HostStream* stream) {
+  ONEBIT_TRY(BeginPendingOf(comm->pending, stream, "communicator"));
+  PendingCall pending(comm, nullptr);
+  if (compressor == nullptr) return pending;
+  ONEBIT_TRY(BeginPendingOf(compressor->pending, stream, "compressor"));
+  pending.compressor_ = compressor;
+  return pending;
 }
 
-void EndPending(const ApiCall& call) {
-  if (call.compressor != nullptr) EndPendingOf(call.compressor->pending);
-  EndPendingOf(call.comm->pending);
+PendingCall::~PendingCall() {
+  if (comm_ == nullptr) return;
+  if (compressor_ != nullptr) EndPendingOf(compressor_->pending);
+  EndPendingOf(comm_->pending);
 }
 
 Status CheckNonePending(const ApiCall& call) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <utility>
 
 #include "api/handles.h"
 #include "device/host_stream.h"
@@ -31,46 +32,42 @@ struct ApiCall {
   bool is_blocking() const { return request.stream == nullptr && !request.location.is_device(); }
 };
 
-// Counts a call on a stream as pending; fails if the order of the calls would be undefined.
-Status BeginPending(const ApiCall& call, HostStream* stream);
-void EndPending(const ApiCall& call);
-// Ends a pending call at the end of the scope, exceptions included.
+// Counts a call on a stream as pending for as long as this object lives.
 class PendingCall {
  public:
-  explicit PendingCall(const ApiCall& call) : call_(call) {}
-  ~PendingCall() { EndPending(call_); }
-  PendingCall(const PendingCall&) = delete;
-  PendingCall& operator=(const PendingCall&) = delete;
+  // `compressor` may be null. Fails if the order of the calls would be undefined.
+  static Result<PendingCall> Begin(onebitComm_t comm, onebitCompressor_t compressor,
+                                   HostStream* stream);
+  PendingCall(PendingCall&& other) noexcept
+      : comm_(std::exchange(other.comm_, nullptr)), compressor_(other.compressor_) {}
+  PendingCall& operator=(PendingCall&&) = delete;
+  ~PendingCall();
 
  private:
-  const ApiCall& call_;
+  PendingCall(onebitComm_t comm, onebitCompressor_t compressor)
+      : comm_(comm), compressor_(compressor) {}
+
+  onebitComm_t comm_;  // null when moved from
+  onebitCompressor_t compressor_;
 };
 
 // Fails if pending calls make the order of a blocking call undefined.
 Status CheckNonePending(const ApiCall& call);
 
 // Runs the body of a call on host memory, at once or in its turn on the stream. `body` takes the
-// call and returns a Status; both are copied. *is_taken, unless null, is set if `body` has run or
-// will run.
+// call and returns a Status.
 template <typename Body>
-Status RunOnHost(const ApiCall& call, Body body, bool* is_taken = nullptr) {
+Status RunOnHost(ApiCall&& call, Body body) {
   if (call.is_blocking()) {
     ONEBIT_TRY(CheckNonePending(call));
-    if (is_taken != nullptr) *is_taken = true;
     return body(call);
   }
   ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(call.request.stream));
-  ONEBIT_TRY(BeginPending(call, stream));
-  Status status = stream->Enqueue(HostStream::AfterFailure::kRun, [call, body] {
-    const PendingCall pending(call);
-    return body(call);
-  });
-  if (!status.ok()) {
-    EndPending(call);
-    return status;
-  }
-  if (is_taken != nullptr) *is_taken = true;
-  return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(PendingCall pending,
+                          PendingCall::Begin(call.comm, call.compressor, stream));
+  return stream->Enqueue(HostStream::AfterFailure::kRun,
+                         [pending = std::move(pending), call = std::move(call),
+                          body = std::move(body)]() -> Status { return body(call); });
 }
 
 }  // namespace onebit

@@ -73,7 +73,7 @@ Result<Extent> CheckSide(const Side& side, size_t ranks, size_t element_bytes) {
 }  // namespace
 
 Status CheckPairs(const Comm& comm, const CallRequest& request) {
-  const PairCounts& pairs = request.pairs;
+  const PairCounts& pairs = *request.pairs;
   const auto ranks = static_cast<size_t>(comm.ranks());
   const size_t element_bytes = kernels::BytesOf(request.type);
   const Side sent{"sendbuff",       "sendcounts",      "sdispls",
@@ -102,19 +102,6 @@ Status CheckPairs(const Comm& comm, const CallRequest& request) {
     }
   }
   return OkStatus();
-}
-
-PairLists::PairLists(const PairCounts& pairs, size_t ranks) : ranks_(ranks) {
-  numbers_.reserve(4 * ranks);
-  for (const size_t* list :
-       {pairs.send_counts, pairs.send_begins, pairs.receive_counts, pairs.receive_begins}) {
-    numbers_.insert(numbers_.end(), list, list + ranks);
-  }
-}
-
-PairCounts PairLists::pairs() const {
-  const size_t* lists = numbers_.data();
-  return {lists, lists + ranks_, lists + 2 * ranks_, lists + 3 * ranks_};
 }
 
 }  // namespace onebit

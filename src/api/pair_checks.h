@@ -3,8 +3,6 @@
 // Checks of the counts and displacements of onebitAllToAllv.
 #pragma once
 
-#include <vector>
-
 #include "exec/call_request.h"
 
 namespace onebit {
@@ -12,16 +10,5 @@ namespace onebit {
 // Fails unless every range lies in memory and is aligned, no sent range overlaps a received one,
 // and this rank sends itself as many elements as it receives from itself.
 Status CheckPairs(const Comm& comm, const CallRequest& request);
-
-// Copies of the caller's lists for a deferred call.
-class PairLists {
- public:
-  PairLists(const PairCounts& pairs, size_t ranks);
-  PairCounts pairs() const;
-
- private:
-  const size_t ranks_;
-  std::vector<size_t> numbers_;  // the four lists in succession
-};
 
 }  // namespace onebit

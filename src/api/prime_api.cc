@@ -146,7 +146,7 @@ Status Prime(onebitCompressor_t compressor, const void* sendbuff, void* recvbuff
                 .stream = stream}};
   ONEBIT_TRY(CheckPrime(call));
   ONEBIT_TRY(CheckCall(&call, onebit::ApiTypeOf(config.type), op));
-  return onebit::RunInOrder(call, [](const ApiCall& made) { return Run(made); });
+  return onebit::RunInOrder(std::move(call), [](const ApiCall& made) { return Run(made); });
 }
 
 }  // namespace

@@ -142,11 +142,11 @@ Status CheckLocations(const onebit::Compressor::Config& config, const float* x, 
 // The allreduce of a sync on a device, which runs on the stream of its step.
 class CallOnDevice final : public OneBitSync::Call {
  public:
-  explicit CallOnDevice(const onebit::ApiCall& call) : call_(call) {}
+  explicit CallOnDevice(onebit::ApiCall&& call) : call_(std::move(call)) {}
 
   Status Make(uint32_t weight_bits) override {
     call_.request.sync_weight = weight_bits;
-    return onebit::RunInOrder(call_, [](const onebit::ApiCall& call) {
+    return onebit::RunOnDevice(call_, [](const onebit::ApiCall& call) {
       return onebit::RunCall(call.comm->engine, call.request);
     });
   }
@@ -203,7 +203,7 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
   ONEBIT_TRY(onebit::CheckHostMemory(out, "a sync whose compressor is of host memory"));
   const onebitCompressor_t compressor = handle->compressor;
   const onebitComm_t comm = compressor->id.comm();
-  const onebit::ApiCall call = {comm, compressor, {.stream = stream}};
+  onebit::ApiCall call = {comm, compressor, {.stream = stream}};
   const auto step = [=](const onebit::ApiCall& made) -> Status {
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
     onebit::Engine* const engine = made.comm == nullptr ? nullptr : &made.comm->engine;
@@ -219,7 +219,7 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
                  "the communicator of the sync's compressor was destroyed: only steps without a "
                  "stream are left, and of these only those that send nothing");
   }
-  return onebit::RunOnHost(call, step);
+  return onebit::RunOnHost(std::move(call), step);
 }
 
 Status Export(onebitSync_t handle, const onebitStateKind_t& api_kind, void* buffer, size_t* bytes) {

@@ -89,10 +89,10 @@ void HostStream::Run() {
 }
 
 void HostStream::RunTask(Task& task) noexcept {
-  if (!failure_.ok() && task.rule == AfterFailure::kSkip) return;
+  const bool is_skipped = !failure_.ok() && task.rule == AfterFailure::kSkip;
   Status status;
   try {
-    status = task.run(task.body);
+    status = task.run(task.body, is_skipped);
   } catch (const std::bad_alloc&) {
     status = {Code::kOutOfMemory, "out of memory"};
   } catch (const std::exception& error) {

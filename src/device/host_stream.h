@@ -23,7 +23,7 @@ namespace onebit {
 class HostStream {
  public:
   static constexpr size_t kMostTasks = 1024;
-  static constexpr size_t kTaskBytes = 208;
+  static constexpr size_t kTaskBytes = 240;
 
   static Result<std::unique_ptr<HostStream>> Create();
   // Waits until all tasks are done.
@@ -40,17 +40,21 @@ class HostStream {
     kSkip,  // does not run, because its input is missing
   };
 
-  // Queues `body`, which returns a Status. On the stream's own thread it fails if the queue is
-  // full, because no other thread could empty it.
+  // Queues `body`, which returns a Status and is destroyed when it has run or was skipped. On the
+  // stream's own thread it fails if the queue is full, because no other thread could empty it.
   template <typename Body>
   Status Enqueue(AfterFailure rule, Body body) {
     static_assert(sizeof(Body) <= kTaskBytes && alignof(Body) <= alignof(std::max_align_t));
-    static_assert(std::is_trivially_copyable_v<Body> && std::is_trivially_destructible_v<Body>);
+    static_assert(std::is_nothrow_move_constructible_v<Body>);
     ONEBIT_TRY(WaitForRoom());
     Task& task = tasks_[given_.load(std::memory_order_relaxed) % kMostTasks];
     new (task.body) Body(std::move(body));
     task.rule = rule;
-    task.run = [](std::byte* stored) -> Status { return (*reinterpret_cast<Body*>(stored))(); };
+    task.run = [](std::byte* stored, bool is_skipped) -> Status {
+      Body& queued = *std::launder(reinterpret_cast<Body*>(stored));
+      const std::unique_ptr<Body, Destroy<Body>> owned(&queued);
+      return is_skipped ? OkStatus() : queued();
+    };
     Publish();
     return OkStatus();
   }
@@ -67,8 +71,12 @@ class HostStream {
   const Origin origin;
 
  private:
+  template <typename Body>
+  struct Destroy {
+    void operator()(Body* body) const { std::destroy_at(body); }
+  };
   struct Task {
-    Status (*run)(std::byte* body);
+    Status (*run)(std::byte* body, bool is_skipped);
     AfterFailure rule;
     alignas(std::max_align_t) std::byte body[kTaskBytes];
   };

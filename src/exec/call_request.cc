@@ -67,6 +67,18 @@ size_t Extent(const size_t* counts, const size_t* begins, size_t ranks) {
 
 }  // namespace
 
+void PairLists::Own(size_t ranks) {
+  if (counts_.send_counts == nullptr) return;
+  numbers_.clear();
+  numbers_.reserve(4 * ranks);
+  for (const size_t* list :
+       {counts_.send_counts, counts_.send_begins, counts_.receive_counts, counts_.receive_begins}) {
+    numbers_.insert(numbers_.end(), list, list + ranks);
+  }
+  const size_t* const lists = numbers_.data();
+  counts_ = {lists, lists + ranks, lists + 2 * ranks, lists + 3 * ranks};
+}
+
 PlanKey KeyOf(const CallRequest& request, const Comm& comm) {
   PlanKey key;
   if (request.compressor != nullptr) {
@@ -191,7 +203,7 @@ BufferBytes BytesOf(const CallRequest& request, const Comm& comm) {
   const size_t element_bytes = kernels::BytesOf(request.type);
   const auto ranks = static_cast<size_t>(comm.ranks());
   const size_t part = request.count * element_bytes;
-  const PairCounts& pairs = request.pairs;
+  const PairCounts& pairs = *request.pairs;
   switch (request.collective) {
     case Collective::kBarrier:
     case Collective::kGroup:

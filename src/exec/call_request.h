@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "codec/message_header.h"
@@ -18,6 +19,31 @@
 #include "steps/batch.h"
 
 namespace onebit {
+
+// The counts and displacements of an all-to-all-v: the caller's lists, or copies of them for a call
+// that outlives their function. A copy of this object refers to the lists of the original.
+class PairLists {
+ public:
+  PairLists() = default;
+  PairLists(const PairCounts& callers) : counts_(callers) {}  // NOLINT: in place of the lists
+  PairLists(const PairLists& other) : counts_(other.counts_) {}
+  PairLists(PairLists&&) noexcept = default;
+  PairLists& operator=(const PairLists& other) {
+    counts_ = other.counts_;
+    return *this;
+  }
+  PairLists& operator=(PairLists&&) noexcept = default;
+
+  const PairCounts& operator*() const { return counts_; }
+  const PairCounts* operator->() const { return &counts_; }
+
+  // Copies the lists, of `ranks` numbers each, unless there are none. Reuses memory.
+  void Own(size_t ranks);
+
+ private:
+  PairCounts counts_;
+  std::vector<size_t> numbers_;  // copies of the four lists in succession
+};
 
 struct CallRequest {
   Collective collective = Collective::kBarrier;
@@ -33,11 +59,13 @@ struct CallRequest {
   MemoryLocation location = {};             // of both buffers
   onebitStream_t stream = nullptr;          // null: the call blocks, or CUDA's default stream
   PlannedCompressor* compressor = nullptr;  // null: dense
-  PairCounts pairs = {};                    // for an all-to-all-v; its lists outlive the call
+  PairLists pairs = {};                     // for an all-to-all-v
   // Bit pattern of the weight sum of a sync, which the ranks compare.
   std::optional<uint32_t> sync_weight = std::nullopt;
   bool can_be_native = true;  // if dense, may be the transport's own
 };
+// A list of requests that grows moves them, since their copies would not own the pair lists.
+static_assert(std::is_nothrow_move_constructible_v<CallRequest>);
 
 // The properties of the call that its plan depends on.
 PlanKey KeyOf(const CallRequest& request, const Comm& comm);

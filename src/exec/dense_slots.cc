@@ -29,7 +29,7 @@ size_t DenseSlots::PiecedCount(const CallRequest& request) const {
   const auto longest = [&](const size_t* counts) {
     return *std::max_element(counts, counts + ranks());
   };
-  return std::max(longest(request.pairs.send_counts), longest(request.pairs.receive_counts));
+  return std::max(longest(request.pairs->send_counts), longest(request.pairs->receive_counts));
 }
 
 size_t DenseSlots::InputParts(const CallRequest& request) const {
@@ -125,7 +125,7 @@ CallRequest DenseSlots::Staged(const CallRequest& request, DensePiece piece,
 Status DenseSlots::CopyIn(const CallRequest& request, DensePiece piece, const CallRequest& staged,
                           onebitStream_t stream) const {
   const size_t element_bytes = kernels::BytesOf(request.type);
-  const PairCounts& pairs = request.pairs;
+  const PairCounts& pairs = *request.pairs;
   if (request.collective == Collective::kAllToAllv) {
     for (size_t peer = 0; peer < ranks(); ++peer) {
       const size_t count = CountIn(piece, pairs.send_counts[peer]);
@@ -149,7 +149,7 @@ Status DenseSlots::CopyIn(const CallRequest& request, DensePiece piece, const Ca
 Status DenseSlots::CopyOut(const CallRequest& request, DensePiece piece, const CallRequest& staged,
                            onebitStream_t stream) const {
   const size_t element_bytes = kernels::BytesOf(request.type);
-  const PairCounts& pairs = request.pairs;
+  const PairCounts& pairs = *request.pairs;
   if (request.collective == Collective::kAllToAllv) {
     for (size_t peer = 0; peer < ranks(); ++peer) {
       const size_t count = CountIn(piece, pairs.receive_counts[peer]);

@@ -138,21 +138,8 @@ HostProxy::Job* HostProxy::FreeJob() {
 // Callers may free the lists of an all-to-all-v when its function returns.
 void HostProxy::CopyRequests(std::span<const CallRequest> requests, Job* job) const {
   job->requests.assign(requests.begin(), requests.end());
-  job->pair_numbers.clear();
-  const auto ranks = static_cast<size_t>(comm_.ranks());
-  for (const CallRequest& request : requests) {
-    if (request.collective != Collective::kAllToAllv) continue;
-    const PairCounts& pairs = request.pairs;
-    for (const size_t* list :
-         {pairs.send_counts, pairs.send_begins, pairs.receive_counts, pairs.receive_begins}) {
-      job->pair_numbers.insert(job->pair_numbers.end(), list, list + ranks);
-    }
-  }
-  const size_t* lists = job->pair_numbers.data();
   for (CallRequest& request : job->requests) {
-    if (request.collective != Collective::kAllToAllv) continue;
-    request.pairs = {lists, lists + ranks, lists + 2 * ranks, lists + 3 * ranks};
-    lists += 4 * ranks;
+    request.pairs.Own(static_cast<size_t>(comm_.ranks()));
   }
 }
 
@@ -197,7 +184,7 @@ void HostProxy::AddParts(Job* job) {
     part.is_sized = true;
     part.sized = *batch.plan;
     if (first.compressor == nullptr) part.sized.key.type = first.type;
-    ResizeAllToAllv(first.pairs, &part.sized);
+    ResizeAllToAllv(*first.pairs, &part.sized);
   }
 }
 
@@ -207,7 +194,7 @@ void HostProxy::SetPlanOfPiece(const CallRequest& request, std::shared_ptr<const
     part->is_sized = true;
     part->sized = *whole;
     part->sized.key.type = request.type;
-    ResizeToPiece(request.pairs, part->piece.begin, part->piece.count, &part->sized);
+    ResizeToPiece(*request.pairs, part->piece.begin, part->piece.count, &part->sized);
     part->plan = std::move(whole);
     return;
   }

@@ -109,8 +109,7 @@ class HostProxy {
   // One call, or a group.
   struct Job {
     std::vector<CallRequest> requests;
-    std::vector<CallRequest> staged;   // of dense calls that pass whole
-    std::vector<size_t> pair_numbers;  // the lists of all-to-all-vs, which callers may free
+    std::vector<CallRequest> staged;  // of dense calls that pass whole
     std::vector<CallBatch> batches;
     std::vector<Part> parts;  // the first part_count are in use
     size_t part_count = 0;

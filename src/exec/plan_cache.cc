@@ -65,7 +65,7 @@ void PlanCache::TakeCounts(const CallRequest& request) {
   if (request.collective != Collective::kAllToAllv) return;
   Plan& plan = request.compressor != nullptr ? *request.compressor->sized_plan : *dense_pairs_;
   if (request.compressor == nullptr) plan.key.type = request.type;
-  ResizeAllToAllv(request.pairs, &plan);
+  ResizeAllToAllv(*request.pairs, &plan);
 }
 
 void PlanCache::PlanBatches(std::span<const CallRequest> requests, std::vector<CallBatch>* batches,

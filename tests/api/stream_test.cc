@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -375,6 +376,24 @@ TEST(HostStreamTest, ATaskKeepsItsMemoryUntilItHasEnded) {
   EXPECT_TRUE(last.get());
   EXPECT_TRUE(stream->Synchronize().ok());
   EXPECT_EQ(seen, 1'000'000 + static_cast<int>(HostStream::kMostTasks));
+}
+
+TEST(HostStreamTest, ATaskIsDestroyedOnceItHasRunOrWasSkipped) {
+  const auto stream = HostStream::Create().value();
+  const auto runs = std::make_shared<int>(0);
+  for (int i = 0; i < 2; ++i) {
+    const auto rule = i == 0 ? HostStream::AfterFailure::kRun : HostStream::AfterFailure::kSkip;
+    ASSERT_TRUE(stream
+                    ->Enqueue(rule,
+                              [runs, owned = std::make_unique<int>(1)] {
+                                *runs += *owned;
+                                return Error(Code::kInternalError, "failed");
+                              })
+                    .ok());
+  }
+  EXPECT_EQ(stream->Synchronize().text(), "failed");
+  EXPECT_EQ(*runs, 1);
+  EXPECT_EQ(runs.use_count(), 1);
 }
 
 TEST_F(StreamTest, AbortEndsThePendingCallsAndThenTheCommunicatorCanGo) {

@@ -101,7 +101,7 @@ Status MakeCall(Engine& engine, const Case& c) {
                          .sendbuff = x.data(),
                          .recvbuff = output.data(),
                          .count = is_pairs ? 0 : c.count};
-  if (is_pairs) request.pairs = {counts, begins, counts, begins};
+  if (is_pairs) request.pairs = {{counts, begins, counts, begins}};
   std::optional<PlannedCompressor> compressor;
   if (!c.codec.is_dense()) {
     Compressor::Config config;
