@@ -267,13 +267,13 @@ Status CheckRecordedUse(const ApiCall& call) {
                compressor.config().tensor_id);
 }
 
-namespace {
-
-Status Run(const ApiCall& call) {
+Result<CallOutcome> RunChecked(const ApiCall& call) {
   ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(call.compressor));
   ONEBIT_TRY(CheckRecordedUse(call));
   return RunCall(call.comm->engine, call.request);
 }
+
+namespace {
 
 Status AddToGroup(ApiCall&& call) {
   Group& group = Group::OfThisThread();
@@ -288,8 +288,8 @@ Status Submit(ApiCall&& call) {
   // The caller may free its lists when the function returns.
   if (IsInsideGroup() || !is_made_now) call.request.pairs.Own(RanksOf(call));
   if (IsInsideGroup()) return AddToGroup(std::move(call));
-  // A lambda is inlined into RunInOrder; a pointer to Run would not be.
-  return RunInOrder(std::move(call), [](const ApiCall& made) { return Run(made); });
+  // A lambda is inlined into RunInOrder; a pointer to RunChecked would not be.
+  return RunInOrder(std::move(call), [](const ApiCall& made) { return RunChecked(made).status(); });
 }
 
 }  // namespace

@@ -23,6 +23,9 @@ Status CheckCall(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op);
 // still record their use.
 Status CheckRecordedUse(const ApiCall& call);
 
+// Runs a call that was checked, or enqueues it if its buffers are on a device.
+Result<CallOutcome> RunChecked(const ApiCall& call);
+
 // Takes the communicator out of use after an error of its device, which would also break later
 // calls: the other ranks must not wait for this one.
 inline Status FailOnDeviceError(Comm& comm, Status status) {

@@ -37,7 +37,7 @@ Result<std::unique_ptr<onebitComm_s>> onebit::NewHandle(std::unique_ptr<Comm> co
   ONEBIT_TRY(handle->engine.OrderByStreams(*devices, device));
   // NCCL connects two ranks at their first message, and each waits for the other. Here all ranks
   // are present, so later calls do not wait for connections.
-  ONEBIT_TRY(RunCall(handle->engine, {}));  // a barrier
+  ONEBIT_TRY(RunCall(handle->engine, {}).status());  // a barrier
   return handle;
 }
 

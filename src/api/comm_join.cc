@@ -240,7 +240,7 @@ onebitResult_t onebitCommFinalize(onebitComm_t comm) {
   return Guard([&]() -> Status {
     ONEBIT_TRY(onebit::CheckHandle(comm, "comm"));
     ONEBIT_TRY(onebit::CheckNonePending(comm->pending, "communicator"));
-    ONEBIT_TRY(onebit::RunCall(comm->engine, {}));  // a barrier
+    ONEBIT_TRY(onebit::RunCall(comm->engine, {}).status());  // a barrier
     comm->comm->Finalize();
     return OkStatus();
   });

@@ -3,11 +3,13 @@
 #include "api/optimizer_calls.h"
 
 #include <chrono>
+#include <utility>
 
 #include "api/call.h"
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
 #include "api/scoped_host_residency.h"
+#include "base/guard.h"
 #include "wait/backoff.h"
 
 namespace onebit {
@@ -29,33 +31,46 @@ bool CommObserver::is_alive() const {
   return link_ != nullptr && link_->comm.load(std::memory_order_acquire) != nullptr;
 }
 
-bool HasOutcomeOnStream(const onebitCompressor_s& compressor) {
-  return compressor.planned.compressor.config().is_stream_ordered;
+Result<CallOutcome> CompressedAverage(float* values, size_t count, onebitCompressor_t compressor,
+                                      onebitComm_t comm, onebitStream_t stream) {
+  CallOutcome outcome = CallOutcome::kOnStream;
+  ONEBIT_TRY(CatchNoMemory([&]() -> Status {
+    ApiCall call = {comm,
+                    compressor,
+                    {.collective = Collective::kAllReduce,
+                     .sendbuff = values,
+                     .recvbuff = values,
+                     .count = count,
+                     .stream = stream}};
+    ONEBIT_TRY(CheckCall(&call, onebitFloat32, onebitAvg));
+    return RunInOrder(std::move(call), [&outcome](const ApiCall& made) -> Status {
+      ONEBIT_ASSIGN_OR_RETURN(outcome, RunChecked(made));
+      return OkStatus();
+    });
+  }));
+  return outcome;
 }
 
-Status EnqueueOutcome(const onebitCompressor_s& compressor, onebitStream_t stream,
-                      kernels::cuda::CompressorWords* words) {
+Status EnqueueTotals(const onebitCompressor_s& compressor, onebitStream_t stream,
+                     kernels::cuda::CompressorWords* words) {
   const Compressor& state = compressor.planned.compressor;
   return state.config().devices->Copy(words, state.words(), sizeof(*words), stream);
 }
 
-Result<CallOutcome> OutcomeOf(onebitCompressor_t compressor) {
+Result<DeviceTotals> AwaitTotals(onebitCompressor_t compressor) {
   ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
   Compressor& state = compressor->planned.compressor;
-  if (HasOutcomeOnStream(*compressor)) {
-    ONEBIT_TRY(AwaitStreams(*compressor));
-    ONEBIT_TRY(state.Refresh());
-  }
-  return CallOutcome{state.epoch(), state.nonfinite_calls()};
+  ONEBIT_TRY(AwaitStreams(*compressor));
+  ONEBIT_TRY(state.Refresh());
+  return DeviceTotals{state.epoch(), state.nonfinite_calls()};
 }
 
-Result<CallOutcome> OutcomeNow(onebitCompressor_t compressor) {
-  const onebitComm_t comm = compressor->id.comm();
-  if (HasOutcomeOnStream(*compressor) && comm != nullptr) {
+Result<DeviceTotals> TotalsNow(onebitCompressor_t compressor) {
+  if (const onebitComm_t comm = compressor->id.comm(); comm != nullptr) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_idle, comm->engine.AreStreamsIdle());
     if (!is_idle) return Error(Code::kInProgress, "a call on a stream has not ended");
   }
-  return OutcomeOf(compressor);
+  return AwaitTotals(compressor);
 }
 
 onebitResult_t OwnAllReduce(void* values, size_t count, onebitDataType_t datatype, onebitRedOp_t op,

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/status.h"
+#include "exec/call_outcome.h"
 #include "kernels/cuda/params.h"
 #include "onebit/onebit.h"
 
@@ -31,28 +32,29 @@ class CommObserver {
   uint32_t tensor_id_ = 0;
 };
 
-// Totals of a compressor's calls up to some point. The outcome of one call is the difference
-// between the points before and after it.
-struct CallOutcome {
+// onebitAllReduce of averages in place that tells how it has ended, unless `compressor` is on a
+// device: then the call is on `stream`, and DeviceTotals tell.
+Result<CallOutcome> CompressedAverage(float* values, size_t count, onebitCompressor_t compressor,
+                                      onebitComm_t comm, onebitStream_t stream);
+
+// What a device has counted for a compressor up to some point of its stream. A call has ended when
+// the totals behind it differ from those before it.
+struct DeviceTotals {
   uint64_t epoch = 0;            // committed calls
   uint64_t nonfinite_calls = 0;  // calls that committed nothing because a value was not finite
 
-  friend bool operator==(const CallOutcome&, const CallOutcome&) = default;
+  friend bool operator==(const DeviceTotals&, const DeviceTotals&) = default;
 };
-
-// True if only the device knows the outcome, at a point of its stream.
-bool HasOutcomeOnStream(const onebitCompressor_s& compressor);
-// Enqueues a copy of the outcome at this point of `stream`. `words` is pinned memory.
-Status EnqueueOutcome(const onebitCompressor_s& compressor, onebitStream_t stream,
-                      kernels::cuda::CompressorWords* words);
-inline CallOutcome OutcomeIn(const kernels::cuda::CompressorWords& words) {
+// Enqueues a copy of the totals at this point of `stream`. `words` is pinned memory.
+Status EnqueueTotals(const onebitCompressor_s& compressor, onebitStream_t stream,
+                     kernels::cuda::CompressorWords* words);
+inline DeviceTotals TotalsIn(const kernels::cuda::CompressorWords& words) {
   return {words.epoch, words.nonfinite_calls};
 }
-// The outcome now. With an outcome on a stream it waits for the device. An error while calls are
-// pending.
-Result<CallOutcome> OutcomeOf(onebitCompressor_t compressor);
-// The same without waiting: an error also if a call is in flight.
-Result<CallOutcome> OutcomeNow(onebitCompressor_t compressor);
+// The totals now. Waits for the device.
+Result<DeviceTotals> AwaitTotals(onebitCompressor_t compressor);
+// The same without waiting: an error if a call is in flight.
+Result<DeviceTotals> TotalsNow(onebitCompressor_t compressor);
 
 // onebitAllReduce in place without a compressor, by the library's own algorithm: every rank gets
 // the same bits, over every transport.

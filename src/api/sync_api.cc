@@ -147,7 +147,7 @@ class CallOnDevice final : public OneBitSync::Call {
   Status Make(uint32_t weight_bits) override {
     call_.request.sync_weight = weight_bits;
     return onebit::RunOnDevice(call_, [](const onebit::ApiCall& call) {
-      return onebit::RunCall(call.comm->engine, call.request);
+      return onebit::RunCall(call.comm->engine, call.request).status();
     });
   }
   Status FindFailure() override {

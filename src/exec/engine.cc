@@ -307,13 +307,11 @@ Status Engine::Finish(Status status) {
       Call call =
           CallOf(requests_[number], batch.PlanOf(i), comm_, nullptr);  // needs no packets any more
       call.descriptor.sequence = sequences_[index];
-      const Ending ending = has_succeeded
-                                ? are_finite_[number] != 0 ? Ending::kFinite : Ending::kNonfinite
-                            : index < next_batch_ ? Ending::kFailed
-                                                  : Ending::kNotBegun;
-      Status settled = EndCall(requests_[number], call, ending);
-      if (!settled.ok()) settled = comm_.Fail(std::move(settled));
-      if (status.ok()) status = std::move(settled);
+      const CallOutcome outcome =
+          has_succeeded ? are_finite_[number] != 0 ? CallOutcome::kFinite : CallOutcome::kNonfinite
+          : index < next_batch_ ? CallOutcome::kFailed
+                                : CallOutcome::kNotBegun;
+      EndCall(requests_[number], call, outcome);
     }
   }
   Add(comm_.counters().call_ns,
@@ -326,26 +324,26 @@ Status Engine::Finish(Status status) {
 }
 
 // Records the end of a prepared call in its compressor, its output and the counters.
-Status Engine::EndCall(const CallRequest& request, const Call& call, Ending ending) {
+void Engine::EndCall(const CallRequest& request, const Call& call, CallOutcome outcome) {
   PlannedCompressor* const compressor = request.compressor;
-  if (ending == Ending::kNotBegun || ending == Ending::kFailed) {
+  if (outcome == CallOutcome::kNotBegun || outcome == CallOutcome::kFailed) {
     Add(comm_.counters().failed_calls, 1);
     // A call that has not begun has written nothing.
-    const bool has_begun = ending == Ending::kFailed;
+    const bool has_begun = outcome == CallOutcome::kFailed;
     if (has_begun && compressor != nullptr) compressor->compressor.DiscardFailed();
     if (!has_begun && compressor != nullptr) compressor->compressor.NoteNotBegun();
-    return OkStatus();
+    return;
   }
   CountCall(request, *call.plan, &comm_);
-  if (compressor == nullptr) return OkStatus();
+  if (compressor == nullptr) return;
   Compressor& state = compressor->compressor;
   state.CountCall();
-  if (ending == Ending::kNonfinite) {
+  if (outcome == CallOutcome::kNonfinite) {
     Add(comm_.counters().nonfinite_calls, 1);
     state.DiscardNonfinite();
     if (state.nonfinite_calls() == 1) LogFirstNonfinite(comm_.rank(), call.descriptor);
     FillOutput(call);
-    return OkStatus();
+    return;
   }
   RecordUse(request);
   // For one rank the result is the input, so there is nothing to commit.
@@ -355,7 +353,6 @@ Status Engine::EndCall(const CallRequest& request, const Call& call, Ending endi
     state.Commit();
   }
   compressor->prepared.reset();  // its prepared rebind had not succeeded everywhere
-  return OkStatus();
 }
 
 }  // namespace onebit

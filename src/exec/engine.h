@@ -13,6 +13,7 @@
 
 #include "comm/comm.h"
 #include "device/memory.h"
+#include "exec/call_outcome.h"
 #include "exec/call_request.h"
 #include "exec/call_trace.h"
 #include "exec/host_executor.h"
@@ -93,12 +94,14 @@ class Engine {
   bool has_ended() const { return next_batch_ == batches_.size() && !is_batch_running_; }
   Status Wait(uint64_t timeout_ms) { return executor_.Wait(timeout_ms); }
   Status Finish(Status status);
+  // The outcome of the first call, once Finish has succeeded.
+  CallOutcome outcome() const {
+    return are_finite_[0] != 0 ? CallOutcome::kFinite : CallOutcome::kNonfinite;
+  }
 
  private:
-  enum class Ending : uint8_t { kNotBegun, kFailed, kNonfinite, kFinite };
-
   void StartBatch();
-  Status EndCall(const CallRequest& request, const Call& call, Ending ending);
+  void EndCall(const CallRequest& request, const Call& call, CallOutcome outcome);
   // Allocates for a plan of this many calls on host memory.
   Status Reserve(const Plan& plan, size_t calls = 1);
   // Allocates for a call of such a compressor.

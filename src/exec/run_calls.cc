@@ -55,6 +55,7 @@ class EnteredComms {
 
 void End(CommCalls* member, Status status) {
   member->status = member->engine->Finish(std::move(status));
+  member->outcome = member->engine->outcome();
   member->has_ended = true;
 }
 

@@ -12,8 +12,9 @@ namespace onebit {
 // One thread's calls on one communicator, which run together.
 struct CommCalls {
   Engine* engine = nullptr;
-  std::span<const CallRequest> requests;  // not empty
-  Status status = {};                     // the result
+  std::span<const CallRequest> requests;         // not empty
+  Status status = {};                            // the result
+  CallOutcome outcome = CallOutcome::kOnStream;  // of the first call, if the status is OK
   bool has_ended = false;
 };
 
@@ -24,9 +25,10 @@ struct CommCalls {
 Status RunCalls(std::span<CommCalls> members, bool are_entered = false);
 
 // Runs a single call, as a group of one whose messages are those of a call outside of any group.
-inline Status RunCall(Engine& engine, const CallRequest& request) {
+inline Result<CallOutcome> RunCall(Engine& engine, const CallRequest& request) {
   CommCalls call{.engine = &engine, .requests = {&request, 1}};
-  return RunCalls({&call, 1});
+  ONEBIT_TRY(RunCalls({&call, 1}));
+  return call.outcome;
 }
 
 }  // namespace onebit

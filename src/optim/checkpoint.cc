@@ -172,7 +172,7 @@ Status Optimizer::AdoptCompressor(const SavedOptimizer& saved) {
   if (inner.kind() != (saved.is_global ? StateKind::kGlobal : StateKind::kRank)) {
     return Damaged("its compressor's state is of another kind");
   }
-  outcome_.reset();
+  totals_.reset();
   ONEBIT_TRY(FromApi(
       onebitCompressorImport(compressor_, saved.compressor->data(), saved.compressor->size())));
   epoch_of_open_call_.reset();

@@ -260,35 +260,38 @@ Status Optimizer::CheckComm() const {
                "onebitOptimizerRebind, be asked for its state, or be destroyed, too");
 }
 
+Result<bool> Optimizer::AverageCompressed(float* values, size_t count) {
+  if (arithmetic_->is_deferred()) return AverageOnStream(values, count);
+  ONEBIT_ASSIGN_OR_RETURN(const CallOutcome outcome,
+                          CompressedAverage(values, count, compressor_, comm_, nullptr));
+  return outcome == CallOutcome::kFinite;
+}
+
 // A step follows the residuals: it counts if the call committed, even if the communicator failed
 // right after that.
-Result<bool> Optimizer::AverageCompressed(float* values, size_t count) {
-  if (!outcome_) {
-    ONEBIT_ASSIGN_OR_RETURN(outcome_, OutcomeOf(compressor_));
+Result<bool> Optimizer::AverageOnStream(float* values, size_t count) {
+  if (!totals_) {
+    ONEBIT_ASSIGN_OR_RETURN(totals_, AwaitTotals(compressor_));
   }
-  const CallOutcome before = *outcome_;
-  ONEBIT_TRY(FromApi(onebitAllReduce(values, values, count, onebitFloat32, onebitAvg, compressor_,
-                                     comm_, arithmetic_->stream())));
-  const bool is_on_stream = HasOutcomeOnStream(*compressor_);
-  Status status = is_on_stream
-                      ? EnqueueOutcome(*compressor_, arithmetic_->stream(), &numbers().outcome)
-                      : OkStatus();
+  const DeviceTotals before = *totals_;
+  ONEBIT_TRY(CompressedAverage(values, count, compressor_, comm_, arithmetic_->stream()).status());
+  Status status = EnqueueTotals(*compressor_, arithmetic_->stream(), &numbers().totals);
   if (status.ok()) status = arithmetic_->Await(comm_);
-  const Result<CallOutcome> after =
-      is_on_stream && status.ok() ? OutcomeIn(numbers().outcome) : OutcomeNow(compressor_);
+  const Result<DeviceTotals> after =
+      status.ok() ? TotalsIn(numbers().totals) : TotalsNow(compressor_);
   if (!after.ok() || (!status.ok() && after.value() == before)) {
-    outcome_.reset();
+    totals_.reset();
     // Nobody could wait for the call, so it may still commit.
     if (!epoch_of_open_call_) epoch_of_open_call_ = before.epoch;
     return status.ok() ? after.status() : status;
   }
-  outcome_ = after.value();
+  totals_ = after.value();
   epoch_of_open_call_.reset();
-  return outcome_->nonfinite_calls == before.nonfinite_calls;
+  return totals_->nonfinite_calls == before.nonfinite_calls;
 }
 
 Status Optimizer::ResetCompressor() {
-  outcome_.reset();
+  totals_.reset();
   epoch_of_open_call_.reset();
   return FromApi(onebitCompressorReset(compressor_));
 }

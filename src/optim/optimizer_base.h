@@ -255,6 +255,7 @@ class Optimizer {
   Status TakeState(onebitComm_t comm, int source, bool is_source, bool is_behind);
   Status BroadcastPart(const StateList::Part& part, int source, onebitComm_t comm);
   Status RebindCompressor(onebitComm_t comm);
+  Result<bool> AverageOnStream(float* values, size_t count);
   uint64_t BytesSent() const;
   void WarnWithoutWarmup(double learning_rate);
 
@@ -264,15 +265,15 @@ class Optimizer {
   struct Numbers {
     double sum;
     float value;
-    kernels::cuda::CompressorWords outcome;
+    kernels::cuda::CompressorWords totals;
   };
   Numbers& numbers() const { return *reinterpret_cast<Numbers*>(numbers_.data()); }
   Memory numbers_;
   Memory segment_sums_;  // results: a double per segment
   Memory mean_;          // a float, for averages
   GradientList gradients_;
-  // The outcome of the last compressed call, unless the compressor has changed since.
-  std::optional<CallOutcome> outcome_;
+  // On a device: totals after the last compressed call, unless the compressor has changed since.
+  std::optional<DeviceTotals> totals_;
   // The epoch before a step that gave up while its call was pending: anything committed later
   // belongs to a step that this rank has not made. Valid until a rebind, or until the residuals are
   // replaced.

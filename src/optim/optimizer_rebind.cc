@@ -174,7 +174,7 @@ Status Optimizer::RebindCompressor(onebitComm_t comm) {
   onebitCompressorStats_t stats{.size = sizeof(stats)};
   ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));
   const uint64_t epoch_before = epoch_of_open_call_.value_or(stats.epoch);
-  outcome_.reset();
+  totals_.reset();
   int ignored = -1;  // parameters were received before
   ONEBIT_TRY(FromApi(onebitCompressorRebind(compressor_, comm, &ignored)));
   ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));

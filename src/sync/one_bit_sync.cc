@@ -111,7 +111,8 @@ Result<OneBitSync::Outcome> OneBitSync::Step(Engine* engine, PlannedCompressor* 
                                           .count = count_,
                                           .op = ReduceOp::kAvg,
                                           .compressor = compressor,
-                                          .sync_weight = std::bit_cast<uint32_t>(next.weight_sum)});
+                                          .sync_weight = std::bit_cast<uint32_t>(next.weight_sum)})
+                            .status();
   if (!status.ok()) return Failed(status, epoch, next.weight_sum);
   EndInterval();
   return Outcome{.did_sync = true, .weight_sum = next.weight_sum};

@@ -113,7 +113,7 @@ Status MakeCall(Engine& engine, const Case& c) {
     compressor = std::move(created).value();
   }
   request.compressor = compressor ? &*compressor : nullptr;
-  return RunCall(engine, request);
+  return RunCall(engine, request).status();
 }
 
 }  // namespace

@@ -134,12 +134,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                          .op = ReduceOp::kAvg};
   Status status;
   if (c.codec.is_dense()) {
-    status = RunCall(engine, request);
+    status = RunCall(engine, request).status();
   } else {
     auto compressor = engine.CreateCompressor({.codec = c.codec, .count = c.count});
     if (!compressor.ok()) std::abort();
     request.compressor = &compressor.value();
-    status = RunCall(engine, request);
+    status = RunCall(engine, request).status();
   }
   if (!status.ok() && status.text().empty()) std::abort();
   if (status.code() == Code::kInvalidUsage)
