@@ -112,7 +112,7 @@ Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
   auto use_of_id = TensorIdUse::Begin(comm->link, id);
   ONEBIT_ASSIGN_OR_RETURN(const int newest, RebindOnHost(comm, compressor, use_of_id.status()));
   compressor->id = std::move(use_of_id).value();
-  comm->comm->SkipTensor(id);
+  comm->comm->ReserveTensorId(id);
   *source = newest;
   return OkStatus();
 }

@@ -14,22 +14,19 @@
 
 namespace onebit {
 
-CommObserver CommObserver::Create(onebitComm_t comm) {
-  CommObserver observer;
-  observer.link_ = comm->link;
-  observer.tensor_id_ = comm->comm->next_tensor_id();
-  comm->comm->CountTensor();
-  return observer;
-}
-
-void CommObserver::Rebind(onebitComm_t comm) {
-  link_ = comm->link;
-  comm->comm->SkipTensor(tensor_id_);
-}
+CommObserver::CommObserver(onebitComm_t comm) : link_(comm->link) {}
 
 bool CommObserver::is_alive() const {
   return link_ != nullptr && link_->comm.load(std::memory_order_acquire) != nullptr;
 }
+
+uint32_t ReserveTensorId(onebitComm_t comm) {
+  const uint32_t id = comm->comm->next_tensor_id();
+  ReserveTensorId(comm, id);
+  return id;
+}
+
+void ReserveTensorId(onebitComm_t comm, uint32_t id) { comm->comm->ReserveTensorId(id); }
 
 Result<CallOutcome> CompressedAverage(float* values, size_t count, onebitCompressor_t compressor,
                                       onebitComm_t comm, onebitStream_t stream) {

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Gives optimizers what the public API does not: whether the communicator still exists, how a
-// compressed call has ended, and dense calls whose result does not depend on the transport. For
-// everything else they are clients of the public API.
+// Gives optimizers what the public API does not: whether the communicator still exists, reserved
+// tensor ids, how a compressed call has ended, and dense calls whose result does not depend on the
+// transport. For everything else they are clients of the public API.
 #pragma once
 
 #include <memory>
@@ -20,17 +20,19 @@ struct CommLink;
 class CommObserver {
  public:
   CommObserver() = default;
-  // Takes a tensor id of the communicator, as a compressor does: saved states contain the default
-  // ids of compressors that were created after an optimizer, so those ids must not change.
-  static CommObserver Create(onebitComm_t comm);
-  // Observes the communicator that the optimizer was rebound to, under the same id.
-  void Rebind(onebitComm_t comm);
+  explicit CommObserver(onebitComm_t comm);
   bool is_alive() const;
 
  private:
   std::shared_ptr<CommLink> link_;
-  uint32_t tensor_id_ = 0;
 };
+
+// Reserves a tensor id, so that no later compressor gets it by default. Every optimizer reserves
+// one: saved states contain the default ids of compressors that were created after it, so those ids
+// must not change.
+uint32_t ReserveTensorId(onebitComm_t comm);
+// Reserves the same id on the communicator to which its user was rebound.
+void ReserveTensorId(onebitComm_t comm, uint32_t id);
 
 // onebitAllReduce of averages in place that tells how it has ended, unless `compressor` is on a
 // device: then the call is on `stream`, and DeviceTotals tell.

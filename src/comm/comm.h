@@ -192,7 +192,7 @@ class Comm final : private channel::PeerErrorSink, private FailureListener {
   uint32_t next_tensor_id() const { return next_tensor_id_; }
   void CountTensor() { ++next_tensor_id_; }
   // No later compressor gets this id by default.
-  void SkipTensor(uint32_t id) { next_tensor_id_ = std::max(next_tensor_id_, id + 1); }
+  void ReserveTensorId(uint32_t id) { next_tensor_id_ = std::max(next_tensor_id_, id + 1); }
 
   // True once the communicator has to stop, whatever the cause. One load.
   bool is_stopped() const { return is_stopped_.load(std::memory_order_acquire); }

@@ -145,7 +145,10 @@ class Optimizer {
   Status CreateCompressor(size_t element_count, const onebitCompressorConfig_t* config);
   onebitCompressorConfig_t CompressorHere(const onebitCompressorConfig_t* config) const;
   // Requires a live communicator: CheckComm later asks if it still exists.
-  void ObserveComm() { observer_ = CommObserver::Create(comm_); }
+  void ObserveComm() {
+    observer_ = CommObserver(comm_);
+    tensor_id_ = ReserveTensorId(comm_);
+  }
 
   // ---- implemented by an algorithm
 
@@ -259,8 +262,9 @@ class Optimizer {
   uint64_t BytesSent() const;
   void WarnWithoutWarmup(double learning_rate);
 
-  CommObserver observer_;  // observes comm_
-  Memory user_masks_;      // on a device: a copy of the table's masks; else empty
+  CommObserver observer_;   // observes comm_
+  uint32_t tensor_id_ = 0;  // reserved there
+  Memory user_masks_;       // on a device: a copy of the table's masks; else empty
   // Results of kernels.
   struct Numbers {
     double sum;

@@ -114,7 +114,8 @@ Result<int> Optimizer::Rebind(onebitComm_t comm) {
     ONEBIT_TRY(PrepareCompressor());
     ONEBIT_TRY(RebindCompressor(comm));
   }
-  observer_.Rebind(comm);
+  observer_ = CommObserver(comm);
+  ReserveTensorId(comm, tensor_id_);
   comm_ = comm;
   rank_ = rank;
   ranks_ = static_cast<int>(progress.size());
