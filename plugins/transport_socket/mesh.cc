@@ -334,8 +334,8 @@ Mesh::Outcome Mesh::AdvanceConnector(Attempt* attempt) {
       reinterpret_cast<const volatile PairMemory*>(attempt->segment.memory());
   const bool is_shared = read == Read::kAll && attempt->received[0] == kYes &&
                          doorbell[0].is_open() && memory->answer == attempt->number + 1;
-  const std::byte verdict = is_shared ? kYes : kNo;
-  if (!SendWords(fd, &verdict, 1) || !is_shared) {
+  const std::byte confirmation = is_shared ? kYes : kNo;
+  if (!SendWords(fd, &confirmation, 1) || !is_shared) {
     reason = "it cannot map this rank's memory";
     return Outcome::kRefused;
   }
@@ -420,7 +420,7 @@ Mesh::Outcome Mesh::AnswerOffer(Attempt* attempt) {
   const int doorbell[] = {options_.doorbell};
   if (!SendWords(fd, &answer, 1, doorbell) || !is_shared) return Outcome::kRefused;
   attempt->doorbell = std::move(passed[1]);
-  attempt->step = Attempt::Step::kVerdict;
+  attempt->step = Attempt::Step::kConfirm;
   attempt->deadline = Clock::time_point::max();  // the other end may count it as made
   return Outcome::kGoesOn;
 }

@@ -116,7 +116,7 @@ class Mesh {
       kHello,   // from here on: the other end has connected
       kProof,
       kOffer,    // local
-      kVerdict,  // local: the answer was sent
+      kConfirm,  // local: the answer was sent
     };
     Step step;
     Descriptor socket;

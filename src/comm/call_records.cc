@@ -10,10 +10,10 @@ namespace onebit {
 namespace {
 
 // No rank is more at fault than another, so all of them get the same text.
-Failure Verdict(uint32_t rank, Status cause) {
+Failure FailureOfGroup(uint32_t rank, Status cause) {
   return {.rank = static_cast<int>(rank),
           .is_loss = false,
-          .is_verdict = true,
+          .is_of_group = true,
           .cause = std::move(cause)};
 }
 
@@ -25,10 +25,11 @@ std::optional<Failure> CallRecords::Add(uint32_t rank, const Calls& calls) {
     const uint64_t due = next_[rank];
     const bool is_due = record.sequence >= skipped && record.sequence - skipped == due;
     if (!is_due || record.sequence == UINT64_MAX) {
-      return Verdict(rank, Error(Code::kCorrupt,
-                                 "rank {} tells of call {} after {} untold ones when call {} was "
-                                 "due",
-                                 rank, record.sequence, skipped, due));
+      return FailureOfGroup(rank,
+                            Error(Code::kCorrupt,
+                                  "rank {} tells of call {} after {} untold ones when call {} was "
+                                  "due",
+                                  rank, record.sequence, skipped, due));
     }
     not_compared_ += std::exchange(skipped, 0);
     if (record.sequence != due) Advance(rank, record.sequence);
@@ -58,15 +59,16 @@ std::optional<Failure> CallRecords::Compare(uint32_t rank, const CallRecord& rec
   if (first.digest == record.digest) return std::nullopt;
   // Texts name the properties that people use to identify a call; digests cover all of them.
   if (first.text == ShortText(record)) {
-    return Verdict(
+    return FailureOfGroup(
         rank, Error(Code::kMismatch,
                     "the ranks' calls differ: call {} is {} on ranks {} and {}, but not "
                     "with the same settings (digests {:08x} and {:08x})",
                     record.sequence, first.text, first.rank, rank, first.digest, record.digest));
   }
-  return Verdict(rank, Error(Code::kMismatch,
-                             "the ranks' calls differ: call {} is {} on rank {} and {} on rank {}",
-                             record.sequence, first.text, first.rank, ShortText(record), rank));
+  return FailureOfGroup(
+      rank,
+      Error(Code::kMismatch, "the ranks' calls differ: call {} is {} on rank {} and {} on rank {}",
+            record.sequence, first.text, first.rank, ShortText(record), rank));
 }
 
 void CallRecords::Advance(uint32_t rank, uint64_t next) {

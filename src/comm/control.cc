@@ -23,7 +23,7 @@ Status HasLeft(int rank) {
 
 Status DescribeFailure(const Failure& failure, int rank) {
   const Status& cause = failure.cause;
-  if (failure.is_verdict) return Error(cause.code(), "rank {}: {}", rank, cause.text());
+  if (failure.is_of_group) return Error(cause.code(), "rank {}: {}", rank, cause.text());
   if (failure.is_loss && failure.rank == rank) {
     return Error(cause.code(), "rank {}: the other ranks gave this one up: {}", rank, cause.text());
   }

@@ -82,9 +82,9 @@ std::string SilenceText(std::chrono::steady_clock::duration silence, bool is_los
 struct Failure {
   int rank = 0;          // who saw it first; for a loss, the lost rank
   bool is_loss = false;  // not reported by the rank: its process has ended or is silent
-  // Found by who compares call records, `rank` having sent its record last, or by who lets the
-  // ranks in; not reported by a rank.
-  bool is_verdict = false;
+  // The group's as a whole: found by who compares call records, `rank` having sent its record last,
+  // or by who lets the ranks in; not reported by a rank.
+  bool is_of_group = false;
   Status cause;
 };
 

@@ -25,9 +25,9 @@ constexpr milliseconds kShortestPause{5};
 constexpr milliseconds kLongestPause{200};
 // Gives rank 0 time to start again after a failed start.
 constexpr milliseconds kSecondChance{3000};
-// Limits the wait for the hub's verdict on who failed first. It answers at once unless it is what
+// Limits the wait for the hub to say who failed first. It answers at once unless it is what
 // failed.
-constexpr milliseconds kVerdict{500};
+constexpr milliseconds kFirstFailure{500};
 // Limits the wait for the hub's list of missing ranks.
 constexpr milliseconds kMissing{500};
 // Limits the wait for the hub to acknowledge that this rank leaves.
@@ -275,7 +275,8 @@ Failure ControlClient::Report(const Failure& failure) {
     if (failure.is_loss) report.lost = static_cast<uint32_t>(failure.rank);
     DrainCalls();  // a difference between calls may be the cause of this failure
     Send(report);
-    changed_.wait_for(lock, kVerdict, [this] { return first_failure_ || channel_ == nullptr; });
+    changed_.wait_for(lock, kFirstFailure,
+                      [this] { return first_failure_ || channel_ == nullptr; });
   }
   if (!first_failure_) {
     if (failure.is_loss) lost_.insert(failure.rank);
@@ -449,7 +450,7 @@ void ControlClient::SetFailure(Failure failure) {
   if (first_failure_) return;
   first_failure_ = std::move(failure);
   const bool is_own = first_failure_->rank == options_.rank && !first_failure_->is_loss &&
-                      !first_failure_->is_verdict;
+                      !first_failure_->is_of_group;
   if (listener_ != nullptr && !is_own) listener_->OnRemoteFailure();
 }
 

@@ -43,7 +43,7 @@ void ControlHub::OnMessage(uint64_t link, const RankMessage& message, Clock::tim
     links_.Close(link);
     Remove(rank);
     if (gathered_ > 0) {
-      Fail({.rank = static_cast<int>(rank), .is_verdict = true, .cause = HasLeft(rank)});
+      Fail({.rank = static_cast<int>(rank), .is_of_group = true, .cause = HasLeft(rank)});
     }
   } else if (std::holds_alternative<Join>(message)) {
     links_.Close(link);
@@ -150,7 +150,7 @@ void ControlHub::On(uint32_t rank, const Gather& gather) {
                                  [](const Member& other) { return other.has_left; });
   if (gone != members_.end()) {
     const auto left = static_cast<int>(gone - members_.begin());
-    return Fail({.rank = left, .is_verdict = true, .cause = HasLeft(left)});
+    return Fail({.rank = left, .is_of_group = true, .cause = HasLeft(left)});
   }
   member.content = gather.content;
   if (++gathered_ < ranks_) return;

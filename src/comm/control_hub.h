@@ -51,7 +51,7 @@ class ControlHub {
   void OnStall(Clock::time_point now);
 
   // The process of the hub can serve the ranks no more.
-  void Fail(const Status& cause) { Fail(Failure{.rank = 0, .is_verdict = true, .cause = cause}); }
+  void Fail(const Status& cause) { Fail(Failure{.rank = 0, .is_of_group = true, .cause = cause}); }
 
   // Ranks that may still join, as far as is known.
   size_t awaited() const { return ranks_ == 0 ? 1 : ranks_ - joined_; }

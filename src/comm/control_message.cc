@@ -26,7 +26,7 @@ enum class Kind : uint8_t {
 };
 
 // The origin of a failure.
-enum class Source : uint8_t { kRank = 0, kLoss = 1, kVerdict = 2 };
+enum class Source : uint8_t { kRank = 0, kLoss = 1, kGroup = 2 };
 
 constexpr uint32_t kNobody = UINT32_MAX;
 
@@ -123,7 +123,7 @@ Bytes EncodeOne(const Gathered& gathered) {
 }
 
 Source SourceOf(const Failure& failure) {
-  if (failure.is_verdict) return Source::kVerdict;
+  if (failure.is_of_group) return Source::kGroup;
   return failure.is_loss ? Source::kLoss : Source::kRank;
 }
 
@@ -291,9 +291,9 @@ Result<HubMessage> DecodeHubMessage(std::span<const std::byte> bytes) {
       Failed failed;
       failed.first.rank = static_cast<int>(std::min(reader.Integer<uint32_t>(), kMaxRanks));
       const auto source = static_cast<Source>(reader.Integer<uint8_t>());
-      if (source > Source::kVerdict) return Corrupt(kind);
+      if (source > Source::kGroup) return Corrupt(kind);
       failed.first.is_loss = source == Source::kLoss;
-      failed.first.is_verdict = source == Source::kVerdict;
+      failed.first.is_of_group = source == Source::kGroup;
       failed.first.cause = ReadStatus(&reader);
       message = std::move(failed);
       break;

@@ -125,7 +125,7 @@ Result<GroupFacts> Introduce(const JoinOptions& options, const Transport& transp
     one.address = control->server();
     one.address.set_port(port);
   }
-  // Every rank reaches the same verdict independently.
+  // Every rank decides alike.
   ONEBIT_TRY(CompareAgreed(values));
   found.sharing_ranks = RanksSharing(mine.placement, placements);
   return found;

@@ -39,7 +39,7 @@ const Failure& LocalGroup::Fail(const Failure& failure) {
   first_failure_ = failure;
   for (size_t r = 0; r < listeners_.size(); ++r) {
     const bool is_own =
-        static_cast<int>(r) == failure.rank && !failure.is_loss && !failure.is_verdict;
+        static_cast<int>(r) == failure.rank && !failure.is_loss && !failure.is_of_group;
     if (!is_own && listeners_[r] != nullptr) listeners_[r]->OnRemoteFailure();
   }
   changed_.notify_all();

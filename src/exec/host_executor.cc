@@ -335,7 +335,7 @@ void HostExecutor::TakeFromStream(uint32_t index) {
   const Step& step = plan_->steps[index];
   const Call& call = batch_.calls[step.call];
   const StreamTurns& turns = *batch_.turns;
-  const bool is_nonfinite = nonfinite_[index] != 0 || turns.call(step.call).verdict != 0;
+  const bool is_nonfinite = nonfinite_[index] != 0 || turns.call(step.call).faults != 0;
   if (step.kind == StepKind::kVerdict) {
     kernels::Checksum held;
     if (!is_nonfinite && step.region.bytes != 0) held = turns.held(step.call)[step.chunk];

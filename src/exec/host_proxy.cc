@@ -245,7 +245,7 @@ Status HostProxy::ReserveFor(Job* job) {
       sizeof(CallWords) +
       RoundUp(static_cast<size_t>(comm_.ranks()) * sizeof(kernels::Checksum), kCacheLine);
   ONEBIT_TRY(words_.Reserve(job->requests.size() * job->word_stride, [this](size_t grown) {
-    return Memory::CreatePinned(devices(), device(), grown, "verdicts");
+    return Memory::CreatePinned(devices(), device(), grown, "the state of calls");
   }));
   job->words = words_.data();
   return OkStatus();
@@ -290,9 +290,9 @@ void HostProxy::ArrangeSteps(const Job& job, Part* part) const {
     }
     part->phase_ends.push_back(part->stream_steps.size());
   }
-  part->verdicts.clear();
+  part->words.clear();
   for (size_t i = 0; i < part->count; ++i) {
-    part->verdicts.push_back(VerdictOf(job, part->first + i));
+    part->words.push_back(WordsOf(job, part->first + i));
   }
 }
 
@@ -324,9 +324,9 @@ CallRequest HostProxy::StagedOf(const Job& job, const Part& part, size_t call) c
                        : job.staged[number];
 }
 
-CallVerdict HostProxy::VerdictOf(const Job& job, size_t call) const {
+FaultWords HostProxy::WordsOf(const Job& job, size_t call) const {
   auto& words = *reinterpret_cast<CallWords*>(job.words + call * job.word_stride);
-  return {.bits = &words.verdict, .decision = &words.decision};
+  return {.faults = &words.faults, .decision = &words.decision};
 }
 
 StreamTurns HostProxy::TurnsOf(const Job& job, const Part& part) const {
@@ -422,7 +422,7 @@ Status HostProxy::EnqueueTurn() {
     for (size_t i = 0; i < job.requests.size(); ++i) {
       const PlannedCompressor* const compressor = job.requests[i].compressor;
       if (compressor == nullptr) continue;
-      ONEBIT_TRY(compute_->BeginCall(VerdictOf(job, i)));
+      ONEBIT_TRY(compute_->BeginCall(WordsOf(job, i)));
       auto& words = *reinterpret_cast<CallWords*>(job.words + i * job.word_stride);
       const uint64_t* const age = AgeOnDevice(compressor->plan->key, compressor->compressor);
       if (age != nullptr) {
@@ -476,7 +476,7 @@ Status HostProxy::EnqueuePhase(const Job& job, const Part& part, uint32_t phase)
   const EnqueueSpan span(trace_, indices.empty() ? nullptr : NameOf(steps[indices[0]].kind));
   for (const uint32_t index : indices) {
     const size_t call = steps[index].call;
-    compute_->steps().Add(call, part.calls[call], steps[index], part.verdicts[call]);
+    compute_->steps().Add(call, part.calls[call], steps[index], part.words[call]);
   }
   ONEBIT_TRY(compute_->steps().EnqueueSteps());
   for (const uint32_t index : indices) {
@@ -499,7 +499,7 @@ Status HostProxy::EnqueueEnd() {
   for (const Part& part : std::span(job.parts).first(job.part_count)) {
     for (size_t i = 0; i < part.count; ++i) {
       if (part.calls[i].compressor == nullptr) continue;
-      compute_->EndCall(part.calls[i], VerdictOf(job, part.first + i), /*counts_sequence=*/false);
+      compute_->EndCall(part.calls[i], WordsOf(job, part.first + i), /*counts_sequence=*/false);
     }
   }
   ONEBIT_TRY(compute_->steps().EnqueueEnds());

@@ -83,7 +83,7 @@ class HostProxy {
     // Steps of each phase that the stream computes, and the ends of the phases among them.
     std::vector<uint32_t> stream_steps;
     std::vector<size_t> phase_ends;
-    std::vector<CallVerdict> verdicts;  // by call
+    std::vector<FaultWords> words;  // by call
     std::byte* packets = nullptr;
     std::byte* staging = nullptr;  // of a piece
     uint64_t sequence = 0;
@@ -135,7 +135,7 @@ class HostProxy {
   TurnWords* turn_words() const { return reinterpret_cast<TurnWords*>(turn_words_.data()); }
   // A job that is not in flight, preferably one whose memory has been used.
   Job* FreeJob();
-  CallVerdict VerdictOf(const Job& job, size_t call) const;
+  FaultWords WordsOf(const Job& job, size_t call) const;
   StreamTurns TurnsOf(const Job& job, const Part& part) const;
 
   // Preparing.

@@ -54,12 +54,12 @@ Status StreamCompute::Begin(onebitStream_t stream) {
   return is_capturing_ || !has_last_ ? OkStatus() : devices_.Wait(stream, last_.get());
 }
 
-Status StreamCompute::BeginCall(const CallVerdict& verdict) {
-  return devices_.Copy(verdict.bits, &words()->halted, sizeof(uint32_t), stream_);
+Status StreamCompute::BeginCall(const FaultWords& faults) {
+  return devices_.Copy(faults.faults, &words()->halted, sizeof(uint32_t), stream_);
 }
 
-void StreamCompute::EndCall(const Call& call, const CallVerdict& verdict, bool counts_sequence) {
-  steps_.AddEnd(call, verdict,
+void StreamCompute::EndCall(const Call& call, const FaultWords& faults, bool counts_sequence) {
+  steps_.AddEnd(call, faults,
                 {.sequence = counts_sequence ? SequenceOf(call.plan->key) : nullptr,
                  .halted = &words()->halted,
                  .nonfinite_calls = &report()->nonfinite_calls});

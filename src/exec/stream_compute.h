@@ -48,9 +48,9 @@ class StreamCompute {
   // Begins a compressed call. After a failure no call commits or writes residuals, not even calls
   // enqueued before the failure was known: other ranks may have committed the failed call, and a
   // rebind rolls forward to it.
-  Status BeginCall(const CallVerdict& verdict);
+  Status BeginCall(const FaultWords& faults);
   // Ends a compressed call: commits it, or fills its output with NaN.
-  void EndCall(const Call& call, const CallVerdict& verdict, bool counts_sequence);
+  void EndCall(const Call& call, const FaultWords& faults, bool counts_sequence);
   // Ends the batch, behind the ends of its calls.
   Status End();
   // Prevents work enqueued later on `stream` from committing residuals. Safe to call even if Begin

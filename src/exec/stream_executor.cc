@@ -100,7 +100,7 @@ size_t StreamExecutor::MessagesOf(const Plan& plan) {
 StreamExecutor::Space StreamExecutor::BindCall(Call* call, std::byte* memory) const {
   const Plan& plan = *call->plan;
   Space space;
-  space.verdict = reinterpret_cast<uint32_t*>(memory);
+  space.faults = reinterpret_cast<uint32_t*>(memory);
   memory += Aligned(sizeof(uint32_t));
   space.sent = reinterpret_cast<PayloadSum*>(memory);
   space.next_received = space.sent + plan.packet_count;
@@ -165,8 +165,8 @@ Status StreamExecutor::Begin(std::span<Call> calls, onebitStream_t stream) {
     spaces_.push_back(BindCall(&calls[i], memory));
     memory += SpaceFor(*calls[i].plan);
     if (!IsCompressed(calls[i])) continue;
-    ONEBIT_TRY(devices().Fill(spaces_[i].verdict, 0, spaces_[i].sum_bytes, stream));
-    ONEBIT_TRY(compute_->BeginCall({spaces_[i].verdict}));
+    ONEBIT_TRY(devices().Fill(spaces_[i].faults, 0, spaces_[i].sum_bytes, stream));
+    ONEBIT_TRY(compute_->BeginCall({spaces_[i].faults}));
   }
   return OkStatus();
 }
@@ -185,7 +185,7 @@ uint32_t StreamExecutor::ExchangesOf(size_t call) const {
 Status StreamExecutor::Compute(uint32_t phase) {
   for (size_t i = 0; i < calls_.size(); ++i) {
     for (const uint32_t step : orders_[i].compute(phase - Before(i))) {
-      compute_->steps().Add(i, calls_[i], calls_[i].plan->steps[step], {spaces_[i].verdict});
+      compute_->steps().Add(i, calls_[i], calls_[i].plan->steps[step], {spaces_[i].faults});
     }
   }
   return compute_->steps().EnqueueSteps();
@@ -246,7 +246,7 @@ void StreamExecutor::AddMessages(size_t index, std::span<const uint32_t> steps,
     if (has_room && Append(message, messages)) continue;
     messages_.push_back(
         {.filled = TemplateOf(index, plan.steps[step]),
-         .verdict = spaces_[index].verdict,
+         .verdict = spaces_[index].faults,
          .has_verdict = !IsCompressed(calls_[index]) || plan.key.codec.has_verdict(),
          .runs = {}});
     messages = &messages_.back();
@@ -364,7 +364,7 @@ Status StreamExecutor::Check(uint32_t exchange) {
 Status StreamExecutor::End() {
   for (size_t i = 0; i < calls_.size(); ++i) {
     if (!IsCompressed(calls_[i])) continue;
-    compute_->EndCall(calls_[i], {spaces_[i].verdict}, /*counts_sequence=*/true);
+    compute_->EndCall(calls_[i], {spaces_[i].faults}, /*counts_sequence=*/true);
   }
   calls_ = {};
   ONEBIT_TRY(compute_->End());

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs plans on a CUDA stream over a stream-ordered transport. Everything is enqueued and nothing
 // is waited for, so calls can be captured into a graph. Besides the state of StreamCompute, a
-// verdict word per call, which says whether everything so far is finite and every message was as
-// expected, is in device memory. A replayed graph therefore advances all of it by itself.
+// word per call, which says whether everything so far is finite and every message was as expected,
+// is in device memory. A replayed graph therefore advances all of it by itself.
 #pragma once
 
 #include <chrono>
@@ -81,11 +81,11 @@ class StreamExecutor {
  private:
   // A call's part of the working memory.
   struct Space {
-    uint32_t* verdict = nullptr;                         // followed by the checksums
+    uint32_t* faults = nullptr;                          // followed by the checksums
     kernels::cuda::PayloadSum* sent = nullptr;           // by packet
     kernels::cuda::PayloadSum* next_received = nullptr;  // of the next message to be checked
     std::byte* bare_headers = nullptr;  // headers of messages without payload, by step
-    size_t sum_bytes = 0;               // bytes of verdict and checksums
+    size_t sum_bytes = 0;               // bytes of faults and checksums
   };
   StreamExecutor(Comm& comm, std::unique_ptr<StreamCompute> compute)
       : comm_(comm), compute_(std::move(compute)), under_way_(compute_->ended_calls()) {}
@@ -114,7 +114,7 @@ class StreamExecutor {
 
   Comm& comm_;
   const std::unique_ptr<StreamCompute> compute_;
-  GrowableBuffer space_;  // device: verdicts, checksums, headers and packets of a batch
+  GrowableBuffer space_;  // device: faults, checksums, headers and packets of a batch
   bool has_captured_ = false;
   StreamCalls under_way_;
 

@@ -21,9 +21,9 @@ struct TurnWords {
 
 // The outcome of one call. In pinned memory, followed by the checksums of StreamTurns::held.
 struct CallWords {
-  alignas(64) uint32_t verdict = 0;   // written by kernels (kernels::cuda::Verdict)
+  alignas(64) uint32_t faults = 0;    // written by kernels (kernels::cuda::Verdict)
   uint64_t age = 0;                   // copied from AgeOnDevice when the call begins
-  alignas(64) uint32_t decision = 0;  // written by the host (CallVerdict)
+  alignas(64) uint32_t decision = 0;  // written by the host (FaultWords)
 };
 
 // The number `at`, or a later one, was reached.

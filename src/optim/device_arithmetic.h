@@ -35,7 +35,7 @@ class DeviceArithmetic final : public Arithmetic {
   // Device memory for counters of kernels, and for outputs that nobody reads.
   struct Words {
     unsigned long long set_bits = 0;
-    uint32_t verdict = 0;
+    uint32_t faults = 0;
     uint32_t unused = 0;
   };
 

@@ -64,8 +64,8 @@ struct Moment {
 //   2. the compressed average, which commits residuals;
 //   3. the update of m, v, x and counters, which cannot fail on the host. A device that breaks in
 //      it leaves the optimizer torn.
-// A verdict "not finite" after 1 or 2 is the same on every rank, since it is read from bytes that
-// are the same on every rank; the step then ends there.
+// Whether all is finite after 1 or 2 is the same on every rank, since it is read from bytes that
+// are the same on every rank; if it is not, the step ends there.
 //
 // All functions that touch elements are called between Begin, or BeginAlone, and End of the
 // arithmetic. One thread at a time.
@@ -160,11 +160,11 @@ class Optimizer {
   virtual bool has_live_variance() const = 0;
   // True if the prepared step uses gradients only after it has averaged all of them.
   virtual bool averages_all_gradients() const = 0;
-  // Computes all averages of a step that sends something. False is the verdict "not finite".
+  // Computes all averages of a step that sends something. False if they are not finite.
   virtual Result<bool> Average(const StepInput& input, StepScale* scale) = 0;
   // Updates m, v, x and everything else but the counters below.
   virtual Status Commit(const StepInput& input, const StepScale& scale) = 0;
-  // Replaces Commit after the verdict "not finite". Returns true if anything changed. It may run
+  // Replaces Commit if the averages are not finite. Returns true if anything changed. It may run
   // collectives; an error changes nothing.
   virtual Result<bool> Skip(const StepInput& /*input*/) { return false; }
   // Implements Sync, when ranks may differ. Returns the stage of a step that sends as much, or

@@ -25,8 +25,8 @@ struct StepNumbers {
 inline constexpr uint32_t kStepsBetweenComparisons = 64;
 
 // kMismatch if ranks differ; the text names the value, two ranks and what they have. Collective
-// over `comm`, where this is rank `rank`; every rank comes to the same verdict, and the
-// communicator stays healthy. `parameter_digests` has one entry per segment, or none if ranks need
+// over `comm`, where this is rank `rank`; every rank decides alike, and the communicator
+// stays healthy. `parameter_digests` has one entry per segment, or none if ranks need
 // not have the same parameters now.
 Status CompareStep(onebitComm_t comm, int rank, const StepNumbers& numbers, const Options& options,
                    const SegmentTable& table, const std::vector<uint64_t>& parameter_digests);

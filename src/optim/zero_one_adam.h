@@ -52,7 +52,7 @@ class ZeroOneAdam final : public Optimizer {
   Status CheckState() const override;
   void AddStats(onebitOptimizerStats_t* stats) const override;
 
-  // The parts of Average. False is the verdict "not finite".
+  // The parts of Average. False if a value is not finite.
   Result<bool> RefreshVariance(const StepInput& input, StepScale* scale);
   Result<bool> AverageGradient(const StepInput& input, StepScale* scale);
   Result<bool> AverageSums(const StepInput& input, StepScale* scale);

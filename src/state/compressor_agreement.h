@@ -18,7 +18,7 @@ AgreedValues ConfigurationOf(const Compressor& compressor);
 AgreedValues AgreedValuesOf(const PlannedCompressor& compressor);
 
 // Returns `obstacle`, which is this rank's own error, kRemoteError if another rank has one, or
-// kMismatch if ranks differ in `values`. Every rank comes to the same verdict, so the communicator
+// kMismatch if ranks differ in `values`. Every rank decides alike, so the communicator
 // stays healthy. `what` is the operation, as in "exporting the state of a compressor".
 Status AgreeOnCompressor(Comm& comm, std::string_view what, const Status& obstacle,
                          const AgreedValues& values);

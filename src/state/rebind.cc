@@ -177,7 +177,7 @@ class Rebinding {
     PreparedRebind next;
     if (obstacle.ok()) obstacle = ReserveIfThereIsMemory(&next);
     ONEBIT_TRY(Gather(obstacle));
-    // Every rank comes to the same verdict, so an error leaves the communicator healthy.
+    // Every rank decides alike, so an error leaves the communicator healthy.
     ONEBIT_TRY(ChooseOrigin());
     ONEBIT_TRY(AgreeOnEpoch(&next));
     if (origin(0).comm_id == comm_.id()) return source_;  // all have migrated before

@@ -65,7 +65,7 @@ class DeviceCompute::StepKernels {
         call_(*added.call),
         step_(*added.step),
         plan_(*call_.plan),
-        verdict_(added.verdict) {}
+        words_(added.words) {}
 
   Status Add() {
     if (step_.kind == StepKind::kCopy) return Copy();
@@ -121,8 +121,8 @@ class DeviceCompute::StepKernels {
             .mask = mask,
             .scales = packet.scales,
             .bits = packet.bits,
-            .verdict = plan_.key.codec.has_verdict() ? verdict_.bits : nullptr,
-            .decision = verdict_.decision};
+            .verdict = plan_.key.codec.has_verdict() ? words_.faults : nullptr,
+            .decision = words_.decision};
   }
 
   // Calls take(PacketRun) for the runs of the step's packet, until it fails.
@@ -283,7 +283,7 @@ class DeviceCompute::StepKernels {
   const Call& call_;
   const Step& step_;
   const Plan& plan_;
-  const CallVerdict verdict_;
+  const FaultWords words_;
 };
 
 DeviceCompute::DeviceCompute(const Devices& devices, LongLists& long_lists)
@@ -311,13 +311,13 @@ void DeviceCompute::Begin(onebitStream_t stream, kernels::cuda::TileSum* tile_su
 }
 
 void DeviceCompute::Add(size_t call_index, const Call& call, const Step& step,
-                        const CallVerdict& verdict) {
+                        const FaultWords& words) {
   if (turns_.size() <= call_index) turns_.resize(call_index + 1);
   CallTurn& turn = turns_[call_index];
   if (turn.has_steps && turn.kind != step.kind) ++turn.turn;
   turn.has_steps = true;
   turn.kind = step.kind;
-  steps_.push_back({&call, &step, verdict, turn.turn, static_cast<uint32_t>(steps_.size())});
+  steps_.push_back({&call, &step, words, turn.turn, static_cast<uint32_t>(steps_.size())});
 }
 
 Status DeviceCompute::EnqueueSteps() {
@@ -333,8 +333,8 @@ Status DeviceCompute::EnqueueSteps() {
     if (i != 0 && added.turn != steps_[i - 1].turn) ONEBIT_TRY(FlushTurn());
     const bool is_copy = added.step->kind == StepKind::kCopy;
     if (added.call->plan->key.codec.is_low_bit() && !is_copy) {
-      ONEBIT_TRY(RunCodecStep(*added.step, &low_bit_, OkStatus(), *added.call, *added.step,
-                              added.verdict));
+      ONEBIT_TRY(
+          RunCodecStep(*added.step, &low_bit_, OkStatus(), *added.call, *added.step, added.words));
     } else {
       ONEBIT_TRY(StepKernels(*this, added).Add());
     }
@@ -400,13 +400,13 @@ Status DeviceCompute::LaunchTensor(Kernel signs, Kernel residual, Params* params
   return OkStatus();
 }
 
-void DeviceCompute::AddEnd(const Call& call, const CallVerdict& verdict, const CommWords& words) {
+void DeviceCompute::AddEnd(const Call& call, const FaultWords& words, const CommWords& comm) {
   const auto fill = [&](void* data, size_t count, kernels::cuda::FillValue value) {
     if (count == 0 || data == nullptr) return;
     fills_.push_back({.data = data,
                       .count = count,
-                      .condition = verdict.bits,
-                      .decision = verdict.decision,
+                      .condition = words.faults,
+                      .decision = words.decision,
                       .value = value});
   };
   const Plan& plan = *call.plan;
@@ -421,17 +421,17 @@ void DeviceCompute::AddEnd(const Call& call, const CallVerdict& verdict, const C
   for (const std::span<std::byte> residual : call.compressor->ResidualsToReset()) {
     fill(residual.data(), residual.size(), kernels::cuda::FillValue::kZeroBytes);
   }
-  lists_->commit.halted = words.halted;
-  lists_->commit.nonfinite_calls = words.nonfinite_calls;
+  lists_->commit.halted = comm.halted;
+  lists_->commit.nonfinite_calls = comm.nonfinite_calls;
   ends_.push_back({.words = call.compressor->words(),
-                   .sequence = words.sequence,
+                   .sequence = comm.sequence,
                    .has_two_generations = call.compressor->has_two_generations(),
                    .is_alone = plan.is_alone(),
-                   .verdict = verdict.bits,
-                   .decision = verdict.decision});
+                   .verdict = words.faults,
+                   .decision = words.decision});
 }
 
-// Fills come first, because the end of a call clears its verdict.
+// Fills come first, because the end of a call clears its faults.
 Status DeviceCompute::EnqueueEnds() {
   using kernels::cuda::EndedCall;
   using kernels::cuda::FillSpan;

@@ -16,9 +16,9 @@
 
 namespace onebit {
 
-// Where a call's outcome so far is kept (kernels::cuda::Verdict).
-struct CallVerdict {
-  uint32_t* bits = nullptr;  // set by kernels, which must be able to address it
+// What has gone wrong in a call so far (kernels::cuda::Verdict).
+struct FaultWords {
+  uint32_t* faults = nullptr;  // set by kernels, which must be able to address it
   const uint32_t* decision =
       nullptr;  // set by the host, in pinned memory; null: it decides nothing
 };
@@ -41,10 +41,10 @@ class DeviceCompute {
 
   // Adds a step of call number `call_index` to the phase that EnqueueSteps enqueues. Steps of a
   // call come in their order; those of different calls do not depend on each other.
-  void Add(size_t call_index, const Call& call, const Step& step, const CallVerdict& verdict);
+  void Add(size_t call_index, const Call& call, const Step& step, const FaultWords& words);
   // Enqueues the equivalent of StepCompute::Run for all steps added, except for checksums of
   // packets, packets of values that are not finite, and verdicts (StepKind::kVerdict). Kernels set
-  // kNonfinite in the verdict if they meet a value that is not finite. Packets may be in pinned
+  // kNonfinite in the faults if they meet a value that is not finite. Packets may be in pinned
   // memory; all other memory is the device's.
   Status EnqueueSteps();
 
@@ -56,7 +56,7 @@ class DeviceCompute {
   };
   // Ends compressed calls: commits each, or fills its output with NaN. EnqueueEnds follows the
   // last.
-  void AddEnd(const Call& call, const CallVerdict& verdict, const CommWords& words);
+  void AddEnd(const Call& call, const FaultWords& words, const CommWords& comm);
   Status EnqueueEnds();
 
   // Enqueues the checksums of this rank's estimates of all chunks (HeldChecksum), which must be
@@ -69,7 +69,7 @@ class DeviceCompute {
   struct AddedStep {
     const Call* call = nullptr;
     const Step* step = nullptr;
-    CallVerdict verdict;
+    FaultWords words;
     uint32_t turn = 0;  // steps of equal turns may share a launch
     uint32_t index = 0;
   };

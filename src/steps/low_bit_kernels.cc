@@ -19,12 +19,12 @@ void SetResidual(const Compressor::KernelResidual& residual, LowBitPiece* piece)
 }
 
 LowBitPiece PieceOf(const Call& call, const Step& step, const PacketPart& part,
-                    const CallVerdict& verdict) {
+                    const FaultWords& words) {
   return {.count = part.elements.count,
           .mask = call.compressor->mask(part.elements.begin),
           .words = call.compressor->words(),
-          .verdict = call.plan->key.codec.has_verdict() ? verdict.bits : nullptr,
-          .decision = verdict.decision,
+          .verdict = call.plan->key.codec.has_verdict() ? words.faults : nullptr,
+          .decision = words.decision,
           .element = part.packet_element,
           .scale = static_cast<uint32_t>(part.scale),
           .scale_count = static_cast<uint32_t>(step.shape.scale_count)};
@@ -94,7 +94,7 @@ Status LowBitKernels::AddPiece(Kernel kernel, const Kind& kind, LowBitPiece piec
   return OkStatus();
 }
 
-Status LowBitKernels::Compress(const Call& call, const Step& step, const CallVerdict& verdict) {
+Status LowBitKernels::Compress(const Call& call, const Step& step, const FaultWords& words) {
   const Plan& plan = *call.plan;
   const Compressor& compressor = *call.compressor;
   const kernels::cuda::LowBitCompressKind kind = {
@@ -106,7 +106,7 @@ Status LowBitKernels::Compress(const Call& call, const Step& step, const CallVer
       .keeps_residual = !plan.key.is_delta(),
       .block = plan.key.codec.block};
   return AddChunks(call, step, [&](const PacketPart& part) {
-    LowBitPiece piece = PieceOf(call, step, part, verdict);
+    LowBitPiece piece = PieceOf(call, step, part, words);
     piece.values = const_cast<std::byte*>(call.InputAt(part.elements.begin));
     piece.packet = call.Write(step.region);
     piece.draws = WorkerDraws(call, part);
@@ -115,10 +115,10 @@ Status LowBitKernels::Compress(const Call& call, const Step& step, const CallVer
   });
 }
 
-Status LowBitKernels::Reduce(const Call& call, const Step& step, const CallVerdict& verdict) {
+Status LowBitKernels::Reduce(const Call& call, const Step& step, const FaultWords& words) {
   const Plan& plan = *call.plan;
   return AddChunks(call, step, [&](const PacketPart& part) {
-    LowBitPiece piece = PieceOf(call, step, part, verdict);
+    LowBitPiece piece = PieceOf(call, step, part, words);
     piece.packet = call.Write(step.region);
     piece.draws = ServerDraws(call, part);
     SetSources(call, step, &piece);
@@ -128,9 +128,9 @@ Status LowBitKernels::Reduce(const Call& call, const Step& step, const CallVerdi
   });
 }
 
-Status LowBitKernels::Average(const Call& call, const Step& step, const CallVerdict& verdict) {
+Status LowBitKernels::Average(const Call& call, const Step& step, const FaultWords& words) {
   return AddChunks(call, step, [&](const PacketPart& part) {
-    LowBitPiece piece = PieceOf(call, step, part, verdict);
+    LowBitPiece piece = PieceOf(call, step, part, words);
     piece.values = call.Write(step.region);
     SetSources(call, step, &piece);
     return AddPiece(Kernel::kLowBitAverage, KindOfReduce(call, step), piece,
@@ -138,13 +138,13 @@ Status LowBitKernels::Average(const Call& call, const Step& step, const CallVerd
   });
 }
 
-Status LowBitKernels::Decode(const Call& call, const Step& step, const CallVerdict& verdict) {
+Status LowBitKernels::Decode(const Call& call, const Step& step, const FaultWords& words) {
   const Plan& plan = *call.plan;
   const bool is_delta = plan.key.is_delta();
   const kernels::cuda::LowBitDecodeKind kind = {
       .codec = plan.key.codec.low_bit, .output_type = plan.key.type, .block = plan.key.codec.block};
   return AddChunks(call, step, [&](const PacketPart& part) {
-    LowBitPiece piece = PieceOf(call, step, part, verdict);
+    LowBitPiece piece = PieceOf(call, step, part, words);
     piece.values = call.OutputAt(part.elements.begin);
     piece.packet = call.Write(step.region);
     if (is_delta) {

@@ -12,7 +12,7 @@
 
 namespace onebit {
 
-struct CallVerdict;
+struct FaultWords;
 
 // Work on a stream whose device is current. Owned by a DeviceCompute.
 class LowBitKernels {
@@ -24,10 +24,10 @@ class LowBitKernels {
   void Begin(onebitStream_t stream);
   // Add the equivalents of LowBitOps' functions. What has a kind in common shares launches until
   // Flush, so steps in between must not depend on each other.
-  Status Compress(const Call& call, const Step& step, const CallVerdict& verdict);
-  Status Reduce(const Call& call, const Step& step, const CallVerdict& verdict);
-  Status Average(const Call& call, const Step& step, const CallVerdict& verdict);
-  Status Decode(const Call& call, const Step& step, const CallVerdict& verdict);
+  Status Compress(const Call& call, const Step& step, const FaultWords& words);
+  Status Reduce(const Call& call, const Step& step, const FaultWords& words);
+  Status Average(const Call& call, const Step& step, const FaultWords& words);
+  Status Decode(const Call& call, const Step& step, const FaultWords& words);
   Status Flush();
 
  private:

@@ -31,7 +31,7 @@ std::string Added(CallRecords& records, uint32_t rank, const Calls& calls) {
   const auto failure = records.Add(rank, calls);
   if (!failure) return "equal";
   EXPECT_EQ(failure->rank, static_cast<int>(rank));
-  EXPECT_TRUE(failure->is_verdict);
+  EXPECT_TRUE(failure->is_of_group);
   EXPECT_FALSE(failure->is_loss);
   return Format("{} {}", static_cast<int>(failure->cause.code()), failure->cause.text());
 }

@@ -173,7 +173,7 @@ TEST_P(CallsTest, ADifferenceCountsBeforeWhatTheRankReportsAfterIt) {
   Tell(1, AllReduceOf(0, 2));
   const Failure first =
       control(1).Report({.rank = 1, .is_loss = false, .cause = Error(Code::kTimeout, "too late")});
-  EXPECT_TRUE(first.is_verdict);
+  EXPECT_TRUE(first.is_of_group);
   EXPECT_THAT(first.cause.text(), HasSubstr("the ranks' calls differ: call 0 is"));
 }
 

@@ -53,7 +53,7 @@ class FakeLinks final : public ControlLinks {
     }
     if (const auto* failed = std::get_if<Failed>(&message)) {
       const Failure& first = failed->first;
-      const char* how = first.is_verdict ? "differs" : first.is_loss ? "lost" : "failed";
+      const char* how = first.is_of_group ? "differs" : first.is_loss ? "lost" : "failed";
       return Format("rank {} {}: {} {}", first.rank, how, static_cast<int>(first.cause.code()),
                     first.cause.text());
     }

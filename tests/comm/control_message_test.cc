@@ -44,7 +44,7 @@ std::vector<HubMessage> HubMessages() {
           Gathered{},
           Failed{{.rank = 7, .is_loss = true, .cause = Error(Code::kPeerLost, "gone")}},
           Failed{{.rank = 0, .is_loss = false, .cause = Error(Code::kTimeout, "")}},
-          Failed{{.rank = 1, .is_verdict = true, .cause = Error(Code::kMismatch, "differ")}},
+          Failed{{.rank = 1, .is_of_group = true, .cause = Error(Code::kMismatch, "differ")}},
           HubAlive{.missing = 9, .some_missing = {1, 2, 65'535}, .note = "b:2, rank 1"},
           HubAlive{},
           MayEnd{},
@@ -172,7 +172,7 @@ TEST(ControlMessageTest, CountsThatPromiseMoreThanThereIsAreRefused) {
   EXPECT_FALSE(DecodeRankMessage(calls).ok());
 }
 
-TEST(ControlMessageTest, AFailureIsOfARankALossOrAVerdict) {
+TEST(ControlMessageTest, AFailureIsOfARankALossOrOfTheGroup) {
   Bytes bytes = Encode(HubMessage(Failed{{.rank = 1, .is_loss = true, .cause = {}}}));
   for (const uint8_t source : {0, 1, 2}) {
     bytes[5] = std::byte{source};
@@ -180,7 +180,7 @@ TEST(ControlMessageTest, AFailureIsOfARankALossOrAVerdict) {
     ASSERT_TRUE(decoded.ok());
     const Failure& failure = std::get<Failed>(decoded.value()).first;
     EXPECT_EQ(failure.is_loss, source == 1);
-    EXPECT_EQ(failure.is_verdict, source == 2);
+    EXPECT_EQ(failure.is_of_group, source == 2);
   }
   bytes[5] = std::byte{3};
   EXPECT_FALSE(DecodeHubMessage(bytes).ok());

@@ -39,7 +39,7 @@ TEST(WaitRecordsTest, NameBothRanksAndTheirCalls) {
   EXPECT_FALSE(records.Add(2, Gathering()));
   const auto failure = records.Add(0, Moving(kCalls));
   ASSERT_TRUE(failure.has_value());
-  EXPECT_TRUE(failure->is_verdict);
+  EXPECT_TRUE(failure->is_of_group);
   EXPECT_EQ(failure->cause.code(), Code::kMismatch);
   EXPECT_THAT(failure->cause.text(), HasSubstr("rank 2 is exporting, rank 0 in allreduce;"));
 }
