@@ -42,7 +42,7 @@ Status Group::End() {
     return first.stream == nullptr ? Run() : Enqueue();
   }
   Status status = EnqueueOnDevice();
-  for (const CommCalls& member : members_) {
+  for (const GroupMember& member : members_) {
     static_cast<void>(FailOnDeviceError(member.engine->comm(), status));
   }
   return status;
@@ -104,14 +104,14 @@ Status Group::Run() {
 
 // Calls of a group that run on a stream, with everything they hold until then.
 struct Group::Queued {
-  std::vector<PendingCall> pending;  // of every communicator and compressor
-  Group group;                       // last: its compressors are released first
+  std::vector<PendingTicket> pending;  // of every communicator and compressor
+  Group group;                         // last: its compressors are released first
 };
 
 Result<std::unique_ptr<Group::Queued>> Group::Queue(HostStream* thread) {
   auto queued = std::make_unique<Queued>();
   const auto begin = [&](onebitComm_t comm, onebitCompressor_t compressor) -> Status {
-    ONEBIT_ASSIGN_OR_RETURN(PendingCall pending, PendingCall::Begin(comm, compressor, thread));
+    ONEBIT_ASSIGN_OR_RETURN(PendingTicket pending, PendingTicket::Begin(comm, compressor, thread));
     queued->pending.push_back(std::move(pending));
     return OkStatus();
   };

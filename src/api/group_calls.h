@@ -84,7 +84,7 @@ class Group {
 
   std::vector<Part> parts_;
   size_t used_parts_ = 0;  // the rest of parts_ is capacity
-  std::vector<CommCalls> members_;
+  std::vector<GroupMember> members_;
   Status error_;  // first error of a call in the group
 };
 

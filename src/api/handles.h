@@ -52,7 +52,7 @@ class TensorIdUse {
 class HostStream;
 
 // Calls on a stream of onebitStreamCreate that have not ended.
-struct PendingCalls {
+struct PendingWork {
   std::atomic<uint32_t> count{0};
   std::atomic<HostStream*> stream{nullptr};  // valid while count > 0
 };
@@ -66,7 +66,7 @@ struct onebitComm_s {
   std::unique_ptr<onebit::Comm> comm;
   onebit::Engine engine;
   std::shared_ptr<onebit::CommLink> link = std::make_shared<onebit::CommLink>(this);
-  onebit::PendingCalls pending;
+  onebit::PendingWork pending;
   const onebit::Origin origin;
 };
 
@@ -75,7 +75,7 @@ struct onebitCompressor_s {
   onebit::TensorIdUse id;
   std::atomic<bool> is_in_use{false};
   std::atomic<bool> has_sync{false};  // the sync then owns its use; changed while in use
-  onebit::PendingCalls pending = {};
+  onebit::PendingWork pending = {};
   const onebit::Origin origin = {};
 };
 

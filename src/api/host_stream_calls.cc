@@ -60,12 +60,12 @@ Status Destroy(onebitStream_t handle) {
 }
 
 // True on the stream's own thread, where calls of a host function are in order.
-bool IsOwn(const PendingCalls& pending) {
+bool IsOwn(const PendingWork& pending) {
   return HostStream::Current() != nullptr &&
          HostStream::Current() == pending.stream.load(std::memory_order_relaxed);
 }
 
-Status BeginPendingOf(PendingCalls& pending, HostStream* stream, const char* what) {
+Status BeginPendingOf(PendingWork& pending, HostStream* stream, const char* what) {
   if (pending.count.load(std::memory_order_acquire) != 0 &&
       pending.stream.load(std::memory_order_relaxed) != stream) {
     return Error(Code::kInvalidUsage,
@@ -79,7 +79,7 @@ Status BeginPendingOf(PendingCalls& pending, HostStream* stream, const char* wha
 }
 
 // Once the count is 0 the owner of `pending` may be destroyed.
-void EndPendingOf(PendingCalls& pending) { pending.count.fetch_sub(1, std::memory_order_acq_rel); }
+void EndPendingOf(PendingWork& pending) { pending.count.fetch_sub(1, std::memory_order_acq_rel); }
 
 }  // namespace
 
@@ -96,7 +96,7 @@ bool IsHostStream(onebitStream_t handle) {
   return handle != nullptr && FindSlot(reinterpret_cast<HostStream*>(handle)) != nullptr;
 }
 
-Status CheckNonePending(const PendingCalls& pending, const char* what) {
+Status CheckNonePending(const PendingWork& pending, const char* what) {
   const uint32_t count = pending.count.load(std::memory_order_acquire);
   if (count == 0 || IsOwn(pending)) return OkStatus();
   return Error(Code::kInvalidUsage,
@@ -105,7 +105,7 @@ Status CheckNonePending(const PendingCalls& pending, const char* what) {
 }
 
 Status AwaitPending(onebitComm_t comm) {
-  const PendingCalls& pending = comm->pending;
+  const PendingWork& pending = comm->pending;
   const auto count = [&] { return pending.count.load(std::memory_order_acquire); };
   if (count() == 0) return OkStatus();
   if (!comm->comm->is_stopped() || IsOwn(pending)) {
@@ -119,17 +119,17 @@ Status AwaitPending(onebitComm_t comm) {
   return OkStatus();
 }
 
-Result<PendingCall> PendingCall::Begin(onebitComm_t comm, onebitCompressor_t compressor,
-                                       HostStream* stream) {
+Result<PendingTicket> PendingTicket::Begin(onebitComm_t comm, onebitCompressor_t compressor,
+                                           HostStream* stream) {
   ONEBIT_TRY(BeginPendingOf(comm->pending, stream, "communicator"));
-  PendingCall pending(comm, nullptr);
+  PendingTicket pending(comm, nullptr);
   if (compressor == nullptr) return pending;
   ONEBIT_TRY(BeginPendingOf(compressor->pending, stream, "compressor"));
   pending.compressor_ = compressor;
   return pending;
 }
 
-PendingCall::~PendingCall() {
+PendingTicket::~PendingTicket() {
   if (comm_ == nullptr) return;
   if (compressor_ != nullptr) EndPendingOf(compressor_->pending);
   EndPendingOf(comm_->pending);

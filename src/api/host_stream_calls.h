@@ -16,7 +16,7 @@ Result<HostStream*> FindStream(onebitStream_t handle);
 bool IsHostStream(onebitStream_t handle);
 
 // Fails if calls are pending on a handle; `what` names its kind in the text.
-Status CheckNonePending(const PendingCalls& pending, const char* what);
+Status CheckNonePending(const PendingWork& pending, const char* what);
 
 // Waits until the pending calls of a stopped communicator have failed in turn. Fails if calls are
 // pending on a healthy communicator.
@@ -33,18 +33,18 @@ struct ApiCall {
 };
 
 // Counts a call on a stream as pending for as long as this object lives.
-class PendingCall {
+class PendingTicket {
  public:
   // `compressor` may be null. Fails if the order of the calls would be undefined.
-  static Result<PendingCall> Begin(onebitComm_t comm, onebitCompressor_t compressor,
-                                   HostStream* stream);
-  PendingCall(PendingCall&& other) noexcept
+  static Result<PendingTicket> Begin(onebitComm_t comm, onebitCompressor_t compressor,
+                                     HostStream* stream);
+  PendingTicket(PendingTicket&& other) noexcept
       : comm_(std::exchange(other.comm_, nullptr)), compressor_(other.compressor_) {}
-  PendingCall& operator=(PendingCall&&) = delete;
-  ~PendingCall();
+  PendingTicket& operator=(PendingTicket&&) = delete;
+  ~PendingTicket();
 
  private:
-  PendingCall(onebitComm_t comm, onebitCompressor_t compressor)
+  PendingTicket(onebitComm_t comm, onebitCompressor_t compressor)
       : comm_(comm), compressor_(compressor) {}
 
   onebitComm_t comm_;  // null when moved from
@@ -63,8 +63,8 @@ Status RunOnHost(ApiCall&& call, Body body) {
     return body(call);
   }
   ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(call.request.stream));
-  ONEBIT_ASSIGN_OR_RETURN(PendingCall pending,
-                          PendingCall::Begin(call.comm, call.compressor, stream));
+  ONEBIT_ASSIGN_OR_RETURN(PendingTicket pending,
+                          PendingTicket::Begin(call.comm, call.compressor, stream));
   return stream->Enqueue(HostStream::AfterFailure::kRun,
                          [pending = std::move(pending), call = std::move(call),
                           body = std::move(body)]() -> Status { return body(call); });

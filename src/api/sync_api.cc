@@ -140,9 +140,9 @@ Status CheckLocations(const onebit::Compressor::Config& config, const float* x, 
 }
 
 // The allreduce of a sync on a device, which runs on the stream of its step.
-class CallOnDevice final : public OneBitSync::Call {
+class AllReduceOnDevice final : public OneBitSync::AllReduce {
  public:
-  explicit CallOnDevice(onebit::ApiCall&& call) : call_(std::move(call)) {}
+  explicit AllReduceOnDevice(onebit::ApiCall&& call) : call_(std::move(call)) {}
 
   Status Make(uint32_t weight_bits) override {
     call_.request.sync_weight = weight_bits;
@@ -169,16 +169,16 @@ Status StepOnDevice(onebitSync_t handle, const float* x, float weight, float* ou
   ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
   ONEBIT_ASSIGN_OR_RETURN(const auto scope,
                           onebit::DeviceScope::Enter(*config.devices, config.location.device));
-  CallOnDevice call({comm,
-                     compressor,
-                     {.collective = onebit::Collective::kAllReduce,
-                      .sendbuff = out,
-                      .recvbuff = out,
-                      .count = config.count,
-                      .op = onebit::ReduceOp::kAvg,
-                      .location = config.location,
-                      .stream = stream,
-                      .compressor = &compressor->planned}});
+  AllReduceOnDevice call({comm,
+                          compressor,
+                          {.collective = onebit::Collective::kAllReduce,
+                           .sendbuff = out,
+                           .recvbuff = out,
+                           .count = config.count,
+                           .op = onebit::ReduceOp::kAvg,
+                           .location = config.location,
+                           .stream = stream,
+                           .compressor = &compressor->planned}});
   ONEBIT_ASSIGN_OR_RETURN(const OneBitSync::Outcome outcome,
                           handle->sync.StepOnDevice(comm == nullptr ? nullptr : &call,
                                                     &compressor->planned, x, weight, out, stream));

@@ -19,7 +19,7 @@
 
 #include "base/status.h"
 #include "comm/byte_stream.h"
-#include "comm/call_record_ring.h"
+#include "comm/record_ring.h"
 #include "comm/socket.h"
 
 namespace onebit {
@@ -120,7 +120,7 @@ class Control {
   virtual std::vector<int> lost_ranks() const = 0;
 
   // Must precede PostCall. Calls that are compared in their own messages need no records.
-  virtual void RecordCalls() { calls_ = std::make_unique<CallRecordRing>(); }
+  virtual void RecordCalls() { calls_ = std::make_unique<RecordRing>(); }
   // Records a call of this rank, in the order of sequence numbers, for comparison with those of the
   // other ranks. Neither waits nor allocates; one thread at a time. If ranks are thousands of calls
   // apart, or the group does not answer, calls are dropped: false for the first one.
@@ -149,7 +149,7 @@ class Control {
   StopCheck stop_;
   uint64_t calls_made_ = 0;
   bool has_ended_telling_ = false;
-  std::unique_ptr<CallRecordRing> calls_;  // null before RecordCalls
+  std::unique_ptr<RecordRing> calls_;  // null before RecordCalls
 };
 
 }  // namespace onebit

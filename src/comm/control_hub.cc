@@ -24,7 +24,7 @@ void ControlHub::OnMessage(uint64_t link, const RankMessage& message, Clock::tim
   members_[rank].last_heard = now;
   if (const Gather* gather = std::get_if<Gather>(&message)) {
     On(rank, *gather);
-  } else if (const Calls* calls = std::get_if<Calls>(&message)) {
+  } else if (const RecordBatch* calls = std::get_if<RecordBatch>(&message)) {
     On(rank, *calls);
   } else if (const Waits* waits = std::get_if<Waits>(&message)) {
     On(rank, *waits);
@@ -64,7 +64,7 @@ void ControlHub::On(uint64_t link, const Join& join, Clock::time_point now) {
   if (ranks_ == 0) {
     ranks_ = join.ranks;
     members_.resize(ranks_);
-    call_records_ = CallRecords(ranks_);
+    record_comparer_ = RecordComparer(ranks_);
     wait_records_ = WaitRecords(ranks_);
     heartbeat_ = std::chrono::milliseconds(std::max(1u, join.heartbeat_ms));
     loss_timeout_ = std::chrono::milliseconds(std::max(1u, join.loss_timeout_ms));
@@ -164,9 +164,9 @@ void ControlHub::On(uint32_t rank, const Gather& gather) {
   SendToAll(all);
 }
 
-void ControlHub::On(uint32_t rank, const Calls& calls) {
+void ControlHub::On(uint32_t rank, const RecordBatch& calls) {
   if (first_failure_) return;
-  if (auto failure = call_records_.Add(rank, calls)) {
+  if (auto failure = record_comparer_.Add(rank, calls)) {
     Fail(*std::move(failure));
   }
 }

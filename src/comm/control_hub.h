@@ -12,8 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "comm/call_records.h"
 #include "comm/control_message.h"
+#include "comm/record_comparer.h"
 #include "comm/wait_records.h"
 
 namespace onebit {
@@ -75,7 +75,7 @@ class ControlHub {
 
   void On(uint64_t link, const Join& join, Clock::time_point now);
   void On(uint32_t rank, const Gather& gather);
-  void On(uint32_t rank, const Calls& calls);
+  void On(uint32_t rank, const RecordBatch& calls);
   void On(uint32_t rank, const Waits& waits);
   void Admit(uint64_t link, const Join& join, Clock::time_point now);
   void TurnAway(uint64_t link, const Join& join);
@@ -101,7 +101,7 @@ class ControlHub {
   uint32_t present_ = 0;
   uint64_t gather_number_ = 0;  // of the current gather
   uint32_t gathered_ = 0;
-  CallRecords call_records_{0};
+  RecordComparer record_comparer_{0};
   WaitRecords wait_records_{0};
   std::optional<Failure> first_failure_;
   Clock::time_point next_heartbeat_;

@@ -91,7 +91,7 @@ Bytes EncodeOne(const Report& report) {
   AppendStatus(report.cause, &writer);
   return writer.Take();
 }
-Bytes EncodeOne(const Calls& calls) {
+Bytes EncodeOne(const RecordBatch& calls) {
   ByteWriter writer = Begin(Kind::kCalls);
   writer.Integer(calls.skipped)
       .Integer(calls.records.front().sequence)
@@ -149,8 +149,8 @@ Bytes EncodeOne(const Refused& refused) {
 }
 
 // Returns nothing if no rank would write these bytes.
-std::optional<Calls> ReadCalls(ByteReader* reader) {
-  Calls calls = {.skipped = reader->Integer<uint64_t>(), .records = {}};
+std::optional<RecordBatch> ReadCalls(ByteReader* reader) {
+  RecordBatch calls = {.skipped = reader->Integer<uint64_t>(), .records = {}};
   const auto first = reader->Integer<uint64_t>();
   const auto count = reader->Integer<uint32_t>();
   // As below, nothing is reserved for a count that a peer claims.

@@ -40,7 +40,7 @@ struct WhoIsMissing {};  // asks about the current gather; HubAlive answers
 struct Leave {};         // the last message: the end of the connection is no failure
 struct RankAlive {};
 using RankMessage =
-    std::variant<Join, Gather, Report, Calls, WhoIsMissing, Leave, RankAlive, Waits>;
+    std::variant<Join, Gather, Report, RecordBatch, WhoIsMissing, Leave, RankAlive, Waits>;
 
 // From the hub to a rank.
 struct Joined {

@@ -13,7 +13,7 @@ LocalGroup::LocalGroup(int ranks, std::vector<int> known_as)
     : id_(std::random_device()()),
       known_as_(std::move(known_as)),
       listeners_(static_cast<size_t>(ranks)),
-      call_records_(static_cast<size_t>(ranks)),
+      record_comparer_(static_cast<size_t>(ranks)),
       wait_records_(static_cast<size_t>(ranks)),
       contents_(static_cast<size_t>(ranks)) {}
 
@@ -69,12 +69,13 @@ std::vector<int> LocalGroup::Present(std::span<const int> lost) const {
   return present;
 }
 
-void LocalGroup::CompareCalls(int rank, CallRecordRing* calls) {
+void LocalGroup::CompareCalls(int rank, RecordRing* calls) {
   std::lock_guard lock(mutex_);
   while (!first_failure_) {
     const auto next = calls->Take();
     if (!next) return;
-    if (const auto failure = call_records_.Add(static_cast<uint32_t>(rank), *next)) Fail(*failure);
+    if (const auto failure = record_comparer_.Add(static_cast<uint32_t>(rank), *next))
+      Fail(*failure);
   }
   calls->Clear();
 }

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "comm/call_records.h"
 #include "comm/control.h"
+#include "comm/record_comparer.h"
 #include "comm/wait_records.h"
 
 namespace onebit {
@@ -33,7 +33,7 @@ class LocalGroup {
   std::vector<int> lost_ranks() const;
   // The ranks that have not left, without `lost`.
   std::vector<int> Present(std::span<const int> lost) const;
-  void CompareCalls(int rank, CallRecordRing* calls);
+  void CompareCalls(int rank, RecordRing* calls);
   void CompareWaits(int rank, Waits waits);
   Result<std::vector<Bytes>> Gather(int rank, std::span<const std::byte> mine, Deadline deadline,
                                     const StopCheck& stop, std::string_view what,
@@ -63,7 +63,7 @@ class LocalGroup {
   std::vector<int> known_as_;
   std::vector<FailureListener*> listeners_;
   std::optional<Failure> first_failure_;
-  CallRecords call_records_;
+  RecordComparer record_comparer_;
   WaitRecords wait_records_;
   std::vector<std::optional<Bytes>> contents_;          // of the current gather, by rank
   std::shared_ptr<const std::vector<Bytes>> gathered_;  // of the last one

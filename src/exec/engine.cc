@@ -79,7 +79,7 @@ std::optional<int> Engine::device() const {
 }
 
 Status Engine::Trace(const std::string& pattern) {
-  ONEBIT_ASSIGN_OR_RETURN(trace_, CallTrace::Open(pattern, comm_));
+  ONEBIT_ASSIGN_OR_RETURN(trace_, CommTrace::Open(pattern, comm_));
   trace_pattern_ = pattern;
   executor_.set_trace(trace_.get());
   return OkStatus();
@@ -102,7 +102,7 @@ Status Engine::UseDevice(const Devices& devices, int device) {
   }
   // Another thread runs the executor, and its trace, while this one enqueues.
   if (trace_ != nullptr) {
-    ONEBIT_ASSIGN_OR_RETURN(enqueuing_trace_, CallTrace::Open(trace_pattern_, comm_));
+    ONEBIT_ASSIGN_OR_RETURN(enqueuing_trace_, CommTrace::Open(trace_pattern_, comm_));
   }
   ONEBIT_ASSIGN_OR_RETURN(
       proxy_, HostProxy::Create(comm_, plans_, executor_, devices, device, enqueuing_trace_.get()));
@@ -204,7 +204,7 @@ Status Engine::Sum(void* values, size_t count, kernels::DataType type) {
                                .count = count,
                                .type = type,
                                .can_be_native = false};
-  CommCalls call{.engine = this, .requests = {&request, 1}};
+  GroupMember call{.engine = this, .requests = {&request, 1}};
   return RunCalls({&call, 1}, /*are_entered=*/true);
 }
 
@@ -239,7 +239,7 @@ Status Engine::Prepare(std::span<const CallRequest> requests) {
   plans_.PlanBatches(requests_, &batches_);
   size_t most_calls = 0;
   size_t most_elements = 0;
-  for (const CallBatch& batch : batches_) {
+  for (const PlannedBatch& batch : batches_) {
     const size_t calls = batch.cut.count;
     plans_.TakeCounts(requests_[batch.cut.begin]);
     ONEBIT_TRY(Reserve(batch.whole(), calls));
@@ -260,7 +260,7 @@ Status Engine::Prepare(std::span<const CallRequest> requests) {
 // The messages of a single call follow its own plan and name the call; those of several follow the
 // group's plan.
 void Engine::StartBatch() {
-  const CallBatch& batch = batches_[next_batch_];
+  const PlannedBatch& batch = batches_[next_batch_];
   const auto requests = requests_.subspan(batch.cut.begin, batch.cut.count);
   const bool is_pairs = batch.whole().key.is_pairs();
   const uint64_t sequence = is_pairs ? 0 : comm_.NextSequence();
@@ -300,7 +300,7 @@ Status Engine::Finish(Status status) {
   if (!has_succeeded && is_batch_running_) status = executor_.Fail(status);
   CountMessages(&comm_);
   for (size_t index = 0; index < batches_.size(); ++index) {
-    const CallBatch& batch = batches_[index];
+    const PlannedBatch& batch = batches_[index];
     if (batches_.size() > 1) plans_.TakeCounts(requests_[batch.cut.begin]);
     for (size_t i = 0; i < batch.cut.count; ++i) {
       const size_t number = batch.cut.begin + i;

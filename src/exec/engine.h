@@ -15,7 +15,7 @@
 #include "device/memory.h"
 #include "exec/call_outcome.h"
 #include "exec/call_request.h"
-#include "exec/call_trace.h"
+#include "exec/comm_trace.h"
 #include "exec/host_executor.h"
 #include "exec/host_proxy.h"
 #include "exec/plan_cache.h"
@@ -112,19 +112,19 @@ class Engine {
   Comm& comm_;
   PlanCache plans_;
   std::string trace_pattern_;
-  std::unique_ptr<CallTrace> trace_;            // null: nothing is recorded
-  std::unique_ptr<CallTrace> enqueuing_trace_;  // the same, for the proxy
+  std::unique_ptr<CommTrace> trace_;            // null: nothing is recorded
+  std::unique_ptr<CommTrace> enqueuing_trace_;  // the same, for the proxy
   HostExecutor executor_;
   Memory packets_;                        // for the largest plan so far; shared by all calls
   std::unique_ptr<StreamEngine> stream_;  // null unless calls are stream-ordered
 
   // State of the calls in progress, and capacity for later ones.
   std::span<const CallRequest> requests_;
-  std::vector<uint8_t> are_finite_;  // by request
-  std::vector<CallBatch> batches_;   // in the order of requests_
-  std::vector<uint64_t> sequences_;  // by batch, set when it starts
-  std::vector<Call> calls_;          // calls of the running batch
-  std::vector<uint32_t> digests_;    // digests of these calls, if there are several
+  std::vector<uint8_t> are_finite_;    // by request
+  std::vector<PlannedBatch> batches_;  // in the order of requests_
+  std::vector<uint64_t> sequences_;    // by batch, set when it starts
+  std::vector<Call> calls_;            // calls of the running batch
+  std::vector<uint32_t> digests_;      // digests of these calls, if there are several
   size_t next_batch_ = 0;
   bool is_batch_running_ = false;
   std::chrono::steady_clock::time_point begin_;

@@ -11,8 +11,8 @@
 
 #include "codec/message_header.h"
 #include "comm/comm.h"
-#include "exec/call_progress.h"
-#include "exec/call_trace.h"
+#include "exec/batch_progress.h"
+#include "exec/comm_trace.h"
 #include "exec/compute_threads.h"
 #include "plan/plan.h"
 #include "steps/step_compute.h"
@@ -56,7 +56,7 @@ class HostExecutor {
   explicit HostExecutor(Comm& comm);
 
   // Records the next batch and all later ones, or none if `trace` is null. Borrowed.
-  void set_trace(CallTrace* trace) { trace_ = trace; }
+  void set_trace(CommTrace* trace) { trace_ = trace; }
 
   // Allocates for batches up to the size of this plan with this many calls.
   void Reserve(const Plan& plan, size_t calls = 1);
@@ -88,7 +88,7 @@ class HostExecutor {
     MessageRequest request = nullptr;
     uint32_t step = 0;
     size_t payload_bytes = 0;
-    CallTrace::Time begin;  // if it is traced
+    CommTrace::Time begin;  // if it is traced
   };
   // The next message from one peer.
   struct Inbound {
@@ -98,7 +98,7 @@ class HostExecutor {
     alignas(64) HeaderBytes header;
     MessageHeader decoded;
     size_t payload_bytes = 0;
-    CallTrace::Time arrival;      // of the header, if it is traced
+    CommTrace::Time arrival;      // of the header, if it is traced
     std::optional<float> weight;  // of the peer, in the messages so far
   };
 
@@ -177,7 +177,7 @@ class HostExecutor {
   StepCompute compute_;
   ComputeThreads threads_;
   bool has_threads_ = false;    // StartThreads has run
-  CallTrace* trace_ = nullptr;  // null: nothing is recorded
+  CommTrace* trace_ = nullptr;  // null: nothing is recorded
 
   // State of the batch in progress; sized by Reserve.
   Batch batch_;

@@ -71,7 +71,7 @@ Result<bool> HostExecutor::StartSend(uint32_t index) {
   EncodeHeader(header, &bytes);
   const bool is_absent = MayBeAbsent(step) && IsAbsent(batch_.calls[step.call]);
   const size_t payload_bytes = is_absent ? kWeightBytes : step.region.bytes;
-  const CallTrace::Time begin = trace_ == nullptr ? CallTrace::Time() : TraceClock::now();
+  const CommTrace::Time begin = trace_ == nullptr ? CommTrace::Time() : TraceClock::now();
   MessageRequest request = nullptr;
   ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
                           endpoint_.Send(static_cast<int>(step.peer), bytes,

@@ -26,7 +26,7 @@ constexpr uint64_t kEndMs = 5000;
 
 Result<std::unique_ptr<HostProxy>> HostProxy::Create(Comm& comm, PlanCache& plans,
                                                      HostExecutor& executor, const Devices& devices,
-                                                     int device, CallTrace* trace) {
+                                                     int device, CommTrace* trace) {
   const auto ranks = static_cast<size_t>(comm.ranks());
   ONEBIT_ASSIGN_OR_RETURN(auto compute, StreamCompute::Create(devices, device, ranks));
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
@@ -162,7 +162,7 @@ HostProxy::Part& HostProxy::NewPart(Job* job, size_t first, size_t count) const 
 
 void HostProxy::AddParts(Job* job) {
   job->part_count = 0;
-  for (const CallBatch& batch : job->batches) {
+  for (const PlannedBatch& batch : job->batches) {
     const CallRequest& first = job->requests[batch.cut.begin];
     const bool is_dense = batch.plan != nullptr && first.compressor == nullptr;
     const size_t piece_count = is_dense && comm_.ranks() > 1 ? slots_.PieceCount(first) : 0;
@@ -242,7 +242,7 @@ Status HostProxy::ReserveFor(Job* job) {
   // Equal in all jobs: kernels of the next one read the words of a call before the thread sets
   // them, and must not take a checksum of an earlier one for a decision.
   job->word_stride =
-      sizeof(CallWords) +
+      sizeof(OutcomeWords) +
       RoundUp(static_cast<size_t>(comm_.ranks()) * sizeof(kernels::Checksum), kCacheLine);
   ONEBIT_TRY(words_.Reserve(job->requests.size() * job->word_stride, [this](size_t grown) {
     return Memory::CreatePinned(devices(), device(), grown, "the state of calls");
@@ -325,7 +325,7 @@ CallRequest HostProxy::StagedOf(const Job& job, const Part& part, size_t call) c
 }
 
 FaultWords HostProxy::WordsOf(const Job& job, size_t call) const {
-  auto& words = *reinterpret_cast<CallWords*>(job.words + call * job.word_stride);
+  auto& words = *reinterpret_cast<OutcomeWords*>(job.words + call * job.word_stride);
   return {.faults = &words.faults, .decision = &words.decision};
 }
 
@@ -423,7 +423,7 @@ Status HostProxy::EnqueueTurn() {
       const PlannedCompressor* const compressor = job.requests[i].compressor;
       if (compressor == nullptr) continue;
       ONEBIT_TRY(compute_->BeginCall(WordsOf(job, i)));
-      auto& words = *reinterpret_cast<CallWords*>(job.words + i * job.word_stride);
+      auto& words = *reinterpret_cast<OutcomeWords*>(job.words + i * job.word_stride);
       const uint64_t* const age = AgeOnDevice(compressor->plan->key, compressor->compressor);
       if (age != nullptr) {
         ONEBIT_TRY(devices().Copy(&words.age, age, sizeof(words.age), compute_->stream()));
@@ -574,7 +574,7 @@ void HostProxy::Release(uint32_t number) const {
 void HostProxy::Decide(const Job& job, const Status& status) const {
   if (status.ok()) return;
   for (size_t i = 0; i < job.requests.size(); ++i) {
-    auto& words = *reinterpret_cast<CallWords*>(job.words + i * job.word_stride);
+    auto& words = *reinterpret_cast<OutcomeWords*>(job.words + i * job.word_stride);
     std::atomic_ref(words.decision).store(kernels::cuda::kFailed, std::memory_order_release);
   }
 }
@@ -582,7 +582,7 @@ void HostProxy::Decide(const Job& job, const Status& status) const {
 Status HostProxy::MoveParts(Job* job) {
   if (comm_.is_stopped()) return comm_.FindFailure();
   for (size_t i = 0; i < job->requests.size(); ++i) {
-    auto& words = *reinterpret_cast<CallWords*>(job->words + i * job->word_stride);
+    auto& words = *reinterpret_cast<OutcomeWords*>(job->words + i * job->word_stride);
     std::atomic_ref(words.decision).store(0, std::memory_order_relaxed);
   }
   if (comm_.ranks() == 1) return OkStatus();
@@ -618,7 +618,7 @@ Status HostProxy::MovePart(Job* job, Part* part) {
     if (call.compressor == nullptr) continue;
     if (AgeOnDevice(call.plan->key, *call.compressor) == nullptr) continue;
     const auto& words =
-        *reinterpret_cast<const CallWords*>(job->words + (part->first + i) * job->word_stride);
+        *reinterpret_cast<const OutcomeWords*>(job->words + (part->first + i) * job->word_stride);
     call.descriptor.replica_age = Compressor::AgeOf(words.age);
   }
   executor_.Reserve(plan, part->count);

@@ -16,7 +16,7 @@
 #include "comm/comm.h"
 #include "device/host_stream.h"
 #include "exec/call_request.h"
-#include "exec/call_trace.h"
+#include "exec/comm_trace.h"
 #include "exec/dense_slots.h"
 #include "exec/host_executor.h"
 #include "exec/plan_cache.h"
@@ -32,7 +32,7 @@ class HostProxy {
   // proxy's thread; all outlive it.
   static Result<std::unique_ptr<HostProxy>> Create(Comm& comm, PlanCache& plans,
                                                    HostExecutor& executor, const Devices& devices,
-                                                   int device, CallTrace* trace);
+                                                   int device, CommTrace* trace);
   // Ends calls that do not end by themselves.
   ~HostProxy();
   HostProxy(const HostProxy&) = delete;
@@ -110,12 +110,12 @@ class HostProxy {
   struct Job {
     std::vector<CallRequest> requests;
     std::vector<CallRequest> staged;  // of dense calls that pass whole
-    std::vector<CallBatch> batches;
+    std::vector<PlannedBatch> batches;
     std::vector<Part> parts;  // the first part_count are in use
     size_t part_count = 0;
     std::vector<Op> ops;
     size_t next_op = 0;          // to be enqueued
-    std::byte* words = nullptr;  // CallWords of all calls
+    std::byte* words = nullptr;  // OutcomeWords of all calls
     size_t word_stride = 0;
     uint32_t last_released = 0;
     uint32_t last_reached = 0;
@@ -123,7 +123,7 @@ class HostProxy {
   };
 
   HostProxy(Comm& comm, PlanCache& plans, HostExecutor& executor,
-            std::unique_ptr<StreamCompute> compute, CallTrace* trace)
+            std::unique_ptr<StreamCompute> compute, CommTrace* trace)
       : comm_(comm),
         plans_(plans),
         executor_(executor),
@@ -181,10 +181,10 @@ class HostProxy {
   PlanCache& plans_;
   HostExecutor& executor_;
   const std::unique_ptr<StreamCompute> compute_;
-  CallTrace* const trace_;  // of what is enqueued; null: nothing is recorded
+  CommTrace* const trace_;  // of what is enqueued; null: nothing is recorded
   DenseSlots slots_;
   Memory turn_words_;           // pinned: TurnWords
-  GrowableBuffer words_;        // pinned: CallWords
+  GrowableBuffer words_;        // pinned: OutcomeWords
   GrowableBuffer packets_;      // pinned: packets that kernels read and write
   Memory held_;                 // device: checksums of estimates
   AlignedBuffer host_packets_;  // used by the thread: of parts that are computed on the host

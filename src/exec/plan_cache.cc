@@ -68,8 +68,8 @@ void PlanCache::TakeCounts(const CallRequest& request) {
   ResizeAllToAllv(*request.pairs, &plan);
 }
 
-void PlanCache::PlanBatches(std::span<const CallRequest> requests, std::vector<CallBatch>* batches,
-                            size_t most_dense_bytes) {
+void PlanCache::PlanBatches(std::span<const CallRequest> requests,
+                            std::vector<PlannedBatch>* batches, size_t most_dense_bytes) {
   batches->clear();
   keys_.clear();
   for (const CallRequest& request : requests) keys_.push_back(KeyOf(request, comm_));
@@ -83,7 +83,7 @@ void PlanCache::PlanBatches(std::span<const CallRequest> requests, std::vector<C
         rest[0].is_pairs()
             ? rest.size()
             : FirstCut(WithoutPairs(rest), ranks, group_elements, most_dense_bytes).count;
-    CallBatch batch{.cut = {begin, count}, .plan = nullptr, .group = nullptr};
+    PlannedBatch batch{.cut = {begin, count}, .plan = nullptr, .group = nullptr};
     if (count == 1) {
       batch.plan = PlanFor(requests[begin], keys_[begin]);
     } else {

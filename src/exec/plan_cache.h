@@ -15,7 +15,7 @@
 namespace onebit {
 
 // Calls that share messages, with their plan.
-struct CallBatch {
+struct PlannedBatch {
   GroupCut cut;                            // range in the list of calls
   std::shared_ptr<const Plan> plan;        // of a single call, else null
   std::shared_ptr<const GroupPlan> group;  // of several calls, else null
@@ -44,7 +44,7 @@ class PlanCache {
   void TakeCounts(const CallRequest& request);
   // Cuts a list of calls into batches, which run one after the other. All ranks cut alike
   // (FirstCut).
-  void PlanBatches(std::span<const CallRequest> requests, std::vector<CallBatch>* batches,
+  void PlanBatches(std::span<const CallRequest> requests, std::vector<PlannedBatch>* batches,
                    size_t most_dense_bytes = SIZE_MAX);
 
  private:

@@ -10,7 +10,7 @@
 namespace onebit {
 
 // One thread's calls on one communicator, which run together.
-struct CommCalls {
+struct GroupMember {
   Engine* engine = nullptr;
   std::span<const CallRequest> requests;         // not empty
   Status status = {};                            // the result
@@ -22,11 +22,11 @@ struct CommCalls {
 // the thread and wait for each other. Enters the communicators unless the thread is inside them
 // already. Nothing is sent unless every member can begin; after that, a communicator's failure
 // leaves its compressors unchanged and does not affect the others. Returns the first failure.
-Status RunCalls(std::span<CommCalls> members, bool are_entered = false);
+Status RunCalls(std::span<GroupMember> members, bool are_entered = false);
 
 // Runs a single call, as a group of one whose messages are those of a call outside of any group.
 inline Result<CallOutcome> RunCall(Engine& engine, const CallRequest& request) {
-  CommCalls call{.engine = &engine, .requests = {&request, 1}};
+  GroupMember call{.engine = &engine, .requests = {&request, 1}};
   ONEBIT_TRY(RunCalls({&call, 1}));
   return call.outcome;
 }

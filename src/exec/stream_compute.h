@@ -72,7 +72,7 @@ class StreamCompute {
   kernels::cuda::MessageFailure* failure() const { return &report()->failure; }
   // Completed calls that met a NaN or infinity, graph replays included. Thread-safe.
   uint64_t nonfinite_calls() const;
-  // Pinned memory for StreamCalls.
+  // Pinned memory for StreamProgress.
   uint32_t* ended_calls() const { return &report()->ended_calls; }
 
   // Starts a thread that takes `comm` out of use when the device fails: streams then stop without

@@ -20,7 +20,7 @@ void WarnOfOverflow(const Comm& comm, const CallDescriptor& call) noexcept {
         "rank {}: {} calls were enqueued before the other ranks could be told of one: from {} on "
         "some of this communicator's calls are not compared, and dense calls that differ between "
         "ranks may hang or give wrong results",
-        comm.rank(), CallRecordRing::kCapacity, Describe(call));
+        comm.rank(), RecordRing::kCapacity, Describe(call));
   } catch (const std::bad_alloc&) {
   }
 }
@@ -29,7 +29,7 @@ void WarnOfOverflow(const Comm& comm, const CallDescriptor& call) noexcept {
 
 Result<std::unique_ptr<StreamEngine>> StreamEngine::Create(Comm& comm, PlanCache& plans,
                                                            const Devices& devices, int device,
-                                                           CallTrace* trace) {
+                                                           CommTrace* trace) {
   plans.OrderByStreams();
   std::unique_ptr<StreamEngine> engine(new StreamEngine(comm, plans, trace));
   ONEBIT_ASSIGN_OR_RETURN(engine->stream_, StreamExecutor::Create(comm, devices, device));
@@ -227,7 +227,7 @@ Status StreamEngine::EnqueuePhases(std::span<StreamEngine* const> engines) {
     return OkStatus();
   };
   size_t begun = 0;
-  ONEBIT_TRY(for_each([&](StreamExecutor& stream, CallTrace*) {
+  ONEBIT_TRY(for_each([&](StreamExecutor& stream, CommTrace*) {
     StreamEngine& engine = *engines[begun++];
     return stream.Begin(engine.calls_, engine.requests_[0].stream);
   }));
@@ -236,21 +236,21 @@ Status StreamEngine::EnqueuePhases(std::span<StreamEngine* const> engines) {
     exchanges = std::max(exchanges, engine->stream_->exchanges());
   }
   for (uint32_t exchange = 1; exchange <= exchanges; ++exchange) {
-    ONEBIT_TRY(for_each([&](StreamExecutor& stream, CallTrace* trace) {
+    ONEBIT_TRY(for_each([&](StreamExecutor& stream, CommTrace* trace) {
       const EnqueueSpan span(trace, stream.NameOfPhase(exchange - 1));
       return stream.Compute(exchange - 1);
     }));
-    ONEBIT_TRY(for_each([&](StreamExecutor& stream, CallTrace* trace) {
+    ONEBIT_TRY(for_each([&](StreamExecutor& stream, CommTrace* trace) {
       const EnqueueSpan span(trace, "seal", exchange);
       return stream.PrepareMessages(exchange);
     }));
     ONEBIT_TRY(ExchangeOnStreams(engines, exchange));
-    ONEBIT_TRY(for_each([&](StreamExecutor& stream, CallTrace* trace) {
+    ONEBIT_TRY(for_each([&](StreamExecutor& stream, CommTrace* trace) {
       const EnqueueSpan span(trace, "check", exchange);
       return stream.Check(exchange);
     }));
   }
-  return for_each([exchanges](StreamExecutor& stream, CallTrace* trace) -> Status {
+  return for_each([exchanges](StreamExecutor& stream, CommTrace* trace) -> Status {
     {
       const EnqueueSpan span(trace, stream.NameOfPhase(exchanges));
       ONEBIT_TRY(stream.Compute(exchanges));

@@ -12,7 +12,7 @@
 #include "comm/comm.h"
 #include "device/memory.h"
 #include "exec/call_request.h"
-#include "exec/call_trace.h"
+#include "exec/comm_trace.h"
 #include "exec/plan_cache.h"
 #include "exec/stream_executor.h"
 #include "exec/stream_watch.h"
@@ -25,7 +25,7 @@ class StreamEngine {
   // `comm`, `plans` and `trace`, which may be null, must outlive it.
   static Result<std::unique_ptr<StreamEngine>> Create(Comm& comm, PlanCache& plans,
                                                       const Devices& devices, int device,
-                                                      CallTrace* trace);
+                                                      CommTrace* trace);
   ~StreamEngine();
   StreamEngine(const StreamEngine&) = delete;
   StreamEngine& operator=(const StreamEngine&) = delete;
@@ -54,7 +54,7 @@ class StreamEngine {
   uint64_t nonfinite_calls() const { return stream_->nonfinite_calls(); }
 
  private:
-  StreamEngine(Comm& comm, PlanCache& plans, CallTrace* trace)
+  StreamEngine(Comm& comm, PlanCache& plans, CommTrace* trace)
       : comm_(comm), plans_(plans), trace_(trace) {}
 
   Status CheckLocation(const CallRequest& request) const;
@@ -71,7 +71,7 @@ class StreamEngine {
 
   Comm& comm_;
   PlanCache& plans_;
-  CallTrace* const trace_;  // null: nothing is recorded
+  CommTrace* const trace_;  // null: nothing is recorded
   std::unique_ptr<StreamExecutor> stream_;
   std::vector<StreamEngine*> engines_;  // ScratchForEngines
 

@@ -18,8 +18,8 @@
 #include "comm/comm.h"
 #include "device/devices.h"
 #include "device/memory.h"
-#include "exec/stream_calls.h"
 #include "exec/stream_compute.h"
+#include "exec/stream_progress.h"
 #include "plan/stream_order.h"
 
 namespace onebit {
@@ -57,7 +57,7 @@ class StreamExecutor {
   uint64_t nonfinite_calls() const { return compute_->nonfinite_calls(); }
   // Time since the oldest call began or another one ended, whichever is later. For another thread;
   // makes no CUDA call.
-  StreamCalls::Clock::duration Age() { return under_way_.Age(); }
+  StreamProgress::Clock::duration Age() { return under_way_.Age(); }
   // Returns the error that a kernel found in a message, as an error of its call; ok if there is
   // none. Thread-safe.
   Status FindFailure() const;
@@ -116,7 +116,7 @@ class StreamExecutor {
   const std::unique_ptr<StreamCompute> compute_;
   GrowableBuffer space_;  // device: faults, checksums, headers and packets of a batch
   bool has_captured_ = false;
-  StreamCalls under_way_;
+  StreamProgress under_way_;
 
   // State of the batch in progress.
   std::span<Call> calls_;

@@ -20,7 +20,7 @@ struct TurnWords {
 };
 
 // The outcome of one call. In pinned memory, followed by the checksums of StreamTurns::held.
-struct CallWords {
+struct OutcomeWords {
   alignas(64) uint32_t faults = 0;    // written by kernels (kernels::cuda::Verdict)
   uint64_t age = 0;                   // copied from AgeOnDevice when the call begins
   alignas(64) uint32_t decision = 0;  // written by the host (FaultWords)
@@ -38,11 +38,11 @@ struct StreamTurns {
   TurnWords* words = nullptr;
   uint32_t first_reached = 0;   // what the stream writes after phase 0
   uint32_t first_released = 0;  // what phase 1 waits for
-  std::byte* calls = nullptr;   // CallWords of each call
+  std::byte* calls = nullptr;   // OutcomeWords of each call
   size_t call_stride = 0;
 
-  CallWords& call(size_t index) const {
-    return *reinterpret_cast<CallWords*>(calls + index * call_stride);
+  OutcomeWords& call(size_t index) const {
+    return *reinterpret_cast<OutcomeWords*>(calls + index * call_stride);
   }
   // Checksums of this rank's estimates of all chunks, by chunk.
   kernels::Checksum* held(size_t index) const {

@@ -28,9 +28,9 @@ constexpr std::string_view kPriming = "priming a compressor";
 
 // One rank's part in the call. Every rank writes its new residuals before the last exchange, which
 // tells whether all values were finite: so a rank that commits knows that all others can follow.
-class PrimeCall {
+class Priming {
  public:
-  PrimeCall(Comm& comm, Engine& engine, const PrimeRequest& request, PlannedCompressor& planned)
+  Priming(Comm& comm, Engine& engine, const PrimeRequest& request, PlannedCompressor& planned)
       : comm_(comm), engine_(engine), request_(request), planned_(planned) {}
 
   Status Run(const Status& obstacle) {
@@ -130,7 +130,7 @@ class PrimeCall {
   }
 
   Status Exchange() {
-    CommCalls call{.engine = &engine_, .requests = {&dense_, 1}};
+    GroupMember call{.engine = &engine_, .requests = {&dense_, 1}};
     return RunCalls({&call, 1}, /*are_entered=*/true);
   }
 
@@ -226,7 +226,7 @@ class PrimeCall {
 Status Prime(Comm& comm, Engine& engine, const PrimeRequest& request, PlannedCompressor* compressor,
              const Status& obstacle) {
   try {
-    return PrimeCall(comm, engine, request, *compressor).Run(obstacle);
+    return Priming(comm, engine, request, *compressor).Run(obstacle);
   } catch (const std::bad_alloc&) {
     return comm.FailWithoutMemory();  // the others may be waiting already
   }

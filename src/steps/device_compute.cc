@@ -313,7 +313,7 @@ void DeviceCompute::Begin(onebitStream_t stream, kernels::cuda::TileSum* tile_su
 void DeviceCompute::Add(size_t call_index, const Call& call, const Step& step,
                         const FaultWords& words) {
   if (turns_.size() <= call_index) turns_.resize(call_index + 1);
-  CallTurn& turn = turns_[call_index];
+  StepTurn& turn = turns_[call_index];
   if (turn.has_steps && turn.kind != step.kind) ++turn.turn;
   turn.has_steps = true;
   turn.kind = step.kind;

@@ -73,7 +73,7 @@ class DeviceCompute {
     uint32_t turn = 0;  // steps of equal turns may share a launch
     uint32_t index = 0;
   };
-  struct CallTurn {
+  struct StepTurn {
     StepKind kind = StepKind::kCompress;
     uint32_t turn = 0;
     bool has_steps = false;
@@ -97,7 +97,7 @@ class DeviceCompute {
   kernels::cuda::Kernel open_ = kernels::cuda::Kernel::kCount;  // whose list has pieces, if any has
   LowBitKernels low_bit_;
   std::vector<AddedStep> steps_;
-  std::vector<CallTurn> turns_;  // by call
+  std::vector<StepTurn> turns_;  // by call
   // Calls that have ended leave these.
   std::vector<kernels::cuda::FillSpan> fills_;
   std::vector<kernels::cuda::EndedCall> ends_;

@@ -118,7 +118,7 @@ Result<OneBitSync::Outcome> OneBitSync::Step(Engine* engine, PlannedCompressor* 
   return Outcome{.did_sync = true, .weight_sum = next.weight_sum};
 }
 
-Result<OneBitSync::Outcome> OneBitSync::StepOnDevice(Call* call, PlannedCompressor* compressor,
+Result<OneBitSync::Outcome> OneBitSync::StepOnDevice(AllReduce* call, PlannedCompressor* compressor,
                                                      const float* x, float weight, float* out,
                                                      onebitStream_t stream) {
   Compressor& state = compressor->compressor;

@@ -34,9 +34,9 @@ class OneBitSync {
                        float* out);
 
   // The allreduce of a sync on a device, which its communicator makes.
-  class Call {
+  class AllReduce {
    public:
-    virtual ~Call() = default;
+    virtual ~AllReduce() = default;
     // Puts it on the stream of the step. `weight_bits` is the bit pattern of L, which ranks
     // compare.
     virtual Status Make(uint32_t weight_bits) = 0;
@@ -45,7 +45,7 @@ class OneBitSync {
   };
   // Step on device memory. A step that sends nothing is enqueued; a sync waits until it is done.
   // `call` is null if the compressor is detached.
-  Result<Outcome> StepOnDevice(Call* call, PlannedCompressor* compressor, const float* x,
+  Result<Outcome> StepOnDevice(AllReduce* call, PlannedCompressor* compressor, const float* x,
                                float weight, float* out, onebitStream_t stream);
 
   bool is_on_device() const { return on_device_.has_value(); }

@@ -49,7 +49,7 @@ PlannedCompressor ScriptedRank::NewCompressor(const Compressor::Config& config) 
 Status ScriptedRank::Run(std::span<const CallRequest> requests,
                          std::deque<ScriptedMessage> messages) {
   ScriptedTransport::SetScript(1, std::move(messages));
-  CommCalls member{.engine = engine_.get(), .requests = requests};
+  GroupMember member{.engine = engine_.get(), .requests = requests};
   return RunCalls({&member, 1});
 }
 

@@ -233,7 +233,7 @@ TEST(CallsMemoryTest, ARankThatFloodsTheServerTakesLittleOfIt) {
   const size_t before = ResidentBytes();
   const std::string text(kMaxCallTextBytes, 'x');
   for (uint64_t call = 0; call < 200'000;) {
-    Calls calls;
+    RecordBatch calls;
     for (int i = 0; i < 39; ++i, ++call) {
       calls.records.push_back(
           {.sequence = call, .digest = static_cast<uint32_t>(call), .text = text});

@@ -120,7 +120,7 @@ TEST_F(ControlHubTest, WhoJoinsIsToldWhatItJoined) {
 
 TEST_F(ControlHubTest, WhoSpeaksBeforeItJoinsIsSentAway) {
   const RankMessage first_words[] = {
-      Gather{},    Calls{}, Report{{}, Error(Code::kTimeout, "x")}, WhoIsMissing{}, Leave{},
+      Gather{},    RecordBatch{}, Report{{}, Error(Code::kTimeout, "x")}, WhoIsMissing{}, Leave{},
       RankAlive{}, Waits{}};
   uint64_t link = 1;
   for (const RankMessage& message : first_words) {
@@ -292,10 +292,10 @@ TEST_F(ControlHubTest, ContentsBeyondTheLimitAreAFailure) {
 
 TEST_F(ControlHubTest, CallsThatDifferAreToldToAll) {
   JoinAll(3);
-  const Calls here = {.records = {{.sequence = 0, .digest = 1, .text = "a"},
-                                  {.sequence = 1, .digest = 1, .text = "b"}}};
-  const Calls there = {.records = {{.sequence = 0, .digest = 1, .text = "a"},
-                                   {.sequence = 1, .digest = 2, .text = "c"}}};
+  const RecordBatch here = {.records = {{.sequence = 0, .digest = 1, .text = "a"},
+                                        {.sequence = 1, .digest = 1, .text = "b"}}};
+  const RecordBatch there = {.records = {{.sequence = 0, .digest = 1, .text = "a"},
+                                         {.sequence = 1, .digest = 2, .text = "c"}}};
   Say(LinkOf(2), here);
   Say(LinkOf(0), here);
   EXPECT_THAT(Said(1), IsEmpty());
@@ -310,7 +310,7 @@ TEST_F(ControlHubTest, CallsThatDifferAreToldToAll) {
 
 TEST_F(ControlHubTest, CallsOutOfOrderAreAFailure) {
   JoinAll(2);
-  Say(LinkOf(1), Calls{.records = {{.sequence = 1, .digest = 1, .text = "a"}}});
+  Say(LinkOf(1), RecordBatch{.records = {{.sequence = 1, .digest = 1, .text = "a"}}});
   EXPECT_THAT(Said(0), ElementsAre("rank 1 differs: 101 rank 1 tells of call 1 after 0 untold ones "
                                    "when call 0 was due"));
 }
@@ -319,8 +319,8 @@ TEST_F(ControlHubTest, AnEarlierFailureStaysWhenCallsDiffer) {
   JoinAll(2);
   Say(LinkOf(0), Report{{}, Error(Code::kCorrupt, "first")});
   links_.Forget();
-  Say(LinkOf(0), Calls{.records = {{.sequence = 0, .digest = 1, .text = "a"}}});
-  Say(LinkOf(1), Calls{.records = {{.sequence = 0, .digest = 2, .text = "b"}}});
+  Say(LinkOf(0), RecordBatch{.records = {{.sequence = 0, .digest = 1, .text = "a"}}});
+  Say(LinkOf(1), RecordBatch{.records = {{.sequence = 0, .digest = 2, .text = "b"}}});
   EXPECT_THAT(Said(0), IsEmpty());
 }
 

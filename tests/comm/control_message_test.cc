@@ -17,25 +17,26 @@ Bytes BytesOf(std::string_view text) {
 }
 
 std::vector<RankMessage> RankMessages() {
-  return {Join{.rank = 3,
-               .ranks = 65'536,
-               .heartbeat_ms = 1,
-               .loss_timeout_ms = 2,
-               .process = "a:1",
-               .job = "ONEBIT_JOB=x"},
-          Join{},
-          Gather{.number = 1ull << 40, .content = BytesOf("content")},
-          Gather{},
-          Report{.lost = {}, .cause = Error(Code::kCorrupt, "rank 1: bad")},
-          Report{.lost = 2, .cause = Error(Code::kPeerLost, "connection reset")},
-          Calls{.skipped = 1ull << 50,
-                .records = {{.sequence = 1ull << 51, .digest = 0x0123'4567, .text = "allreduce"},
-                            {.sequence = (1ull << 51) + 1, .digest = 0, .text = ""}}},
-          WhoIsMissing{},
-          Leave{},
-          RankAlive{},
-          Waits{.is_gather = true, .gathers = 1ull << 40, .calls = 1ull << 41, .what = "splitting"},
-          Waits{}};
+  return {
+      Join{.rank = 3,
+           .ranks = 65'536,
+           .heartbeat_ms = 1,
+           .loss_timeout_ms = 2,
+           .process = "a:1",
+           .job = "ONEBIT_JOB=x"},
+      Join{},
+      Gather{.number = 1ull << 40, .content = BytesOf("content")},
+      Gather{},
+      Report{.lost = {}, .cause = Error(Code::kCorrupt, "rank 1: bad")},
+      Report{.lost = 2, .cause = Error(Code::kPeerLost, "connection reset")},
+      RecordBatch{.skipped = 1ull << 50,
+                  .records = {{.sequence = 1ull << 51, .digest = 0x0123'4567, .text = "allreduce"},
+                              {.sequence = (1ull << 51) + 1, .digest = 0, .text = ""}}},
+      WhoIsMissing{},
+      Leave{},
+      RankAlive{},
+      Waits{.is_gather = true, .gathers = 1ull << 40, .calls = 1ull << 41, .what = "splitting"},
+      Waits{}};
 }
 
 std::vector<HubMessage> HubMessages() {
@@ -93,7 +94,7 @@ TEST(ControlMessageTest, FieldsAreWhereTheyBelong) {
   const auto report = std::get<Report>(DecodeRankMessage(Encode(RankMessages()[4])).value());
   EXPECT_EQ(report.cause.code(), Code::kCorrupt);
   EXPECT_EQ(report.cause.text(), "rank 1: bad");
-  const auto calls = std::get<Calls>(DecodeRankMessage(Encode(RankMessages()[6])).value());
+  const auto calls = std::get<RecordBatch>(DecodeRankMessage(Encode(RankMessages()[6])).value());
   EXPECT_EQ(calls.skipped, 1ull << 50);
   ASSERT_EQ(calls.records.size(), 2u);
   EXPECT_EQ(calls.records[0].sequence, 1ull << 51);
@@ -209,10 +210,10 @@ TEST(ControlMessageTest, CallsAreAtLeastOneWithAShortText) {
     const Bytes bytes = begin(1).Integer(uint32_t{0}).Text(std::string(size, 'x')).Take();
     EXPECT_EQ(DecodeRankMessage(bytes).ok(), size == kMaxCallTextBytes);
   }
-  const Calls calls = {.records = {{.text = std::string(5000, 'x')}}};
+  const RecordBatch calls = {.records = {{.text = std::string(5000, 'x')}}};
   const auto decoded = DecodeRankMessage(Encode(RankMessage(calls)));
   ASSERT_TRUE(decoded.ok());
-  EXPECT_EQ(std::get<Calls>(decoded.value()).records[0].text.size(), kMaxCallTextBytes);
+  EXPECT_EQ(std::get<RecordBatch>(decoded.value()).records[0].text.size(), kMaxCallTextBytes);
 }
 
 TEST(ControlMessageTest, AnErrorStaysAnErrorWhateverItsCode) {

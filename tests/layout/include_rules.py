@@ -71,7 +71,7 @@ EXCEPTIONS = {
     "optimizers need the outcome of a call, which the public API gives only in statistics": [
         (r"src/optim/.*", r"src/api/optimizer_calls\.h")],
     "the control channel compares calls, so it sees descriptions of calls, but no packets": [
-        (r"src/comm/call_record_ring\.(h|cc)", r"src/codec/message_header\.h")],
+        (r"src/comm/record_ring\.(h|cc)", r"src/codec/message_header\.h")],
     "transports local and socket are linked in; socket connects and proves the key as the control channel does": [
         (r"src/transport/registry\.cc", r"plugins/transport_(local|socket)/\1_transport\.h"),
         (r"plugins/transport_socket/.*", r"src/(base/format|comm/secret|comm/socket)\.h")],

@@ -15,7 +15,7 @@ namespace onebit {
 // The message of a send or receive step.
 enum class MessageState : uint8_t { kPending, kArrived, kDone };
 
-struct CallProgress {
+struct BatchProgress {
   const Plan& plan;
   std::span<const MessageState> states;  // by step
   double seconds = 0;                    // since the call began
@@ -23,7 +23,7 @@ struct CallProgress {
 
 // "0.5 s into the call, in exchange 1 of 2, 4096 of 8192 bytes received, 0 of 8192 sent; waiting
 // for rank 2 (3 of 4 messages missing, tcp over eth0)". `path_of` tells how a peer is reached.
-std::string Describe(const CallProgress& progress,
+std::string Describe(const BatchProgress& progress,
                      const std::function<std::string(uint32_t peer)>& path_of);
 
 }  // namespace onebit

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "exec/call_progress.h"
+#include "exec/batch_progress.h"
 
 #include <algorithm>
 #include <vector>
@@ -36,7 +36,7 @@ bool IsMessage(const Step& step) {
   return step.kind == StepKind::kReceive || step.kind == StepKind::kSend;
 }
 
-Tally TallyOf(const CallProgress& progress) {
+Tally TallyOf(const BatchProgress& progress) {
   const Plan& plan = progress.plan;
   Tally tally;
   tally.missing.resize(plan.ranks);
@@ -84,7 +84,7 @@ std::string LateText(const Tally& tally, const std::function<std::string(uint32_
 
 }  // namespace
 
-std::string Describe(const CallProgress& progress,
+std::string Describe(const BatchProgress& progress,
                      const std::function<std::string(uint32_t peer)>& path_of) {
   const Tally tally = TallyOf(progress);
   return Format(

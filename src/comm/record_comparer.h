@@ -17,15 +17,15 @@ namespace onebit {
 // Used by one thread at a time. The first record of a call is kept until every rank has sent its
 // own, so memory grows with the distance between ranks. Records more than kMostUnmatched calls
 // ahead of the slowest rank are not compared, which bounds it.
-class CallRecords {
+class RecordComparer {
  public:
   static constexpr uint64_t kMostUnmatched = 4096;
 
-  explicit CallRecords(size_t ranks) : next_(ranks), at_oldest_(ranks) {}
+  explicit RecordComparer(size_t ranks) : next_(ranks), at_oldest_(ranks) {}
 
   // Takes the next calls of a rank. Returns the group's failure if one of them differs from an
   // earlier rank's record of it, or if they are not the next ones; nothing is compared after that.
-  std::optional<Failure> Add(uint32_t rank, const Calls& calls);
+  std::optional<Failure> Add(uint32_t rank, const RecordBatch& calls);
 
   // Calls that wait for the records of other ranks.
   size_t unmatched() const { return first_records_.size(); }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "exec/stream_calls.h"
+#include "exec/stream_progress.h"
 
 #include <algorithm>
 
@@ -8,10 +8,10 @@
 
 namespace onebit {
 
-void StreamCalls::Begin() { begin_.store(Clock::now(), std::memory_order_release); }
-void StreamCalls::Drop() { begin_.store({}, std::memory_order_release); }
+void StreamProgress::Begin() { begin_.store(Clock::now(), std::memory_order_release); }
+void StreamProgress::Drop() { begin_.store({}, std::memory_order_release); }
 
-Status StreamCalls::Add(const Devices& devices, onebitStream_t stream) {
+Status StreamProgress::Add(const Devices& devices, onebitStream_t stream) {
   const uint32_t number = added_.load(std::memory_order_relaxed);
   const Clock::time_point begin = begin_.load(std::memory_order_relaxed);
   if (number - seen_.load(std::memory_order_acquire) != kMostCalls) {
@@ -23,7 +23,7 @@ Status StreamCalls::Add(const Devices& devices, onebitStream_t stream) {
   return OkStatus();
 }
 
-StreamCalls::Clock::duration StreamCalls::Age() {
+StreamProgress::Clock::duration StreamProgress::Age() {
   const auto now = Clock::now();
   uint32_t number = seen_.load(std::memory_order_relaxed);
   for (; number != added_.load(std::memory_order_acquire); ++number) {

@@ -19,12 +19,12 @@ namespace onebit {
 
 // Used by one thread at a time. Everything but Open, FailBatch and EndEnqueuing of a failed call
 // neither locks nor allocates.
-class CallTrace {
+class CommTrace {
  public:
   using Time = TraceClock::time_point;
 
   // `pattern` is the value of ONEBIT_TRACE.
-  static Result<std::unique_ptr<CallTrace>> Open(const std::string& pattern, const Comm& comm);
+  static Result<std::unique_ptr<CommTrace>> Open(const std::string& pattern, const Comm& comm);
 
   // A batch that HostExecutor runs. It must stay valid until its end.
   void BeginBatch(const Batch& batch, Time begin);
@@ -81,7 +81,7 @@ class CallTrace {
   };
   static constexpr uint32_t kExchanges = 2;  // as in plans
 
-  explicit CallTrace(std::unique_ptr<TraceRecorder> recorder) : recorder_(std::move(recorder)) {}
+  explicit CommTrace(std::unique_ptr<TraceRecorder> recorder) : recorder_(std::move(recorder)) {}
 
   // The event's call, as its arguments.
   TraceEvent EventOf(const CallDescriptor& call, const char* name, const char* category) const;
@@ -113,11 +113,11 @@ class CallTrace {
 // A part of what is enqueued on a stream, during the scope. A null name: nothing is.
 class EnqueueSpan {
  public:
-  EnqueueSpan(CallTrace* trace, const char* name, uint32_t exchange = TraceEvent::kNone32)
+  EnqueueSpan(CommTrace* trace, const char* name, uint32_t exchange = TraceEvent::kNone32)
       : trace_(name == nullptr ? nullptr : trace),
         name_(name),
         exchange_(exchange),
-        begin_(trace_ == nullptr ? CallTrace::Time() : TraceClock::now()),
+        begin_(trace_ == nullptr ? CommTrace::Time() : TraceClock::now()),
         range_(name) {}
   ~EnqueueSpan() {
     if (trace_ != nullptr) trace_->AddEnqueued(name_, begin_, exchange_);
@@ -126,10 +126,10 @@ class EnqueueSpan {
   EnqueueSpan& operator=(const EnqueueSpan&) = delete;
 
  private:
-  CallTrace* const trace_;
+  CommTrace* const trace_;
   const char* const name_;
   const uint32_t exchange_;
-  const CallTrace::Time begin_;
+  const CommTrace::Time begin_;
   const NvtxRange range_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Records of calls: the differences found, the ones tolerated, and the bound on memory.
-#include "comm/call_records.h"
+#include "comm/record_comparer.h"
 
 #include <atomic>
 #include <memory>
@@ -10,9 +10,9 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/call_record_ring.h"
 #include "comm/control_message.h"
 #include "comm/local_control.h"
+#include "comm/record_ring.h"
 
 namespace onebit {
 namespace {
@@ -27,7 +27,7 @@ std::vector<CallRecord> RecordsOf(uint64_t first, size_t count) {
   return records;
 }
 
-std::string Added(CallRecords& records, uint32_t rank, const Calls& calls) {
+std::string Added(RecordComparer& records, uint32_t rank, const RecordBatch& calls) {
   const auto failure = records.Add(rank, calls);
   if (!failure) return "equal";
   EXPECT_EQ(failure->rank, static_cast<int>(rank));
@@ -36,8 +36,8 @@ std::string Added(CallRecords& records, uint32_t rank, const Calls& calls) {
   return Format("{} {}", static_cast<int>(failure->cause.code()), failure->cause.text());
 }
 
-TEST(CallRecordsTest, EqualCallsAreEqualInWhateverOrderRanksSendThem) {
-  CallRecords records(3);
+TEST(RecordComparerTest, EqualCallsAreEqualInWhateverOrderRanksSendThem) {
+  RecordComparer records(3);
   EXPECT_EQ(Added(records, 2, {0, RecordsOf(0, 5)}), "equal");
   EXPECT_EQ(Added(records, 0, {0, RecordsOf(0, 2)}), "equal");
   EXPECT_EQ(Added(records, 1, {0, RecordsOf(0, 4)}), "equal");
@@ -49,8 +49,8 @@ TEST(CallRecordsTest, EqualCallsAreEqualInWhateverOrderRanksSendThem) {
   EXPECT_EQ(records.not_compared(), 0u);
 }
 
-TEST(CallRecordsTest, ADifferenceNamesBothRanksAndBothCalls) {
-  CallRecords records(3);
+TEST(RecordComparerTest, ADifferenceNamesBothRanksAndBothCalls) {
+  RecordComparer records(3);
   EXPECT_EQ(
       Added(records, 2, {0, {RecordOf(0), RecordOf(1, 8, "allreduce 1 of 1024 float32, avg")}}),
       "equal");
@@ -59,22 +59,22 @@ TEST(CallRecordsTest, ADifferenceNamesBothRanksAndBothCalls) {
             "broadcast 1 of 8 float32 on rank 0");
 }
 
-TEST(CallRecordsTest, DigestsThatDifferUnderOneTextAreADifference) {
-  CallRecords records(2);
+TEST(RecordComparerTest, DigestsThatDifferUnderOneTextAreADifference) {
+  RecordComparer records(2);
   EXPECT_EQ(Added(records, 0, {0, {RecordOf(0, 0x17)}}), "equal");
   EXPECT_EQ(Added(records, 1, {0, {RecordOf(0, 0x18)}}),
             "100 the ranks' calls differ: call 0 is allreduce on ranks 0 and 1, but not with the "
             "same settings (digests 00000017 and 00000018)");
 }
 
-TEST(CallRecordsTest, TextsAloneAreNoDifference) {
-  CallRecords records(2);
+TEST(RecordComparerTest, TextsAloneAreNoDifference) {
+  RecordComparer records(2);
   EXPECT_EQ(Added(records, 0, {0, {RecordOf(0, 1, "a")}}), "equal");
   EXPECT_EQ(Added(records, 1, {0, {RecordOf(0, 1, "b")}}), "equal");
 }
 
-TEST(CallRecordsTest, LongTextsAreCut) {
-  CallRecords records(2);
+TEST(RecordComparerTest, LongTextsAreCut) {
+  RecordComparer records(2);
   EXPECT_EQ(Added(records, 0, {0, {RecordOf(0, 1, std::string(5000, 'x'))}}), "equal");
   const std::string difference = Added(records, 1, {0, {RecordOf(0, 2, std::string(5000, 'y'))}});
   EXPECT_NE(difference.find(std::string(kMaxCallTextBytes, 'x') + " on rank 0 and " +
@@ -83,9 +83,9 @@ TEST(CallRecordsTest, LongTextsAreCut) {
       << difference;
 }
 
-TEST(CallRecordsTest, GapsRepeatsAndNonsenseAreRefused) {
+TEST(RecordComparerTest, GapsRepeatsAndNonsenseAreRefused) {
   const auto added_after_two = [](uint64_t skipped, uint64_t sequence) {
-    CallRecords records(2);
+    RecordComparer records(2);
     EXPECT_EQ(Added(records, 1, {0, RecordsOf(0, 2)}), "equal");
     return Added(records, 1, {skipped, {RecordOf(sequence)}});
   };
@@ -100,13 +100,13 @@ TEST(CallRecordsTest, GapsRepeatsAndNonsenseAreRefused) {
   EXPECT_EQ(added_after_two(UINT64_MAX - 3, UINT64_MAX - 1), "equal");
 }
 
-TEST(CallRecordsTest, AGapWithinAMessageIsRefused) {
-  CallRecords records(2);
+TEST(RecordComparerTest, AGapWithinAMessageIsRefused) {
+  RecordComparer records(2);
   EXPECT_EQ(Added(records, 0, {0, {RecordOf(0), RecordOf(2)}}).substr(0, 3), "101");
 }
 
-TEST(CallRecordsTest, SkippedCallsAreCountedAndWhatFollowsIsCompared) {
-  CallRecords records(2);
+TEST(RecordComparerTest, SkippedCallsAreCountedAndWhatFollowsIsCompared) {
+  RecordComparer records(2);
   EXPECT_EQ(Added(records, 0, {0, RecordsOf(0, 10)}), "equal");
   EXPECT_EQ(Added(records, 1, {6, {RecordOf(6)}}), "equal");
   EXPECT_EQ(records.unmatched(), 3u);
@@ -114,9 +114,9 @@ TEST(CallRecordsTest, SkippedCallsAreCountedAndWhatFollowsIsCompared) {
   EXPECT_EQ(Added(records, 1, {1, {RecordOf(8, 99, "other")}}).substr(0, 3), "100");
 }
 
-TEST(CallRecordsTest, ARankThatIsFarAheadTakesNoMoreMemory) {
-  constexpr uint64_t kMost = CallRecords::kMostUnmatched;
-  CallRecords records(2);
+TEST(RecordComparerTest, ARankThatIsFarAheadTakesNoMoreMemory) {
+  constexpr uint64_t kMost = RecordComparer::kMostUnmatched;
+  RecordComparer records(2);
   EXPECT_EQ(Added(records, 0, {0, RecordsOf(0, 3 * kMost)}), "equal");
   EXPECT_EQ(records.unmatched(), kMost);
   EXPECT_EQ(records.not_compared(), 2 * kMost);
@@ -130,9 +130,9 @@ TEST(CallRecordsTest, ARankThatIsFarAheadTakesNoMoreMemory) {
   EXPECT_EQ(Added(records, 1, {0, {RecordOf(3 * kMost, 99)}}).substr(0, 3), "100");
 }
 
-TEST(CallRecordsTest, ADifferenceAtTheEdgeOfTheMemoryIsFound) {
-  constexpr uint64_t kMost = CallRecords::kMostUnmatched;
-  CallRecords records(2);
+TEST(RecordComparerTest, ADifferenceAtTheEdgeOfTheMemoryIsFound) {
+  constexpr uint64_t kMost = RecordComparer::kMostUnmatched;
+  RecordComparer records(2);
   EXPECT_EQ(Added(records, 0, {0, RecordsOf(0, kMost)}), "equal");
   EXPECT_EQ(Added(records, 1, {0, RecordsOf(0, kMost - 1)}), "equal");
   EXPECT_EQ(Added(records, 1, {0, {RecordOf(kMost - 1, 99)}}).substr(0, 3), "100");
@@ -142,14 +142,14 @@ CallDescriptor CallOf(uint64_t sequence, uint64_t count = 8) {
   return {.sequence = sequence, .collective = Collective::kAllReduce, .count = count};
 }
 
-TEST(CallRecordRingTest, CallsComeOutInTheirOrderInMessagesThatFit) {
-  CallRecordRing ring;
+TEST(RecordRingTest, CallsComeOutInTheirOrderInMessagesThatFit) {
+  RecordRing ring;
   EXPECT_TRUE(ring.is_empty());
   EXPECT_FALSE(ring.Take().has_value());
   uint64_t taken = 0;
   size_t messages = 0;
   for (uint64_t round = 1; round <= 3; ++round) {
-    for (uint64_t i = taken; i < round * CallRecordRing::kCapacity; ++i) {
+    for (uint64_t i = taken; i < round * RecordRing::kCapacity; ++i) {
       ASSERT_TRUE(ring.Post(CallOf(i, i % 13)));
     }
     while (const auto message = ring.Take()) {
@@ -163,19 +163,19 @@ TEST(CallRecordRingTest, CallsComeOutInTheirOrderInMessagesThatFit) {
         ++taken;
       }
     }
-    EXPECT_EQ(taken, round * CallRecordRing::kCapacity);
+    EXPECT_EQ(taken, round * RecordRing::kCapacity);
     EXPECT_TRUE(ring.is_empty());
   }
   EXPECT_LT(messages, taken / 50) << "many travel together";
 }
 
-TEST(CallRecordRingTest, AnOverflowIsReportedOnceAndCountedWhereItLeftAGap) {
-  constexpr uint64_t kMost = CallRecordRing::kCapacity;
-  CallRecordRing ring;
+TEST(RecordRingTest, AnOverflowIsReportedOnceAndCountedWhereItLeftAGap) {
+  constexpr uint64_t kMost = RecordRing::kCapacity;
+  RecordRing ring;
   for (uint64_t i = 0; i < kMost; ++i) EXPECT_TRUE(ring.Post(CallOf(i)));
   EXPECT_FALSE(ring.Post(CallOf(kMost)));
   for (uint64_t i = 1; i < 5; ++i) EXPECT_TRUE(ring.Post(CallOf(kMost + i))) << "reported once";
-  CallRecords records(1);
+  RecordComparer records(1);
   const auto first = ring.Take();
   EXPECT_EQ(Added(records, 0, *first), "equal");
   EXPECT_TRUE(ring.Post(CallOf(kMost + 5)));
@@ -191,23 +191,23 @@ TEST(CallRecordRingTest, AnOverflowIsReportedOnceAndCountedWhereItLeftAGap) {
   EXPECT_EQ(taken, kMost + 2);
 }
 
-TEST(CallRecordRingTest, WhatWasClearedDoesNotComeOut) {
-  CallRecordRing ring;
+TEST(RecordRingTest, WhatWasClearedDoesNotComeOut) {
+  RecordRing ring;
   for (uint64_t i = 0; i < 3; ++i) EXPECT_TRUE(ring.Post(CallOf(i)));
   ring.Clear();
   EXPECT_TRUE(ring.is_empty());
   EXPECT_FALSE(ring.Take().has_value());
 }
 
-TEST(CallRecordRingTest, OneThreadMayFillItWhileAnotherEmptiesIt) {
+TEST(RecordRingTest, OneThreadMayFillItWhileAnotherEmptiesIt) {
   constexpr uint64_t kCalls = 20'000;
-  CallRecordRing ring;
+  RecordRing ring;
   std::atomic<bool> is_filled{false};
   std::jthread filler([&] {
     for (uint64_t i = 0; i < kCalls; ++i) static_cast<void>(ring.Post(CallOf(i, i)));
     is_filled.store(true);
   });
-  CallRecords records(1);
+  RecordComparer records(1);
   uint64_t seen = 0;  // taken, or counted as skipped
   bool is_last = false;
   while (!is_last) {
@@ -218,7 +218,7 @@ TEST(CallRecordRingTest, OneThreadMayFillItWhileAnotherEmptiesIt) {
       EXPECT_EQ(message->records.back().digest, DigestOf(CallOf(seen - 1, seen - 1), 0));
     }
   }
-  EXPECT_GE(seen, CallRecordRing::kCapacity);
+  EXPECT_GE(seen, RecordRing::kCapacity);
   EXPECT_LE(seen, kCalls);
 }
 

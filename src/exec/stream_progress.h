@@ -16,13 +16,13 @@ namespace onebit {
 
 // One thread begins and adds calls, another one polls. Calls beyond the capacity are not tracked;
 // those before them are.
-class StreamCalls {
+class StreamProgress {
  public:
   static constexpr uint32_t kMostCalls = 64;
   using Clock = std::chrono::steady_clock;
 
   // `ended` is in pinned memory and 0.
-  explicit StreamCalls(uint32_t* ended) : ended_(ended) {}
+  explicit StreamProgress(uint32_t* ended) : ended_(ended) {}
 
   // Marks the begin of a call's enqueuing, which may block itself. Add or Drop must follow.
   void Begin();

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/call_records.h"
+#include "comm/record_comparer.h"
 
 #include <algorithm>
 #include <new>
@@ -19,7 +19,7 @@ Failure FailureOfGroup(uint32_t rank, Status cause) {
 
 }  // namespace
 
-std::optional<Failure> CallRecords::Add(uint32_t rank, const Calls& calls) {
+std::optional<Failure> RecordComparer::Add(uint32_t rank, const RecordBatch& calls) {
   uint64_t skipped = calls.skipped;
   for (const CallRecord& record : calls.records) {
     const uint64_t due = next_[rank];
@@ -39,7 +39,7 @@ std::optional<Failure> CallRecords::Add(uint32_t rank, const Calls& calls) {
   return std::nullopt;
 }
 
-std::optional<Failure> CallRecords::Compare(uint32_t rank, const CallRecord& record) {
+std::optional<Failure> RecordComparer::Compare(uint32_t rank, const CallRecord& record) {
   if (record.sequence - oldest_ >= kMostUnmatched) {
     ++not_compared_;
     return std::nullopt;
@@ -71,7 +71,7 @@ std::optional<Failure> CallRecords::Compare(uint32_t rank, const CallRecord& rec
             record.sequence, first.text, first.rank, ShortText(record), rank));
 }
 
-void CallRecords::Advance(uint32_t rank, uint64_t next) {
+void RecordComparer::Advance(uint32_t rank, uint64_t next) {
   const bool was_oldest = next_[rank] == oldest_;
   next_[rank] = next;
   if (!was_oldest || --at_oldest_ > 0) return;

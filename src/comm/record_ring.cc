@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/call_record_ring.h"
+#include "comm/record_ring.h"
 
 #include <utility>
 
@@ -8,11 +8,11 @@
 
 namespace onebit {
 
-std::optional<Calls> CallRecordRing::Take() {
+std::optional<RecordBatch> RecordRing::Take() {
   const uint32_t posted = posted_.load(std::memory_order_acquire);
   uint32_t taken = taken_.load(std::memory_order_relaxed);
   if (taken == posted) return std::nullopt;
-  Calls calls;
+  RecordBatch calls;
   uint64_t next = calls_[taken % kCapacity].sequence;
   calls.skipped = next - next_sequence_;
   size_t bytes = 0;

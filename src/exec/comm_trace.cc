@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "exec/call_trace.h"
+#include "exec/comm_trace.h"
 
 #include <algorithm>
 
@@ -31,16 +31,16 @@ std::string NameOfRow(uint32_t row) {
 
 }  // namespace
 
-Result<std::unique_ptr<CallTrace>> CallTrace::Open(const std::string& pattern, const Comm& comm) {
+Result<std::unique_ptr<CommTrace>> CommTrace::Open(const std::string& pattern, const Comm& comm) {
   const TraceSource source = {.rank = comm.rank(),
                               .comm_id = comm.id(),
                               .has_other_processes = comm.has_other_processes(),
                               .name_of_row = NameOfRow};
   ONEBIT_ASSIGN_OR_RETURN(auto recorder, TraceRecorder::Open(pattern, source));
-  return std::unique_ptr<CallTrace>(new CallTrace(std::move(recorder)));
+  return std::unique_ptr<CommTrace>(new CommTrace(std::move(recorder)));
 }
 
-TraceEvent CallTrace::EventOf(const CallDescriptor& call, const char* name,
+TraceEvent CommTrace::EventOf(const CallDescriptor& call, const char* name,
                               const char* category) const {
   TraceEvent event;
   event.name = name;
@@ -52,11 +52,11 @@ TraceEvent CallTrace::EventOf(const CallDescriptor& call, const char* name,
   return event;
 }
 
-const CallDescriptor& CallTrace::CallOf(const Step& step) const {
+const CallDescriptor& CommTrace::CallOf(const Step& step) const {
   return step.call == kAllCalls ? batch_->descriptor : batch_->calls[step.call].descriptor;
 }
 
-TraceEvent CallTrace::EventOf(const Step& step, const char* category) const {
+TraceEvent CommTrace::EventOf(const Step& step, const char* category) const {
   TraceEvent event = EventOf(CallOf(step), NameOf(step.kind), category);
   if (step.chunk != kAllChunks) event.chunk = step.chunk;
   event.segment = step.segment;
@@ -64,7 +64,7 @@ TraceEvent CallTrace::EventOf(const Step& step, const char* category) const {
   return event;
 }
 
-void CallTrace::BeginBatch(const Batch& batch, Time begin) {
+void CommTrace::BeginBatch(const Batch& batch, Time begin) {
   batch_ = &batch;
   batch_begin_ = begin;
   exchange_begins_.fill(std::nullopt);
@@ -72,12 +72,12 @@ void CallTrace::BeginBatch(const Batch& batch, Time begin) {
   moved_ = {};
 }
 
-void CallTrace::EndBatch(Time end) {
+void CommTrace::EndBatch(Time end) {
   AddBatch(end, /*has_failed=*/false);
   batch_ = nullptr;
 }
 
-void CallTrace::FailBatch(uint32_t missing_peer) {
+void CommTrace::FailBatch(uint32_t missing_peer) {
   if (batch_ == nullptr) return;
   if (missing_peer != TraceEvent::kNone32) NoteReceived(missing_peer, /*is_due=*/true);
   EndWait(/*has_work=*/true);
@@ -89,7 +89,7 @@ void CallTrace::FailBatch(uint32_t missing_peer) {
   recorder_->Flush();
 }
 
-void CallTrace::AddBatch(Time end, bool has_failed) {
+void CommTrace::AddBatch(Time end, bool has_failed) {
   const CallDescriptor& call = batch_->descriptor;
   TraceEvent event = EventOf(call, NameOf(call.collective), kCallCategory);
   event.begin = batch_begin_;
@@ -104,7 +104,7 @@ void CallTrace::AddBatch(Time end, bool has_failed) {
   recorder_->Add(event);
 }
 
-void CallTrace::AddStep(const Step& step, Time begin, Time end, uint32_t thread) {
+void CommTrace::AddStep(const Step& step, Time begin, Time end, uint32_t thread) {
   TraceEvent event = EventOf(step, kComputeCategory);
   event.begin = begin;
   event.end = end;
@@ -114,7 +114,7 @@ void CallTrace::AddStep(const Step& step, Time begin, Time end, uint32_t thread)
   recorder_->Add(event);
 }
 
-void CallTrace::AddCopies(Time begin, Time end) {
+void CommTrace::AddCopies(Time begin, Time end) {
   TraceEvent event = EventOf(batch_->descriptor, "pack and unpack", kComputeCategory);
   event.begin = begin;
   event.end = end;
@@ -122,7 +122,7 @@ void CallTrace::AddCopies(Time begin, Time end) {
   recorder_->Add(event);
 }
 
-void CallTrace::AddNative(Time begin, Time end) {
+void CommTrace::AddNative(Time begin, Time end) {
   TraceEvent event = EventOf(batch_->descriptor, NameOf(StepKind::kNative), kExchangeCategory);
   event.begin = begin;
   event.end = end;
@@ -130,7 +130,7 @@ void CallTrace::AddNative(Time begin, Time end) {
   recorder_->Add(event);
 }
 
-void CallTrace::AddWait() {
+void CommTrace::AddWait() {
   const std::optional<uint32_t> received = moved_.due.has_value() ? moved_.due : moved_.early;
   const std::optional<uint32_t> peer = received.has_value() ? received : moved_.sent;
   const char* const name = received.has_value() ? "wait for message"
@@ -146,32 +146,32 @@ void CallTrace::AddWait() {
   wait_begin_.reset();
 }
 
-void CallTrace::BeginSend(const Step& step, Time begin) {
+void CommTrace::BeginSend(const Step& step, Time begin) {
   BeginExchange(step.exchange, begin);
   NoteSent(step.peer);
 }
 
-void CallTrace::BeginReceive(const Step& step, Time begin, bool is_due) {
+void CommTrace::BeginReceive(const Step& step, Time begin, bool is_due) {
   BeginExchange(step.exchange, begin);
   NoteReceived(step.peer, is_due);
 }
 
-void CallTrace::BeginExchange(uint32_t exchange, Time begin) {
+void CommTrace::BeginExchange(uint32_t exchange, Time begin) {
   std::optional<Time>& first = exchange_begins_[exchange - 1];
   if (!first.has_value()) first = begin;
 }
 
-void CallTrace::EndSend(const Step& step, size_t bytes, Time begin) {
+void CommTrace::EndSend(const Step& step, size_t bytes, Time begin) {
   AddMessage(step, bytes, begin);
   NoteSent(step.peer);
 }
 
-void CallTrace::EndReceive(const Step& step, size_t bytes, Time begin, bool is_due) {
+void CommTrace::EndReceive(const Step& step, size_t bytes, Time begin, bool is_due) {
   AddMessage(step, bytes, begin);
   NoteReceived(step.peer, is_due);
 }
 
-void CallTrace::EndExchange(uint32_t exchange, bool has_failed) {
+void CommTrace::EndExchange(uint32_t exchange, bool has_failed) {
   const uint32_t index = exchange - 1;
   if (!exchange_begins_[index].has_value()) return;
   TraceEvent event = EventOf(batch_->descriptor, "exchange", kExchangeCategory);
@@ -184,7 +184,7 @@ void CallTrace::EndExchange(uint32_t exchange, bool has_failed) {
   exchange_begins_[index].reset();
 }
 
-void CallTrace::AddMessage(const Step& step, size_t bytes, Time begin) {
+void CommTrace::AddMessage(const Step& step, size_t bytes, Time begin) {
   TraceEvent event = EventOf(step, kMessageCategory);
   event.begin = begin;
   event.end = TraceClock::now();
@@ -196,13 +196,13 @@ void CallTrace::AddMessage(const Step& step, size_t bytes, Time begin) {
   recorder_->Add(event);
 }
 
-void CallTrace::BeginEnqueuing(const CallDescriptor& first, size_t calls) {
+void CommTrace::BeginEnqueuing(const CallDescriptor& first, size_t calls) {
   enqueued_ = first;
   enqueued_calls_ = calls;
   enqueue_begin_ = TraceClock::now();
 }
 
-void CallTrace::AddEnqueued(const char* name, Time begin, uint32_t exchange) {
+void CommTrace::AddEnqueued(const char* name, Time begin, uint32_t exchange) {
   TraceEvent event = EventOf(enqueued_, name, kEnqueueCategory);
   event.begin = begin;
   event.end = TraceClock::now();
@@ -211,7 +211,7 @@ void CallTrace::AddEnqueued(const char* name, Time begin, uint32_t exchange) {
   recorder_->Add(event);
 }
 
-void CallTrace::EndEnqueuing(bool has_succeeded) {
+void CommTrace::EndEnqueuing(bool has_succeeded) {
   const char* const name = NameOf(enqueued_calls_ == 1 ? enqueued_.collective : Collective::kGroup);
   TraceEvent event = EventOf(enqueued_, name, kEnqueueCategory);
   event.begin = enqueue_begin_;

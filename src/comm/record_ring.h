@@ -30,14 +30,14 @@ inline std::string_view ShortText(const CallRecord& record) {
 }
 
 // One message of records.
-struct Calls {
+struct RecordBatch {
   uint64_t skipped = 0;             // calls just before these that were not recorded
   std::vector<CallRecord> records;  // one or more, of consecutive calls
 };
 
 // Lock-free with one producer and one consumer. The producer copies a descriptor and neither waits
 // nor allocates; the consumer turns descriptors into texts and digests.
-class CallRecordRing {
+class RecordRing {
  public:
   static constexpr uint32_t kCapacity = 4096;  // 0.1 s of calls that take 25 microseconds each
 
@@ -54,7 +54,7 @@ class CallRecordRing {
 
   // The next calls, as many as one message holds; nothing if there are none. A gap in their
   // sequence numbers, which an overflow leaves, ends a message and is counted in the next one.
-  std::optional<Calls> Take();
+  std::optional<RecordBatch> Take();
   // Drops what was posted so far.
   void Clear() { taken_.store(posted_.load(std::memory_order_acquire), std::memory_order_release); }
   bool is_empty() const {
