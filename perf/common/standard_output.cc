@@ -34,8 +34,7 @@ void OnBrokenPipe(int) {
 void SayIfOutputCloses(std::string_view tool) {
   struct sigaction former = {};
   if (sigaction(SIGPIPE, nullptr, &former) != 0 || former.sa_handler != SIG_DFL) return;
-  fmt::format_to_n(closed_text, sizeof(closed_text) - 1,
-                   "{}: whoever read the output left before its end\n", tool);
+  fmt::format_to_n(closed_text, sizeof(closed_text) - 1, "{}: output pipe was closed\n", tool);
   struct sigaction action = {};
   action.sa_handler = OnBrokenPipe;
   action.sa_flags = SA_RESETHAND;
@@ -47,7 +46,7 @@ void IgnoreClosedOutput() { std::signal(SIGPIPE, SIG_IGN); }
 void Print(std::string_view text) {
   const bool is_written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (is_written && std::fflush(stdout) == 0) return;
-  if (errno == EPIPE) throw ToolError("whoever read the output left before its end");
+  if (errno == EPIPE) throw ToolError("output pipe was closed");
   throw ToolError(fmt::format("cannot write to standard output: {}", ErrnoText()));
 }
 

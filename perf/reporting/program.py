@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> int:
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere, in silence
-        print("perf/report: whoever read the output left before its end", file=sys.stderr)
+        print("perf/report: output pipe was closed", file=sys.stderr)
         return 1
     except (OSError, UnicodeDecodeError) as error:
         print(f"perf/report: {error}", file=sys.stderr)

@@ -18,7 +18,7 @@ std::optional<uint32_t> CallCycle::Next(const CallFacts& call) {
     cycle_.clear();
     ++generation_;
     since_break_ = 1;
-    patience_ = std::min(2 * patience_, kMostPatience);
+    required_repeats_ = std::min(2 * required_repeats_, kMostRepeats);
     return std::nullopt;
   }
   const size_t period = FindPeriod();
@@ -47,7 +47,7 @@ bool CallCycle::Repeats(size_t period) const {
 size_t CallCycle::FindPeriod() const {
   const size_t longest = std::min(history_.size(), kMostHistory) / 2;
   // Shorter ones would not reach back over the break.
-  const size_t shortest = since_break_ >= patience_ ? 1 : since_break_ / 2 + 1;
+  const size_t shortest = since_break_ >= required_repeats_ ? 1 : since_break_ / 2 + 1;
   for (size_t period = shortest; period <= longest; ++period) {
     if (Repeats(period)) return period;
   }

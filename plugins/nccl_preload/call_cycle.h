@@ -34,8 +34,8 @@ class CallCycle {
  private:
   // Longer cycles than half of it are not found.
   static constexpr size_t kMostHistory = 8192;
-  static constexpr size_t kFirstPatience = 4;
-  static constexpr size_t kMostPatience = 2048;
+  static constexpr size_t kFirstRepeats = 4;
+  static constexpr size_t kMostRepeats = 2048;
 
   bool Repeats(size_t period) const;
   size_t FindPeriod() const;  // 0: none
@@ -45,7 +45,7 @@ class CallCycle {
   std::vector<CallFacts> cycle_;
   size_t position_ = 0;     // of the next call in cycle_
   size_t since_break_ = 0;  // calls since the last one that broke a cycle, that one included
-  size_t patience_ = kFirstPatience;
+  size_t required_repeats_ = kFirstRepeats;
   uint64_t generation_ = 0;
 };
 

@@ -92,7 +92,9 @@ Bytes EncodeOne(const Refusal& refused) {
 template <typename Message>
 Result<Message> Checked(Message message, const ByteReader& reader, bool is_wrong) {
   if (is_wrong || !reader.is_complete()) {
-    return Error(Code::kCorrupt, "a message between ranks that meet makes no sense");
+    return Error(Code::kCorrupt,
+                 "a message between ranks that regroup cannot be read: do all ranks have the same "
+                 "version of onebit?");
   }
   return message;
 }

@@ -35,7 +35,10 @@ Result<std::vector<SplitRequest>> DecodeSplitRequests(const std::vector<Bytes>& 
     const auto color = static_cast<int>(reader.Integer<uint32_t>());
     const auto key = static_cast<int>(reader.Integer<uint32_t>());
     if (!reader.is_complete()) {
-      return Error(Code::kCorrupt, "the wish of rank {} in a split makes no sense", rank);
+      return Error(Code::kCorrupt,
+                   "color and key of rank {} cannot be read ({} bytes): do all ranks have the same "
+                   "version of onebit?",
+                   rank, contents[rank].size());
     }
     requests.push_back({color, key});
   }

@@ -58,7 +58,7 @@ Result<UniqueId> DecodeUniqueId(std::span<const char, kUniqueIdBytes> bytes) {
   const bool is_short = layout.more_count <= std::size(layout.more);
   if (std::memcmp(layout.magic, kIdMagic, sizeof(kIdMagic)) != 0 || !is_known || !is_short) {
     return Error(Code::kInvalidArgument,
-                 "the unique id is none: hand on all {} bytes that onebitGetUniqueId wrote on one "
+                 "not a onebit unique id: pass all {} bytes that onebitGetUniqueId wrote on one "
                  "rank, unchanged",
                  kUniqueIdBytes);
   }

@@ -88,9 +88,9 @@ void StreamEngine::EndStream() {
   constexpr std::chrono::milliseconds kAbortTimeout{10000};  // an abort may take 6 s
   watch_.reset();
   stream_->EndWatch();
-  const bool is_in_order = !comm_.is_stopped() && stream_->IsIdleWithin(kEndTimeout);
-  if (is_in_order && (!stream_->has_captured() || comm_.ranks() == 1)) return;
-  if (is_in_order) {
+  const bool is_healthy = !comm_.is_stopped() && stream_->IsIdleWithin(kEndTimeout);
+  if (is_healthy && (!stream_->has_captured() || comm_.ranks() == 1)) return;
+  if (is_healthy) {
     // A graph replay may wait for a lost peer, and freeing memory would wait for the replay.
     const std::future<void> freed = stream_->FreeInBackground(&host_calls_);
     if (!freed.valid() || freed.wait_for(kEndTimeout) == std::future_status::ready) return;

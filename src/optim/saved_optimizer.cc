@@ -93,9 +93,12 @@ Result<SavedOptimizer> SavedOptimizer::Read(std::span<const std::byte> blob) {
   const auto elements = reader.section(SectionTag::kElements);
   saved.compressor = reader.section(SectionTag::kCompressor);
   const size_t section_count = saved.compressor.has_value() ? 4 : 3;
-  if (!section || !values || !elements || reader.section_count() != section_count ||
-      section->size() < sizeof(SavedHead)) {
-    return Damaged("it has not the sections of an optimizer");
+  if (!section || section->size() < sizeof(SavedHead)) {
+    return Damaged("the section of its settings is missing or cut off");
+  }
+  if (!values || !elements) return Damaged("the section of its values or elements is missing");
+  if (reader.section_count() != section_count) {
+    return Damaged("it has sections that no optimizer has");
   }
   std::memcpy(&saved.head, section->data(), sizeof(SavedHead));
   saved.segments = section->subspan(sizeof(SavedHead));

@@ -322,12 +322,25 @@ std::vector<Moment> TwoStage::Moments() const {
 Status TwoStage::CheckState() const {
   ONEBIT_TRY(Optimizer::CheckState());
   const TwoStageState& state = schedule_.state();
-  const bool is_possible = state.frozen_at <= state.step &&
-                           (!is_frozen() || compressor_ != nullptr) && dense_beta2_power_ >= 0 &&
-                           dense_beta2_power_ <= 1 && frozen_beta2_power_ >= 0 &&
-                           frozen_beta2_power_ < 1 && rule_->IsStatePossible();
-  if (is_possible) return OkStatus();
-  return Error(Code::kCorrupt, "the state is damaged: its stage makes no sense");
+  if (state.frozen_at > state.step) {
+    return Error(Code::kCorrupt, "the state is damaged: step {} precedes frozen_at {}", state.step,
+                 state.frozen_at);
+  }
+  if (is_frozen() && compressor_ == nullptr) {
+    return Error(Code::kCorrupt,
+                 "the state is damaged: it is frozen at step {}, but nothing is ever compressed",
+                 state.frozen_at);
+  }
+  const bool are_powers =
+      dense_beta2_power_ >= 0 && dense_beta2_power_ <= 1 && frozen_beta2_power_ >= 0;
+  if (!are_powers || frozen_beta2_power_ >= 1) {
+    return Error(Code::kCorrupt, "the state is damaged: {} or {} is no power of beta2",
+                 dense_beta2_power_, frozen_beta2_power_);
+  }
+  if (rule_->IsStatePossible()) return OkStatus();
+  return Error(Code::kCorrupt,
+               "the state is damaged: a trust ratio is negative, or the scale of a momentum is not "
+               "positive");
 }
 
 // The argument of Rewarm determines the size of the state, so its rule is restored first.

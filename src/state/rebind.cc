@@ -148,7 +148,10 @@ Result<Account> DecodeAccount(const Bytes& bytes, size_t rank) {
   account.binding = ReadBinding(&reader);
   if (reader.Integer<uint8_t>() != 0) account.prepared = ReadBinding(&reader);
   if (!reader.is_complete()) {
-    return Error(Code::kCorrupt, "the account of rank {} in a rebind makes no sense", rank);
+    return Error(Code::kCorrupt,
+                 "what rank {} says of its residuals cannot be read ({} bytes): do all ranks have "
+                 "the same version of onebit?",
+                 rank, bytes.size());
   }
   return account;
 }

@@ -124,32 +124,41 @@ Result<StateIdentity> DecodeIdentity(std::span<const std::byte> bytes) {
   const auto flags = Get<uint8_t>(bytes, kAtFlags);
   identity.has_server_residual = (flags & kServerResidual) != 0;
   identity.is_one_exchange = (flags & kOneExchange) != 0;
-  bool is_known = flags <= kKnownFlags && identity.ranks > 0 && identity.rank < identity.ranks;
+  const char* wrong = nullptr;  // the first field that no identity can have
+  const auto check = [&wrong](const char* field, bool is_possible) {
+    if (!is_possible && wrong == nullptr) wrong = field;
+  };
+  check("flags", flags <= kKnownFlags);
+  check("rank", identity.rank < identity.ranks);
   const auto codec = FromWire({.kind = Get<uint8_t>(bytes, kAtMode),
                                .rule = Get<uint8_t>(bytes, kAtRule),
                                .block = Get<uint32_t>(bytes, kAtBlock)},
                               identity.is_one_exchange);
-  is_known &= codec.has_value() && !codec->is_dense();
+  check("codec", codec.has_value() && !codec->is_dense());
   identity.codec = codec.value_or(Codec{});
-  for (size_t i = kAtZeros; i < kBytes; ++i) is_known &= bytes[i] == std::byte{0};
-  is_known &= GetEnum(bytes, kAtCollective,
-                      {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-                       Collective::kAllToAll, Collective::kAllToAllv, Collective::kSendRecv},
-                      &identity.collective);
-  is_known &=
-      GetEnum(bytes, kAtType, {DataType::kF32, DataType::kF16, DataType::kBf16}, &identity.type);
+  for (size_t i = kAtZeros; i < kBytes; ++i) check("padding", bytes[i] == std::byte{0});
+  check("collective",
+        GetEnum(bytes, kAtCollective,
+                {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
+                 Collective::kAllToAll, Collective::kAllToAllv, Collective::kSendRecv},
+                &identity.collective));
+  check("datatype",
+        GetEnum(bytes, kAtType, {DataType::kF32, DataType::kF16, DataType::kBf16}, &identity.type));
   if (identity.codec.is_sparse()) {
     identity.seed = Get<uint64_t>(bytes, kAtSeed);
     identity.ef_decay = Get<float>(bytes, kAtEfDecay);
-    is_known &= identity.ef_decay >= 0 && identity.ef_decay <= 1;
-    is_known &= Get<uint32_t>(bytes, kAtSparseZeros) == 0;
+    check("efDecay", identity.ef_decay >= 0 && identity.ef_decay <= 1);
+    check("padding", Get<uint32_t>(bytes, kAtSparseZeros) == 0);
   }
-  is_known &=
-      GetEnum(bytes, kAtResidualType, {DataType::kF32, DataType::kBf16}, &identity.residual_type);
+  check("residualType", GetEnum(bytes, kAtResidualType, {DataType::kF32, DataType::kBf16},
+                                &identity.residual_type));
   if (Get<uint8_t>(bytes, kAtOp) != kNoOp) {
-    is_known &= GetEnum(bytes, kAtOp, {ReduceOp::kSum, ReduceOp::kAvg}, &identity.op.emplace());
+    check("op", GetEnum(bytes, kAtOp, {ReduceOp::kSum, ReduceOp::kAvg}, &identity.op.emplace()));
   }
-  if (!is_known) return Error(Code::kCorrupt, "the state is damaged: its identity makes no sense");
+  if (wrong != nullptr) {
+    return Error(Code::kCorrupt, "the state is damaged: the {} in its identity is impossible",
+                 wrong);
+  }
   return identity;
 }
 

@@ -236,9 +236,16 @@ Status OneBitSync::Import(std::span<const std::byte> blob, PlannedCompressor* co
   const auto sum = reader.section(SectionTag::kAccumulator);
   const auto nested = reader.section(SectionTag::kCompressor);
   SyncFields fields;
-  if (!header || !sum || !nested || reader.section_count() != 3 ||
-      header->size() != sizeof(fields)) {
-    return Error(Code::kCorrupt, "the state is damaged: it has not the sections of a sync");
+  if (!header || header->size() != sizeof(fields)) {
+    return Error(Code::kCorrupt,
+                 "the state is damaged: its section of settings is missing or has not {} bytes",
+                 sizeof(fields));
+  }
+  if (!sum || !nested || reader.section_count() != 3) {
+    return Error(Code::kCorrupt,
+                 "the state is damaged: it must have a sum and a compressor besides its settings, "
+                 "and has {} sections",
+                 reader.section_count());
   }
   std::memcpy(&fields, header->data(), sizeof(fields));
   if (fields.count != count_) {
@@ -258,11 +265,17 @@ Status OneBitSync::Import(std::span<const std::byte> blob, PlannedCompressor* co
                  schedule_.double_every, schedule_.max_interval);
   }
   const bool has_synced = fields.last_sync != UINT64_MAX;
-  const bool is_valid = sum->size() == count_ * sizeof(float) && fields.zero == 0 &&
-                        std::isfinite(fields.weight_sum) && fields.weight_sum >= 0 &&
-                        (!has_synced || fields.last_sync < fields.step);
-  if (!is_valid) {
-    return Error(Code::kCorrupt, "the state is damaged: its sync makes no sense");
+  if (has_synced && fields.last_sync >= fields.step) {
+    return Error(Code::kCorrupt, "the state is damaged: step {} is not behind last_sync {}",
+                 fields.step, fields.last_sync);
+  }
+  if (!std::isfinite(fields.weight_sum) || fields.weight_sum < 0 || fields.zero != 0) {
+    return Error(Code::kCorrupt, "the state is damaged: weight_sum is {}, followed by {}, not 0",
+                 fields.weight_sum, fields.zero);
+  }
+  if (sum->size() != count_ * sizeof(float)) {
+    return Error(Code::kCorrupt, "the state is damaged: its sum has {} bytes, but count is {}",
+                 sum->size(), count_);
   }
   ONEBIT_ASSIGN_OR_RETURN(const StateReader inner, StateReader::Open(*nested));
   if (inner.kind() == StateKind::kSync) {

@@ -52,11 +52,11 @@ TEST(JoinArgumentsTest, WhatIsWrongIsNamed) {
   ExpectRefusal(Refused(&comm, 65'537, id, 0, config), "nranks is 65537");
   ExpectRefusal(Refused(&comm, 2, id, 2, config), "rank is 2: with nranks 2 it may be 0 to 1");
   ExpectRefusal(Refused(&comm, 2, id, -1, config), "rank is -1");
-  ExpectRefusal(Refused(&comm, 2, id, 0, config), "the unique id is none");
+  ExpectRefusal(Refused(&comm, 2, id, 0, config), "not a onebit unique id");
   std::memset(id.internal, 'x', sizeof(id.internal));
-  ExpectRefusal(Refused(&comm, 2, id, 0, config), "the unique id is none");
+  ExpectRefusal(Refused(&comm, 2, id, 0, config), "not a onebit unique id");
   ExpectRefusal(CallHere([&] { return onebitCommInitRank(&comm, 2, id, 0); }),
-                "the unique id is none");
+                "not a onebit unique id");
   EXPECT_EQ(comm, untouched);
 }
 

@@ -118,7 +118,7 @@ TEST(UniqueIdTest, WhatIsNoneIsRefused) {
     const auto decoded = DecodeUniqueId(bytes);
     ASSERT_FALSE(decoded.ok()) << at;
     EXPECT_EQ(decoded.status().code(), Code::kInvalidArgument);
-    EXPECT_THAT(decoded.status().text(), HasSubstr("hand on all 128 bytes"));
+    EXPECT_THAT(decoded.status().text(), HasSubstr("pass all 128 bytes"));
   }
 }
 

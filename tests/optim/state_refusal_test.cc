@@ -217,7 +217,7 @@ TEST(OptimizerStateContentTest, SectionsOfTheWrongLengthAreRefused) {
   ExpectRefused(Adam(), resized(bytes + 8), onebitCorrupt,
                 HasSubstr("its table of segments has the wrong length"));
   ExpectRefused(Adam(), resized(8), onebitCorrupt,
-                HasSubstr("it has not the sections of an optimizer"));
+                HasSubstr("the section of its settings is missing or cut off"));
 }
 
 // Replaces the value `from_end` places before the last one.
@@ -235,10 +235,10 @@ TEST(OptimizerStateContentTest, ValuesThatCannotBeAreRefused) {
                 HasSubstr("a value is not finite"));
   // The schedule has made 9 steps, so it cannot have frozen at step 10.
   ExpectRefused(Adam(), WithValue(adam, 3, uint64_t{10}), onebitCorrupt,
-                HasSubstr("its stage makes no sense"));
+                HasSubstr("step 9 precedes frozen_at 10"));
   const OptimizerSubject lamb = SubjectOf("lamb", onebitAlgorithmOneBitLamb);
   ExpectRefused(lamb, WithValue(StateOf(lamb), 0, -1.0), onebitCorrupt,
-                HasSubstr("its stage makes no sense"));
+                HasSubstr("the scale of a momentum is not positive"));
   ExpectRefused(ZeroOne(), WithValue(StateOf(ZeroOne()), 3, uint64_t{10}), onebitCorrupt,
                 HasSubstr("its schedule is ahead of its steps"));
 }

@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 SWEEP, OTHER = "", ""
-LEFT = "whoever read the output left before its end\n"
+LEFT = "output pipe was closed\n"
 SIZES = ["-b", "1K", "-e", "16K", "-f", "4", "-n", "2", "-w", "1", "-c", "0"]
 
 

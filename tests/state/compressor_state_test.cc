@@ -252,7 +252,7 @@ TEST(RankStateImportTest, ResidualsOfAnotherLengthAreRefused) {
 }
 
 // STATE.md gives the offsets.
-TEST(RankStateImportTest, IdentitiesThatMakeNoSenseAreRefused) {
+TEST(RankStateImportTest, ImpossibleFieldsOfAnIdentityAreNamed) {
   const StateJob job(1, {.name = "Ef"});
   const Blob good = job.Export(onebitStateRank)[0];
   const auto import_with = [&](size_t at, int value) {
@@ -260,12 +260,18 @@ TEST(RankStateImportTest, IdentitiesThatMakeNoSenseAreRefused) {
                         (*content)[at] = static_cast<std::byte>(value);
                       }));
   };
-  for (const auto& [at, value] : {std::pair<size_t, int>{32, 1},  // rank 1 of 1
-                                  {45, 1},                        // zero in this version
-                                  {47, 1}}) {
-    const Outcome outcome = import_with(at, value);
-    EXPECT_EQ(outcome.result, onebitCorrupt) << at;
-    EXPECT_THAT(outcome.text, HasSubstr("its identity makes no sense"));
+  struct Wrong {
+    size_t at;
+    int value;
+    const char* text;
+  };
+  for (const Wrong& wrong :
+       {Wrong{32, 1, "the rank in its identity"},  // 1 of 1
+        Wrong{43, 128, "the flags in its identity"}, Wrong{40, 99, "the datatype in its identity"},
+        Wrong{45, 1, "the padding in its identity"}, Wrong{47, 1, "the padding in its identity"}}) {
+    const Outcome outcome = import_with(wrong.at, wrong.value);
+    EXPECT_EQ(outcome.result, onebitCorrupt) << wrong.at;
+    EXPECT_THAT(outcome.text, HasSubstr(wrong.text));
   }
   const Outcome outcome = import_with(41, static_cast<int>(kernels::ScaleRule::kL1));
   EXPECT_EQ(outcome.result, onebitMismatch);
