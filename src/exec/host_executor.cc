@@ -8,7 +8,6 @@
 
 #include "base/guard.h"
 #include "base/log.h"
-#include "exec/stream_turns.h"
 
 namespace onebit {
 namespace {
@@ -102,7 +101,7 @@ void HostExecutor::Start(const Batch& batch) {
     inbound.left = plan_->MessagesFrom(peer);
     inbound.weight.reset();
   }
-  next_phase_ = released_phase_ = 0;
+  gate_ = PhaseGate(batch_);
   std::fill(exchange_left_.begin(), exchange_left_.end(), 0u);
   for (uint32_t step = 0; step < plan_->steps.size(); ++step) {
     if (IsArrival(plan_->steps[step])) ++exchange_left_[plan_->steps[step].exchange - 1u];
@@ -113,11 +112,7 @@ void HostExecutor::Start(const Batch& batch) {
   for (uint32_t step = 0; step < plan_->steps.size(); ++step) {
     if (waiting_for_[step] == 0) MakeReady(step);
   }
-  if (batch_.turns == nullptr) return;
-  // Nobody here waits for the results of the last phase.
-  for (const uint32_t step : batch_.turns->order->compute(plan_->exchanges)) {
-    if (IsOnStream(step)) --steps_left_;
-  }
+  steps_left_ -= gate_.CountLastSteps();
 }
 
 // If memory is too short for the full text the short one is used: requests must not keep the
@@ -160,7 +155,8 @@ Status HostExecutor::MakeProgress(bool* has_moved) {
     if (native_.step != kNoStep) ONEBIT_TRY(PollNative(&has_worked));
   }
   has_worked = ShareSteps() || has_worked;
-  const bool has_turned = TakeTurns();
+  const bool has_turned =
+      gate_.Pass(exchange_left_, [this](uint32_t step) { TakeFromStream(step); });
   has_worked = has_turned || has_worked;
   if (trace_ != nullptr && has_worked) {
     trace_->EndWait(has_turned || ReadySteps() != 0 || !copies_.empty() || is_done());
@@ -172,7 +168,7 @@ Status HostExecutor::MakeProgress(bool* has_moved) {
     last_progress_ = Clock::now();
     if (!has_worked) std::this_thread::yield();  // they may need this core
     *has_moved = true;
-  } else if (IsStreamsTurn()) {
+  } else if (gate_.IsStreamsTurn()) {
     // The end of a phase is not an event either. A hung device must not count as progress.
     ONEBIT_TRY(Deadline());
     if (trace_ != nullptr) trace_->BeginWaitForStream();
@@ -205,7 +201,7 @@ Status HostExecutor::Wait(uint64_t timeout_ms) {
 // Receives need no queue: they check waiting_for_ when their header arrives. Steps on the stream
 // run in phases.
 void HostExecutor::MakeReady(uint32_t step) {
-  if (IsOnStream(step)) return;
+  if (gate_.IsOnStream(step)) return;
   switch (plan_->steps[step].kind) {
     case StepKind::kReduce:
     case StepKind::kVerdict:
@@ -287,58 +283,14 @@ bool HostExecutor::ShareSteps() {
   return has_moved;
 }
 
-bool HostExecutor::IsOnStream(uint32_t step) const {
-  if (batch_.turns == nullptr) return false;
-  const Step& one = plan_->steps[step];
-  switch (one.kind) {
-    case StepKind::kCompress:
-    case StepKind::kReduce:
-    case StepKind::kDecode:
-    case StepKind::kVerdict:
-    case StepKind::kCopy:
-      return batch_.calls[one.call].is_on_device();
-    case StepKind::kSend:
-    case StepKind::kReceive:
-    case StepKind::kNative:
-    case StepKind::kPack:
-    case StepKind::kUnpack:
-      break;
-  }
-  return false;
-}
-
-bool HostExecutor::IsStreamsTurn() const {
-  return batch_.turns != nullptr && next_phase_ < plan_->exchanges &&
-         next_phase_ <= released_phase_;
-}
-
-bool HostExecutor::TakeTurns() {
-  if (batch_.turns == nullptr) return false;
-  bool has_moved = false;
-  while (IsStreamsTurn() && batch_.turns->HasComputed(next_phase_)) {
-    for (const uint32_t step : batch_.turns->order->compute(next_phase_)) {
-      if (IsOnStream(step)) TakeFromStream(step);
-    }
-    ++next_phase_;
-    has_moved = true;
-  }
-  while (released_phase_ < next_phase_ && next_phase_ < plan_->exchanges &&
-         exchange_left_[next_phase_ - 1] == 0) {
-    batch_.turns->Release(++released_phase_);
-    has_moved = true;
-  }
-  return has_moved;
-}
-
 // Packets are in host memory, so the host writes those that need no kernel.
 void HostExecutor::TakeFromStream(uint32_t index) {
   const Step& step = plan_->steps[index];
   const Call& call = batch_.calls[step.call];
-  const StreamTurns& turns = *batch_.turns;
-  const bool is_nonfinite = nonfinite_[index] != 0 || turns.call(step.call).faults != 0;
+  const bool is_nonfinite = nonfinite_[index] != 0 || gate_.HasFaults(step.call);
   if (step.kind == StepKind::kVerdict) {
     kernels::Checksum held;
-    if (!is_nonfinite && step.region.bytes != 0) held = turns.held(step.call)[step.chunk];
+    if (!is_nonfinite && step.region.bytes != 0) held = gate_.Held(step.call, step.chunk);
     WriteVerdict(call, step, held, packet_checksums());
   } else {
     FinishPackets(call, step, !is_nonfinite, packet_checksums());

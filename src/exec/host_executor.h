@@ -14,6 +14,7 @@
 #include "exec/batch_progress.h"
 #include "exec/comm_trace.h"
 #include "exec/compute_threads.h"
+#include "exec/phase_gate.h"
 #include "plan/plan.h"
 #include "steps/step_compute.h"
 
@@ -148,13 +149,8 @@ class HostExecutor {
   Status PollNative(bool* has_moved);
   // Hands ready steps to the compute threads and takes finished ones back.
   bool ShareSteps();
-  // Takes the results of phases that the stream has computed, and releases the next one when its
-  // messages are there.
-  bool TakeTurns();
+  // Takes the results of a step that the stream has computed.
   void TakeFromStream(uint32_t step);
-  bool IsOnStream(uint32_t step) const;
-  // True if the stream computes a phase whose results the host needs.
-  bool IsStreamsTurn() const;
   void PauseForStream() const;
   bool ComputeSome();
   StepQueue* MostUrgent();
@@ -195,8 +191,7 @@ class HostExecutor {
   InFlight native_ = {.step = kNoStep};  // the transport's own allreduce, when started
   size_t native_bytes_ = 0;              // bytes of its result received so far
   size_t steps_left_ = 0;
-  uint32_t next_phase_ = 0;              // of the stream: the phases before it are computed
-  uint32_t released_phase_ = 0;          // of the stream: it may compute up to this one
+  PhaseGate gate_;
   std::vector<uint32_t> exchange_left_;  // by exchange - 1: messages that are not done
   std::vector<uint8_t> are_finite_;      // by call
   uint64_t codec_ns_ = 0;
