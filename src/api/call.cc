@@ -167,8 +167,8 @@ Status CheckCompressor(const ApiCall& call) {
   const onebitComm_t owner = handle.id.comm();
   if (owner == nullptr) {
     return Error(Code::kDetached,
-                 "compressor of tensor {}: its communicator was destroyed; take it over to "
-                 "another one by onebitCompressorRebind",
+                 "compressor of tensor {}: its communicator was destroyed; rebind it to "
+                 "another one with onebitCompressorRebind",
                  config.tensor_id);
   }
   if (owner != call.comm) {

@@ -178,7 +178,7 @@ Status Group::CheckStream(const ApiCall& call, const Part& part) {
   }
   if (call.comm->engine.is_stream_ordered() != part.comm->engine.is_stream_ordered()) {
     return Error(Code::kInvalidUsage,
-                 "the calls of a group go over transport nccl and over another one: make two "
+                 "the calls of a group use transport nccl and another one: make two "
                  "groups");
   }
   if (call.request.stream != part.stream) {

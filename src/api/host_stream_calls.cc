@@ -59,7 +59,7 @@ Status Destroy(onebitStream_t handle) {
   return stream->Synchronize();
 }
 
-// True on the stream's own thread, where calls of a host function are in order.
+// True on the stream's own thread, where a host function makes its calls one after the other.
 bool IsOwn(const PendingWork& pending) {
   return HostStream::Current() != nullptr &&
          HostStream::Current() == pending.stream.load(std::memory_order_relaxed);

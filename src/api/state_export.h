@@ -23,8 +23,8 @@ Status ExportGlobally(const onebitCompressor_s& compressor, Body&& body) {
   const onebitComm_t comm = compressor.id.comm();
   if (comm == nullptr) {
     return Error(Code::kDetached,
-                 "compressor of tensor {}: its communicator was destroyed; take it over to another "
-                 "one by onebitCompressorRebind, or export onebitStateRank",
+                 "compressor of tensor {}: its communicator was destroyed; rebind it to another "
+                 "one with onebitCompressorRebind, or export onebitStateRank",
                  compressor.planned.compressor.config().tensor_id);
   }
   ONEBIT_TRY(CheckNonePending(comm->pending, "communicator"));

@@ -439,7 +439,7 @@ TraceRecorder::~TraceRecorder() {
         "they could be written, or the file is full",
         source_.rank, count);
   } catch (const std::bad_alloc&) {
-    // The file tells of them.
+    // The file has their number.
   }
 }
 

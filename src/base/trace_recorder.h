@@ -98,7 +98,7 @@ class TraceRecorder {
   // For the file, which holds its lock.
   uint32_t number_ = 0;  // in the file
   std::vector<bool> is_row_named_;
-  uint64_t dropped_in_file_ = 0;  // of dropped(), those that the file tells of
+  uint64_t dropped_in_file_ = 0;  // of dropped(), those that the file has the number of
 };
 
 }  // namespace onebit

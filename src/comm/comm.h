@@ -168,9 +168,9 @@ class Comm final : private channel::PeerErrorSink, private FailureListener {
     if (ranks_ > 1) control_->SendCalls();
   }
   // Tells the group that this rank waits in the call with this number.
-  void TellWait(uint64_t sequence, std::string call) {
+  void ReportWait(uint64_t sequence, std::string call) {
     if (ranks_ == 1) return;
-    control_->TellWait({.is_gather = false, .calls = sequence, .what = std::move(call)});
+    control_->ReportWait({.is_gather = false, .calls = sequence, .what = std::move(call)});
   }
   // Fails if the communicator has failed or was finalized. Thread-safe.
   Status CheckUsable();

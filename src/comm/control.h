@@ -130,12 +130,12 @@ class Control {
   // before SendCalls returns. Ranks that are late, or post nothing, are no failure.
   virtual void SendCalls() = 0;
 
-  // Tells the group in which call this rank waits; `gathers` is filled in here. If another rank
-  // waits in a call that no rank in the order of this one would have made, that is the group's
+  // Reports to the group in which call this rank waits; `gathers` is filled in here. If another
+  // rank waits in a call that no rank in the order of this one would have made, that is the group's
   // failure. The control channel and the transport have no message in common that would show it.
-  virtual void TellWait(Waits waits) = 0;
-  // Withdraws what TellWait has told. From now on this rank tells nothing.
-  virtual void EndTelling() = 0;
+  virtual void ReportWait(Waits waits) = 0;
+  // Withdraws what ReportWait has reported. From now on this rank reports nothing.
+  virtual void WithdrawWait() = 0;
   // Collectives that move data so far, for texts and comparison. For the thread that gathers.
   void SetCallsMade(uint64_t calls) { calls_made_ = calls; }
 

@@ -201,7 +201,7 @@ Result<std::vector<Bytes>> ControlClient::Gather(std::span<const std::byte> mine
                                                  std::string_view what) {
   if (mine.size() > kMaxContentBytes) {
     return Error(Code::kInternalError,
-                 "rank {}: {}: {} bytes are to be told to all ranks, at most "
+                 "rank {}: {}: {} bytes are to be sent to all ranks, at most "
                  "{} can be",
                  options_.rank, what, mine.size(), kMaxContentBytes);
   }
@@ -305,15 +305,15 @@ void ControlClient::SendCalls() {
   if (!calls_->is_empty()) ControlLoop::Get().Wake();
 }
 
-void ControlClient::TellWait(Waits waits) {
+void ControlClient::ReportWait(Waits waits) {
   std::lock_guard lock(ControlLoop::Get().mutex());
   if (has_ended_telling_) return;
   waits.gathers = gather_number_;
   Send(waits);
 }
 
-void ControlClient::EndTelling() {
-  TellWait({});
+void ControlClient::WithdrawWait() {
+  ReportWait({});
   std::lock_guard lock(ControlLoop::Get().mutex());
   has_ended_telling_ = true;
 }

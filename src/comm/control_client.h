@@ -77,8 +77,8 @@ class ControlClient final : public Control, private LoopItem {
   std::vector<int> lost_ranks() const override;
   void RecordCalls() override;
   void SendCalls() override;
-  void TellWait(Waits waits) override;
-  void EndTelling() override;
+  void ReportWait(Waits waits) override;
+  void WithdrawWait() override;
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
                                     std::string_view what) override;
 

@@ -88,7 +88,7 @@ void ControlServer::RetireFailed() {
 
 void ControlServer::AnswerWaiting() {
   const auto end = Clock::now() + kAnswers;
-  // Those who were told, or turned away by a full port, come again after a pause.
+  // Ranks that were refused, or turned away by a full port, come again after a pause.
   for (auto quiet_since = Clock::now();
        Clock::now() < end && Clock::now() < quiet_since + kQuiet;) {
     {

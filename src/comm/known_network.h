@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The interfaces at which this process waits for other ranks: what PyTorch and NCCL were told about
-// the network counts before any guess.
+// The interfaces at which this process waits for other ranks: those that PyTorch and NCCL were
+// configured with count before any guess.
 #pragma once
 
 #include <string_view>

@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 // The pause after the process ran out of descriptors.
 constexpr std::chrono::milliseconds kPause{50};
-// The time for which clients wait for descriptors before their owner is told.
+// The time for which clients wait for descriptors before their owner learns of it.
 constexpr std::chrono::milliseconds kShortage{2000};
 // Connections accepted at a time, so that a flood of them keeps nobody else waiting.
 constexpr int kMostAccepts = 64;

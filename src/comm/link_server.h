@@ -20,7 +20,7 @@
 
 namespace onebit {
 
-// Who is told of links. A link is an authenticated connection; link numbers are not reused.
+// Learns what happens to links. A link is an authenticated connection; link numbers are not reused.
 class LinkOwner {
  public:
   // An error ends the link, as its end by the other side does.
@@ -67,7 +67,7 @@ class LinkServer {
   std::chrono::steady_clock::time_point OnTimer(std::chrono::steady_clock::time_point now);
 
   void Send(uint64_t link, std::span<const std::byte> message);
-  // Closes the link once everything sent has gone out. The owner is not told.
+  // Closes the link once everything sent has gone out. The owner does not learn of it.
   void CloseLink(uint64_t link);
   bool IsLossy(uint64_t link) const;
 

@@ -89,11 +89,11 @@ class LocalControl final : public Control {
   std::optional<Failure> first_failure() const override { return group_->first_failure(); }
   std::vector<int> lost_ranks() const override { return group_->lost_ranks(); }
   void SendCalls() override { group_->CompareCalls(rank_, calls_.get()); }
-  void TellWait(Waits waits) override {
+  void ReportWait(Waits waits) override {
     if (!has_ended_telling_) group_->CompareWaits(rank_, std::move(waits));
   }
-  void EndTelling() override {
-    TellWait({});
+  void WithdrawWait() override {
+    ReportWait({});
     has_ended_telling_ = true;
   }
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,

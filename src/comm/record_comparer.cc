@@ -25,11 +25,11 @@ std::optional<Failure> RecordComparer::Add(uint32_t rank, const RecordBatch& cal
     const uint64_t due = next_[rank];
     const bool is_due = record.sequence >= skipped && record.sequence - skipped == due;
     if (!is_due || record.sequence == UINT64_MAX) {
-      return FailureOfGroup(rank,
-                            Error(Code::kCorrupt,
-                                  "rank {} tells of call {} after {} untold ones when call {} was "
-                                  "due",
-                                  rank, record.sequence, skipped, due));
+      return FailureOfGroup(
+          rank, Error(Code::kCorrupt,
+                      "rank {} reports call {} after {} unreported ones when call {} was "
+                      "due",
+                      rank, record.sequence, skipped, due));
     }
     not_compared_ += std::exchange(skipped, 0);
     if (record.sequence != due) Advance(rank, record.sequence);

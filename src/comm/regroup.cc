@@ -141,15 +141,15 @@ Result<std::unique_ptr<Comm>> Comm::Shrink(std::span<const int> excluded,
   if (excluded.empty() && local_group_ == nullptr) members.clear();
   // While this communicator is healthy another rank may go on with calls on it, and the ranks would
   // wait for each other. Ranks of a list may do so: they need not call this.
-  const bool is_told = excluded.empty() && !is_stopped();
-  if (is_told) {
-    control_->TellWait(
+  const bool has_reported = excluded.empty() && !is_stopped();
+  if (has_reported) {
+    control_->ReportWait(
         {.is_gather = true, .calls = sequence_, .what = "shrinking the communicator"});
   }
   auto joined = JoinMembers(members, options);
   // Ranks return at different times, so a call that follows on one may precede the return of
   // another.
-  if (is_told) control_->EndTelling();
+  if (has_reported) control_->WithdrawWait();
   if (joined.ok() && excluded.empty() && local_group_ != nullptr) {
     std::vector<int> missing;
     for (int rank = 0; rank < ranks_; ++rank) {

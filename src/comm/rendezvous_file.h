@@ -14,7 +14,8 @@ namespace onebit {
 // Fails if the process that a file names, possibly one of a job that has ended, still needs it.
 using CheckFormer = std::function<Status(const UniqueId&)>;
 
-// Makes the file in one step, in place of one that `check_former` lets go. Returns its content.
+// Makes the file in one step, in place of one that `check_former` accepts as free. Returns its
+// content.
 Result<std::string> WriteRendezvousFile(const std::string& path, const UniqueId& id,
                                         const CheckFormer& check_former);
 

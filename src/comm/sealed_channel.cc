@@ -25,7 +25,7 @@ Status SealedChannel::Send(std::span<const std::byte> message) {
     shutdown(socket_.get(), SHUT_RDWR);
     return overflow_;
   }
-  // Once the network works again, nothing tells of attempts that had no route.
+  // Once the network works again, no trace is left of attempts that had no route.
   static_cast<void>(IsLossy());
   sealer_.Append(message, &unsent_);
   return Flush();

@@ -83,7 +83,7 @@ void HostExecutor::Start(const Batch& batch) {
   steps_left_ = plan_->steps.size();
   std::fill_n(are_finite_.begin(), batch.calls.size(), uint8_t{1});
   codec_ns_ = 0;
-  has_told_wait_ = false;
+  has_reported_wait_ = false;
   threads_.Begin(batch_, packet_checksums(), trace_ != nullptr);
   begin_ = last_progress_ = Clock::now();
   if (trace_ != nullptr) trace_->BeginBatch(batch_, begin_);
@@ -192,7 +192,7 @@ void HostExecutor::PauseForStream() const {
 Status HostExecutor::Wait(uint64_t timeout_ms) {
   if (is_done()) return OkStatus();
   ONEBIT_TRY(Deadline());
-  TellWait();
+  ReportWait();
   if (trace_ != nullptr) trace_->BeginWait();
   const NvtxRange range("wait");
   return endpoint_.Wait(std::min(timeout_ms, comm_.options().timeout_ms));
@@ -321,12 +321,13 @@ bool HostExecutor::ComputeSome() {
 
 // Another rank may wait for this one in a collective of the control channel, where no message of
 // this call arrives. Sends and receives need only their two ranks, so others may do anything.
-void HostExecutor::TellWait() {
-  if (has_told_wait_ || plan_->key.is_pairs() || Clock::now() - last_progress_ < kPatience) return;
-  has_told_wait_ = true;
+void HostExecutor::ReportWait() {
+  if (has_reported_wait_ || plan_->key.is_pairs() || Clock::now() - last_progress_ < kPatience)
+    return;
+  has_reported_wait_ = true;
   // Without memory the others learn when this call runs into its deadline.
   static_cast<void>(CatchNoMemory([this]() -> Status {
-    comm_.TellWait(batch_.descriptor.sequence, Subject());
+    comm_.ReportWait(batch_.descriptor.sequence, Subject());
     return OkStatus();
   }));
 }

@@ -157,7 +157,7 @@ class HostExecutor {
   size_t ReadySteps() const;
   void CancelAll();
   Status Deadline() const;
-  void TellWait();
+  void ReportWait();
   // True for messages of the first exchange that has not ended.
   bool IsDue(const Step& message) const {
     return message.exchange == 1 || exchange_left_[message.exchange - 2u] == 0;
@@ -197,7 +197,7 @@ class HostExecutor {
   uint64_t codec_ns_ = 0;
   std::chrono::steady_clock::time_point begin_;
   std::chrono::steady_clock::time_point last_progress_;
-  bool has_told_wait_ = false;
+  bool has_reported_wait_ = false;
 };
 
 }  // namespace onebit

@@ -248,7 +248,7 @@ Status Optimizer::SetRates(size_t segment, double lr_scale, double weight_decay)
 Status Optimizer::CheckWhole() const {
   if (!is_torn_ && !awaits_residual_) return OkStatus();
   return Error(Code::kInvalidUsage,
-               "the optimizer's state was left half taken over by onebitOptimizerRebind, or half "
+               "the optimizer's state was left half rebound by onebitOptimizerRebind, or half "
                "updated by a device that failed: call onebitOptimizerRebind again, or load a "
                "checkpoint");
 }
@@ -256,7 +256,7 @@ Status Optimizer::CheckWhole() const {
 Status Optimizer::CheckComm() const {
   if (observer_.is_alive()) return OkStatus();
   return Error(Code::kDetached,
-               "the optimizer's communicator was destroyed: it can be taken over to another one by "
+               "the optimizer's communicator was destroyed: it can be rebound to another one with "
                "onebitOptimizerRebind, be asked for its state, or be destroyed, too");
 }
 

@@ -319,7 +319,7 @@ Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compresso
     return Error(Code::kMismatch,
                  "compressor of tensor {}: the state is of another compressor: {}{}",
                  state.config().tensor_id, difference,
-                 is_global ? "" : "; only onebitStateGlobal goes over to other ranks or settings");
+                 is_global ? "" : "; only onebitStateGlobal fits other ranks or settings");
   }
   if (state.config().is_weighted && identity.op == ReduceOp::kSum) {
     return Error(

@@ -182,7 +182,7 @@ TEST_P(CallsTest, CallsThatAreToldTwiceAreAFailure) {
   Tell(1, AllReduceOf(0, 1));
   ASSERT_TRUE(HaveAllHeard());
   EXPECT_EQ(control(0).first_failure()->cause.code(), Code::kCorrupt);
-  EXPECT_THAT(control(0).first_failure()->cause.text(), HasSubstr("rank 1 tells of call 0"));
+  EXPECT_THAT(control(0).first_failure()->cause.text(), HasSubstr("rank 1 reports call 0"));
 }
 
 TEST_P(CallsTest, TellingNeverWaitsAndEndsWellAfterAFailure) {

@@ -311,8 +311,9 @@ TEST_F(ControlHubTest, CallsThatDifferAreToldToAll) {
 TEST_F(ControlHubTest, CallsOutOfOrderAreAFailure) {
   JoinAll(2);
   Say(LinkOf(1), RecordBatch{.records = {{.sequence = 1, .digest = 1, .text = "a"}}});
-  EXPECT_THAT(Said(0), ElementsAre("rank 1 differs: 101 rank 1 tells of call 1 after 0 untold ones "
-                                   "when call 0 was due"));
+  EXPECT_THAT(Said(0),
+              ElementsAre("rank 1 differs: 101 rank 1 reports call 1 after 0 unreported ones "
+                          "when call 0 was due"));
 }
 
 TEST_F(ControlHubTest, AnEarlierFailureStaysWhenCallsDiffer) {

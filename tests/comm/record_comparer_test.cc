@@ -90,11 +90,11 @@ TEST(RecordComparerTest, GapsRepeatsAndNonsenseAreRefused) {
     return Added(records, 1, {skipped, {RecordOf(sequence)}});
   };
   EXPECT_EQ(added_after_two(0, 3),
-            "101 rank 1 tells of call 3 after 0 untold ones when call 2 was due");
+            "101 rank 1 reports call 3 after 0 unreported ones when call 2 was due");
   EXPECT_EQ(added_after_two(0, 1),
-            "101 rank 1 tells of call 1 after 0 untold ones when call 2 was due");
+            "101 rank 1 reports call 1 after 0 unreported ones when call 2 was due");
   EXPECT_EQ(added_after_two(5, 8),
-            "101 rank 1 tells of call 8 after 5 untold ones when call 2 was due");
+            "101 rank 1 reports call 8 after 5 unreported ones when call 2 was due");
   EXPECT_EQ(added_after_two(UINT64_MAX, 1).substr(0, 3), "101");
   EXPECT_EQ(added_after_two(UINT64_MAX - 2, UINT64_MAX).substr(0, 3), "101");
   EXPECT_EQ(added_after_two(UINT64_MAX - 3, UINT64_MAX - 1), "equal");
