@@ -2,9 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/nccl_preload/call_compressors.h"
 
-#include <cstddef>
-#include <cstring>
-#include <string_view>
+#include <utility>
 
 namespace onebit::preload {
 namespace {
@@ -40,38 +38,18 @@ int32_t CollectiveOf(Operation operation) {
   }
 }
 
-// Reads the worker section of a state of one rank in fp32, version 1 (src/state/STATE.md,
-// sections 1 to 3).
-Residuals ReadWorkerSection(const std::vector<std::byte>& state) {
-  constexpr std::string_view kMagic = "1BITSTAT";
-  constexpr size_t kRowsAt = 40;
-  constexpr size_t kRowBytes = 24;
-  constexpr size_t kResidualTypeAt = 42;  // in the identity, which is the first section
-  constexpr uint32_t kWorkerTag = 2;
-  const auto number_at = [&state]<typename Number>(size_t at, Number number) {
-    if (at + sizeof number <= state.size()) std::memcpy(&number, &state[at], sizeof number);
-    return number;
-  };
-  size_t begin = number_at(24, uint32_t{0});
-  if (state.size() < kRowsAt || std::memcmp(state.data(), kMagic.data(), kMagic.size()) != 0 ||
-      number_at(8, uint32_t{0}) != 1 || number_at(begin + kResidualTypeAt, uint8_t{1}) != 0) {
-    return {};
+// Elements of this rank's input, whose residual is in the unit of a gradient. Those of an
+// all-gather are parameters.
+uint64_t ResidualElements(const CallFacts& facts, int ranks) {
+  switch (facts.operation) {
+    case Operation::kReduceScatter:
+    case Operation::kAllToAll:
+      return facts.count * static_cast<uint64_t>(ranks);
+    case Operation::kAllGather:
+      return 0;
+    default:
+      return facts.count;
   }
-  const uint32_t sections = number_at(28, uint32_t{0});
-  for (size_t row = 0; row < sections; ++row) {
-    const size_t at = kRowsAt + row * kRowBytes;
-    const size_t bytes = number_at(at + 8, uint64_t{0});
-    if (number_at(at, uint32_t{0}) == kWorkerTag && begin + bytes <= state.size()) {
-      Residuals residuals{.elements = bytes / sizeof(float)};
-      for (size_t i = 0; i < residuals.elements; ++i) {
-        const double value = number_at(begin + i * sizeof(float), 0.0F);
-        residuals.sum_of_squares += value * value;
-      }
-      return residuals;
-    }
-    begin += (bytes + 7) / 8 * 8;
-  }
-  return {};
 }
 
 }  // namespace
@@ -88,9 +66,9 @@ onebitResult_t CallCompressors::Find(onebitComm_t comm, const DataCall& call,
     const onebitResult_t result = Create(comm, call.facts, decision.compression, next_id_, &made);
     if (result != onebitSuccess) return result;
     ++next_id_;
-    const bool has_residual =
-        decision.compression.has_feedback && call.facts.operation != Operation::kAllGather;
-    entry = by_tensor_.emplace(key, Entry{std::move(made), has_residual}).first;
+    const uint64_t elements =
+        decision.compression.has_feedback ? ResidualElements(call.facts, ranks_) : 0;
+    entry = by_tensor_.emplace(key, Entry{std::move(made), elements}).first;
   }
   *found = entry->second.compressor.get();
   return onebitSuccess;
@@ -153,19 +131,11 @@ void CallCompressors::End(uint64_t tensor) {
 
 Residuals CallCompressors::ReadResiduals() const {
   Residuals sum;
-  std::vector<std::byte> state;
   for (const auto& [key, entry] : by_tensor_) {
-    if (!entry.has_residual) continue;
-    onebitCompressor_t const compressor = entry.compressor.get();
-    size_t bytes = 0;
-    if (onebit_.compressor_export(compressor, onebitStateRank, nullptr, &bytes) != onebitSuccess) {
-      continue;
-    }
-    state.resize(bytes);
-    if (onebit_.compressor_export(compressor, onebitStateRank, state.data(), &bytes) ==
-        onebitSuccess) {
-      sum += ReadWorkerSection(state);
-    }
+    if (entry.residual_elements == 0) continue;
+    double norm = 0;
+    if (onebit_.compressor_residual_norm(entry.compressor.get(), &norm) != onebitSuccess) continue;
+    sum += {.sum_of_squares = norm * norm, .elements = entry.residual_elements};
   }
   return sum;
 }

@@ -55,7 +55,7 @@ class CallCompressors {
   using Pointer = std::unique_ptr<onebitCompressor_s, onebitResult_t (*)(onebitCompressor_t)>;
   struct Entry {
     Pointer compressor;
-    bool has_residual;
+    uint64_t residual_elements;  // 0: none, or not of an input
   };
   // A tensor, and which of its calls in a group.
   using Key = std::pair<uint64_t, uint32_t>;

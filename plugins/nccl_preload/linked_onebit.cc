@@ -48,7 +48,7 @@ const char* FillIn(void* library, LinkedOnebit* functions) {
   find("onebitCommGetStats", &functions->comm_stats);
   find("onebitCompressorCreate", &functions->compressor_create);
   find("onebitCompressorDestroy", &functions->compressor_destroy);
-  find("onebitCompressorExport", &functions->compressor_export);
+  find("onebitCompressorGetResidualNorm", &functions->compressor_residual_norm);
   find("onebitAllReduce", &functions->all_reduce);
   find("onebitReduceScatter", &functions->reduce_scatter);
   find("onebitAllGather", &functions->all_gather);

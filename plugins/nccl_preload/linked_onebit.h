@@ -16,7 +16,7 @@ struct LinkedOnebit {
   decltype(&onebitCommGetStats) comm_stats = nullptr;
   decltype(&onebitCompressorCreate) compressor_create = nullptr;
   decltype(&onebitCompressorDestroy) compressor_destroy = nullptr;
-  decltype(&onebitCompressorExport) compressor_export = nullptr;
+  decltype(&onebitCompressorGetResidualNorm) compressor_residual_norm = nullptr;
   decltype(&onebitAllReduce) all_reduce = nullptr;
   decltype(&onebitReduceScatter) reduce_scatter = nullptr;
   decltype(&onebitAllGather) all_gather = nullptr;
