@@ -3,6 +3,7 @@
 // A call of the C API, from the check of its arguments to the thread or stream that runs it.
 #pragma once
 
+#include <optional>
 #include <utility>
 
 #include "api/handles.h"
@@ -18,13 +19,10 @@ onebitResult_t MakeCall(ApiCall&& call, onebitDataType_t datatype, onebitRedOp_t
 
 // Checks the arguments of a call against each other and its compressor, and completes its request.
 Status CheckCall(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op);
-// Fails if the compressor was used with another op, or if it holds what this rank shares with
-// another one. For the moment when it is the call's turn, because earlier calls on the stream may
-// still record their use.
-Status CheckRecordedUse(const ApiCall& call);
-
-// Runs a call that was checked, or enqueues it if its buffers are on a device.
-Result<CallOutcome> RunChecked(const ApiCall& call);
+// Takes the compressor of a call, if it has one, into use. Fails if it was used with another op, or
+// if it holds what this rank shares with another one. For the moment when it is the call's turn,
+// because earlier calls on the stream may still record their use.
+Result<std::optional<CompressorUse>> BeginUse(const ApiCall& call);
 
 // Takes the communicator out of use after an error of its device, which would also break later
 // calls: the other ranks must not wait for this one.

@@ -54,20 +54,24 @@ class PendingTicket {
 // Fails if pending calls make the order of a blocking call undefined.
 Status CheckNonePending(const ApiCall& call);
 
-// Runs the body of a call on host memory, at once or in its turn on the stream. `body` takes the
-// call and returns a Status.
+// Runs the body of a call on host memory in its turn on the stream.
 template <typename Body>
-Status RunOnHost(ApiCall&& call, Body body) {
-  if (call.is_blocking()) {
-    ONEBIT_TRY(CheckNonePending(call));
-    return body(call);
-  }
+Status EnqueueOnHost(ApiCall&& call, Body body) {
   ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(call.request.stream));
   ONEBIT_ASSIGN_OR_RETURN(PendingTicket pending,
                           PendingTicket::Begin(call.comm, call.compressor, stream));
   return stream->Enqueue(HostStream::AfterFailure::kRun,
                          [pending = std::move(pending), call = std::move(call),
                           body = std::move(body)]() -> Status { return body(call); });
+}
+
+// Runs the body of a call on host memory, at once or in its turn on the stream. `body` takes the
+// call and returns a Status.
+template <typename Body>
+Status RunOnHost(ApiCall&& call, Body body) {
+  if (!call.is_blocking()) return EnqueueOnHost(std::move(call), std::move(body));
+  ONEBIT_TRY(CheckNonePending(call));
+  return body(call);
 }
 
 }  // namespace onebit

@@ -41,7 +41,8 @@ Result<CallOutcome> CompressedAverage(float* values, size_t count, onebitCompres
                      .stream = stream}};
     ONEBIT_TRY(CheckCall(&call, onebitFloat32, onebitAvg));
     return RunInOrder(std::move(call), [&outcome](const ApiCall& made) -> Status {
-      ONEBIT_ASSIGN_OR_RETURN(outcome, RunChecked(made));
+      ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(made));
+      ONEBIT_ASSIGN_OR_RETURN(outcome, RunCall(made.comm->engine, made.request));
       return OkStatus();
     });
   }));

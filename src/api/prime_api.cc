@@ -115,8 +115,7 @@ Status CheckNotCaptured(const ApiCall& call) {
 }
 
 Status Run(const ApiCall& call) {
-  ONEBIT_ASSIGN_OR_RETURN(const auto use, onebit::BeginUse(call.compressor));
-  ONEBIT_TRY(CheckRecordedUse(call));
+  ONEBIT_ASSIGN_OR_RETURN(const auto use, onebit::BeginUse(call));
   if (call.request.location.is_device()) ONEBIT_TRY(CheckNotCaptured(call));
   ONEBIT_TRY(call.comm->comm->Enter());
   const onebit::CommUse in_use(*call.comm->comm);

@@ -145,7 +145,7 @@ class HostExecutor {
   Status CompareCalls(uint32_t peer, size_t payload_bytes);
   Status StartSends(bool* has_moved);
   // Returns false if the transport has no room for another message to the peer.
-  Result<bool> StartSend(uint32_t step);
+  HeaderBytes HeaderOf(uint32_t step) const;
   Status PollNative(bool* has_moved);
   // Hands ready steps to the compute threads and takes finished ones back.
   bool ShareSteps();

@@ -45,18 +45,27 @@ Status HostExecutor::StartSends(bool* has_moved) {
   std::fill(is_full_.begin(), is_full_.end(), uint8_t{0});
   Status status;
   sends_.RemoveIf([&](uint32_t index) {
-    uint8_t& is_full = is_full_[plan_->steps[index].peer];
+    const Step& step = plan_->steps[index];
+    uint8_t& is_full = is_full_[step.peer];
     if (!status.ok() || is_full != 0) return false;
-    const Result<bool> has_started = StartSend(index);
+    const bool is_absent = MayBeAbsent(step) && IsAbsent(batch_.calls[step.call]);
+    const size_t payload_bytes = is_absent ? kWeightBytes : step.region.bytes;
+    const CommTrace::Time begin = trace_ == nullptr ? CommTrace::Time() : TraceClock::now();
+    MessageRequest request = nullptr;
+    const Result<bool> has_started = endpoint_.Send(static_cast<int>(step.peer), HeaderOf(index),
+                                                    {batch_.Read(step), payload_bytes}, &request);
     status = has_started.status();
     is_full = status.ok() && has_started.value() ? 0 : 1;
-    *has_moved |= is_full == 0;
-    return is_full == 0;
+    if (is_full != 0) return false;
+    sending_.push_back({request, index, payload_bytes, begin});
+    if (trace_ != nullptr) trace_->BeginSend(step, begin);
+    *has_moved = true;
+    return true;
   });
   return status;
 }
 
-Result<bool> HostExecutor::StartSend(uint32_t index) {
+HeaderBytes HostExecutor::HeaderOf(uint32_t index) const {
   const Step& step = plan_->steps[index];
   MessageHeader header = {
       .call = CallOf(step),
@@ -69,17 +78,7 @@ Result<bool> HostExecutor::StartSend(uint32_t index) {
   if (step.packet != kNoPacket) header.payload_checksum = checksums_[step.packet];
   HeaderBytes bytes;
   EncodeHeader(header, &bytes);
-  const bool is_absent = MayBeAbsent(step) && IsAbsent(batch_.calls[step.call]);
-  const size_t payload_bytes = is_absent ? kWeightBytes : step.region.bytes;
-  const CommTrace::Time begin = trace_ == nullptr ? CommTrace::Time() : TraceClock::now();
-  MessageRequest request = nullptr;
-  ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
-                          endpoint_.Send(static_cast<int>(step.peer), bytes,
-                                         {batch_.Read(step), payload_bytes}, &request));
-  if (!has_started) return false;
-  sending_.push_back({request, index, payload_bytes, begin});
-  if (trace_ != nullptr) trace_->BeginSend(step, begin);
-  return true;
+  return bytes;
 }
 
 Status HostExecutor::PollSends(bool* has_moved) {
