@@ -40,6 +40,10 @@ else()
   endif()
 endif()
 
+if(NOT ONEBIT_HAVE_HIGHWAY)
+  add_compile_definitions(ONEBIT_WITHOUT_HIGHWAY)
+endif()
+
 # Ranges for NVIDIA's profilers are a header alone.
 find_path(ONEBIT_NVTX_INCLUDE nvtx3/nvToolsExt.h
   HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES include

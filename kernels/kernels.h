@@ -141,13 +141,7 @@ struct Checksum {
   /* Checksum of `bytes` bytes; the last word is padded with zero bytes. */                      \
   Checksum ChecksumOf(const void* data, size_t bytes);
 
-namespace reference {
-ONEBIT_KERNELS_DECLARE
-}  // namespace reference
-
-namespace cpu {
-ONEBIT_KERNELS_DECLARE
-}  // namespace cpu
+ONEBIT_DECLARE_TWICE(ONEBIT_KERNELS_DECLARE)
 
 #undef ONEBIT_KERNELS_DECLARE
 

@@ -62,13 +62,7 @@ struct LambNorms {
   LambNorms LambDense(const LambUpdate& update); \
   LambNorms LambFrozen(const LambUpdate& update);
 
-namespace reference {
-ONEBIT_LAMB_DECLARE
-}  // namespace reference
-
-namespace cpu {
-ONEBIT_LAMB_DECLARE
-}  // namespace cpu
+ONEBIT_DECLARE_TWICE(ONEBIT_LAMB_DECLARE)
 
 #undef ONEBIT_LAMB_DECLARE
 

@@ -141,13 +141,7 @@ struct LowBitResult {
   LowBitResult LowBitDecode(LowBitPacketView packet, LowBitFormat format, size_t count,           \
                             const uint8_t* mask, DataType output_type, void* output);
 
-namespace reference {
-ONEBIT_LOW_BIT_DECLARE
-}  // namespace reference
-
-namespace cpu {
-ONEBIT_LOW_BIT_DECLARE
-}  // namespace cpu
+ONEBIT_DECLARE_TWICE(ONEBIT_LOW_BIT_DECLARE)
 
 #undef ONEBIT_LOW_BIT_DECLARE
 

@@ -58,13 +58,7 @@ struct AdamUpdate {
   /* mask bit i = v[i] != 0 (BitBytes(count) bytes). Returns how many bits are set. */           \
   size_t MaskOfNonzero(const float* v, size_t count, uint8_t* mask);
 
-namespace reference {
-ONEBIT_OPTIMIZER_DECLARE
-}  // namespace reference
-
-namespace cpu {
-ONEBIT_OPTIMIZER_DECLARE
-}  // namespace cpu
+ONEBIT_DECLARE_TWICE(ONEBIT_OPTIMIZER_DECLARE)
 
 #undef ONEBIT_OPTIMIZER_DECLARE
 

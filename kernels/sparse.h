@@ -120,13 +120,7 @@ using SparseResult = LowBitResult;
   SparseResult SparseAverage(const SparseReduceInput& in, SparseFormat format, const Draws& draws, \
                              void* output);
 
-namespace reference {
-ONEBIT_SPARSE_DECLARE
-}  // namespace reference
-
-namespace cpu {
-ONEBIT_SPARSE_DECLARE
-}  // namespace cpu
+ONEBIT_DECLARE_TWICE(ONEBIT_SPARSE_DECLARE)
 
 #undef ONEBIT_SPARSE_DECLARE
 

@@ -6,6 +6,26 @@
 #include <cstddef>
 #include <cstdint>
 
+// Declares functions of `kernels::reference`, and the same of `kernels::cpu`. Builds without
+// Highway have only the former, by both names.
+#if defined(ONEBIT_WITHOUT_HIGHWAY)
+#define ONEBIT_DECLARE_TWICE(...) \
+  namespace reference {           \
+  __VA_ARGS__                     \
+  }                               \
+  namespace cpu {                 \
+  using namespace reference;      \
+  }
+#else
+#define ONEBIT_DECLARE_TWICE(...) \
+  namespace reference {           \
+  __VA_ARGS__                     \
+  }                               \
+  namespace cpu {                 \
+  __VA_ARGS__                     \
+  }
+#endif
+
 namespace onebit::kernels {
 
 // Element type of a tensor or of a residual. Only dense calls take those from kI32 on.

@@ -65,13 +65,7 @@ struct ZeroOneUpdate {
   void RefreshVariance(const float* v, const void* input, DataType type, float input_scale,        \
                        float beta2, float one_minus_beta2, size_t count, float* out);
 
-namespace reference {
-ONEBIT_ZERO_ONE_DECLARE
-}  // namespace reference
-
-namespace cpu {
-ONEBIT_ZERO_ONE_DECLARE
-}  // namespace cpu
+ONEBIT_DECLARE_TWICE(ONEBIT_ZERO_ONE_DECLARE)
 
 #undef ONEBIT_ZERO_ONE_DECLARE
 

@@ -11,53 +11,38 @@
 
 namespace onebit::kernels::cuda {
 
-// X(name, type of its parameters). A kernel's enumerator is "k" plus its name, its symbol "onebit"
-// plus its name.
+// A kernel's enumerator is "k" plus its name, its symbol "onebit" plus its name.
 //
-// Kernels that work on lists (kMaxPieces, kMaxLowBitPieces, kMaxCallMessages):
-#define ONEBIT_CUDA_LIST_KERNELS(X)       \
-  X(CompressBlocks, CompressParams)       \
-  X(CompressSigns, CompressParams)        \
-  X(CompressResidual, CompressParams)     \
-  X(ReduceBlocks, ReduceParams)           \
-  X(ReduceSigns, ReduceParams)            \
-  X(ReduceResidual, ReduceParams)         \
-  X(FinishScale, FinishScaleParams)       \
-  X(DecodeAverage, ReduceParams)          \
-  X(Decode, DecodeParams)                 \
-  X(AddDelta, DecodeParams)               \
-  X(LowBitCompress, LowBitCompressParams) \
-  X(LowBitReduce, LowBitReduceParams)     \
-  X(LowBitAverage, LowBitReduceParams)    \
-  X(LowBitDecode, LowBitDecodeParams)     \
-  X(LowBitAddDelta, LowBitDecodeParams)   \
-  X(Copy, CopyParams)                     \
-  X(Seal, SealParams)                     \
-  X(Check, CheckParams)                   \
-  X(FillIf, FillParams)                   \
-  X(Commit, CommitParams)
-// The same for short lists, in the same order.
-#define ONEBIT_CUDA_FEW_KERNELS(X)                         \
-  X(CompressBlocksFew, CompressParamsOf<kFewPieces>)       \
-  X(CompressSignsFew, CompressParamsOf<kFewPieces>)        \
-  X(CompressResidualFew, CompressParamsOf<kFewPieces>)     \
-  X(ReduceBlocksFew, ReduceParamsOf<kFewPieces>)           \
-  X(ReduceSignsFew, ReduceParamsOf<kFewPieces>)            \
-  X(ReduceResidualFew, ReduceParamsOf<kFewPieces>)         \
-  X(FinishScaleFew, FinishScaleParamsOf<kFewPieces>)       \
-  X(DecodeAverageFew, ReduceParamsOf<kFewPieces>)          \
-  X(DecodeFew, DecodeParamsOf<kFewPieces>)                 \
-  X(AddDeltaFew, DecodeParamsOf<kFewPieces>)               \
-  X(LowBitCompressFew, LowBitCompressParamsOf<kFewPieces>) \
-  X(LowBitReduceFew, LowBitReduceParamsOf<kFewPieces>)     \
-  X(LowBitAverageFew, LowBitReduceParamsOf<kFewPieces>)    \
-  X(LowBitDecodeFew, LowBitDecodeParamsOf<kFewPieces>)     \
-  X(LowBitAddDeltaFew, LowBitDecodeParamsOf<kFewPieces>)   \
-  X(CopyFew, CopyParamsOf<kFewPieces>)                     \
-  X(SealFew, SealParamsOf<kFewCallMessages>)               \
-  X(CheckFew, CheckParamsOf<kFewCallMessages>)             \
-  X(FillIfFew, FillParamsOf<kFewPieces>)                   \
-  X(CommitFew, CommitParamsOf<kFewPieces>)
+// Kernels that work on lists: R(X, name, type of the parameters of a list, its longest length, its
+// length in a second instance for short lists, warps that share a tile).
+#define ONEBIT_CUDA_LIST_ROWS(R, X)                                                    \
+  R(X, CompressBlocks, CompressParamsOf, kMaxPieces, kFewPieces, 1)                    \
+  R(X, CompressSigns, CompressParamsOf, kMaxPieces, kFewPieces, 1)                     \
+  R(X, CompressResidual, CompressParamsOf, kMaxPieces, kFewPieces, kTileParts)         \
+  R(X, ReduceBlocks, ReduceParamsOf, kMaxPieces, kFewPieces, 1)                        \
+  R(X, ReduceSigns, ReduceParamsOf, kMaxPieces, kFewPieces, 1)                         \
+  R(X, ReduceResidual, ReduceParamsOf, kMaxPieces, kFewPieces, kTileParts)             \
+  R(X, FinishScale, FinishScaleParamsOf, kMaxPieces, kFewPieces, 1)                    \
+  R(X, DecodeAverage, ReduceParamsOf, kMaxPieces, kFewPieces, kTileParts)              \
+  R(X, Decode, DecodeParamsOf, kMaxPieces, kFewPieces, kTileParts)                     \
+  R(X, AddDelta, DecodeParamsOf, kMaxPieces, kFewPieces, kTileParts)                   \
+  R(X, LowBitCompress, LowBitCompressParamsOf, kMaxLowBitPieces, kFewPieces, 1)        \
+  R(X, LowBitReduce, LowBitReduceParamsOf, kMaxLowBitPieces, kFewPieces, 1)            \
+  R(X, LowBitAverage, LowBitReduceParamsOf, kMaxLowBitPieces, kFewPieces, kTileParts)  \
+  R(X, LowBitDecode, LowBitDecodeParamsOf, kMaxLowBitPieces, kFewPieces, kTileParts)   \
+  R(X, LowBitAddDelta, LowBitDecodeParamsOf, kMaxLowBitPieces, kFewPieces, kTileParts) \
+  R(X, Copy, CopyParamsOf, kMaxPieces, kFewPieces, kTileParts)                         \
+  R(X, Seal, SealParamsOf, kMaxCallMessages, kFewCallMessages, 1)                      \
+  R(X, Check, CheckParamsOf, kMaxCallMessages, kFewCallMessages, 1)                    \
+  R(X, FillIf, FillParamsOf, kMaxPieces, kFewPieces, 1)                                \
+  R(X, Commit, CommitParamsOf, kMaxPieces, kFewPieces, 1)
+#define ONEBIT_CUDA_LONGEST(X, name, Params, kMost, kFew, kParts) X(name, Params<kMost>)
+#define ONEBIT_CUDA_SHORT(X, name, Params, kMost, kFew, kParts) X(name##Few, Params<kFew>)
+
+// X(name, type of its parameters)
+#define ONEBIT_CUDA_LIST_KERNELS(X) ONEBIT_CUDA_LIST_ROWS(ONEBIT_CUDA_LONGEST, X)
+// The instances for short lists, in the same order.
+#define ONEBIT_CUDA_FEW_KERNELS(X) ONEBIT_CUDA_LIST_ROWS(ONEBIT_CUDA_SHORT, X)
 
 // The same for lists in memory of the device. Only these kernels have them: pieces fill launches of
 // their own.

@@ -68,25 +68,12 @@ uint64_t TilesOf(const Params& p) {
 // The number of warps that share a tile.
 unsigned PartsIn(Kernel kernel) {
   switch (kernel) {
-    case Kernel::kCompressResidual:
-    case Kernel::kCompressResidualFew:
-    case Kernel::kReduceResidual:
-    case Kernel::kReduceResidualFew:
-    case Kernel::kDecodeAverage:
-    case Kernel::kDecodeAverageFew:
-    case Kernel::kDecode:
-    case Kernel::kDecodeFew:
-    case Kernel::kAddDelta:
-    case Kernel::kAddDeltaFew:
-    case Kernel::kLowBitAverage:
-    case Kernel::kLowBitAverageFew:
-    case Kernel::kLowBitDecode:
-    case Kernel::kLowBitDecodeFew:
-    case Kernel::kLowBitAddDelta:
-    case Kernel::kLowBitAddDeltaFew:
-    case Kernel::kCopy:
-    case Kernel::kCopyFew:
-      return kTileParts;
+#define ONEBIT_ROW(X, name, Params, kMost, kFew, kParts) \
+  case Kernel::k##name:                                  \
+  case Kernel::k##name##Few:                             \
+    return kParts;
+    ONEBIT_CUDA_LIST_ROWS(ONEBIT_ROW, )
+#undef ONEBIT_ROW
     default:
       return 1;
   }

@@ -152,7 +152,7 @@ class CodesReference : public CompressedReference {
 
 std::unique_ptr<Reference> MakeAllReduceReference(const Case& row, const Options& options) {
   if (!options.is_compressed()) return std::make_unique<DenseReference>(row);
-  if (options.is_low_bit()) {
+  if (options.has_codes()) {
     return std::make_unique<CodesReference<reference::LowBitModel>>(row,
                                                                     LowBitConfigOf(row, options));
   }

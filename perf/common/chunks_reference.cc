@@ -31,7 +31,7 @@ class ChunksReference : public Reference {
     config_.type = KernelType(row.type);
     config_.is_sum = row.op == onebitSum;
     config_.has_feedback = options.mode == Mode::kEf;
-    if (options.is_low_bit()) low_bit_.emplace(LowBitConfigOf(row, options));
+    if (options.has_codes()) low_bit_.emplace(LowBitConfigOf(row, options));
     if (options.is_sparse()) sparse_.emplace(SparseConfigOf(row, options));
     config_.rule =
         options.scale_rule == onebitScaleL1 ? kernels::ScaleRule::kL1 : kernels::ScaleRule::kL2;

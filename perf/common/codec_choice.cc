@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "perf/common/codec_table.h"
 #include "perf/common/flag_kinds.h"
 #include "perf/common/tool_error.h"
 
@@ -12,13 +13,12 @@ namespace onebit::perf {
 namespace {
 
 constexpr char kPlainSigns[] = "sign";
-constexpr int32_t kShortestSparseBlock = 320;
 
-const Names<onebitCodec_t> kCodecs = {
-    {"sign", onebitCodecSign}, {"fp4", onebitCodecFp4},
-    {"int8", onebitCodecInt8}, {"uint8mm", onebitCodecUint8mm},
-    {"int2", onebitCodecInt2}, {"int8s", onebitCodecInt8Stochastic},
-    {"topk", onebitCodecTopk}, {"randk", onebitCodecRandk}};
+const Names<onebitCodec_t> kCodecs = [] {
+  Names<onebitCodec_t> names;
+  for (const CodecTraits& codec : AllCodecs()) names.emplace_back(codec.name, codec.codec);
+  return names;
+}();
 const Names<onebitSparseValues_t> kValues = {{"two", onebitValuesTwoMagnitudes},
                                              {"fp32", onebitValuesFloat32}};
 const Names<Mode> kModes = {{"dense", Mode::kDense},
@@ -27,61 +27,20 @@ const Names<Mode> kModes = {{"dense", Mode::kDense},
                             {kPlainSigns, Mode::kPlain}};
 const Names<onebitScaleRule_t> kScaleRules = {{"l1", onebitScaleL1}, {"l2", onebitScaleL2}};
 
-int32_t DefaultBlock(onebitCodec_t codec) {
-  switch (codec) {
-    case onebitCodecFp4:
-      return 128;
-    case onebitCodecInt8:
-    case onebitCodecUint8mm:
-    case onebitCodecInt8Stochastic:
-      return 256;
-    case onebitCodecSign:
-    case onebitCodecInt2:
-    case onebitCodecTopk:
-    case onebitCodecRandk:
-      break;
-  }
-  return 4096;
-}
-
-size_t CodeBits(onebitCodec_t codec) {
-  switch (codec) {
-    case onebitCodecSign:
-      return 1;
-    case onebitCodecInt2:
-      return 2;
-    case onebitCodecFp4:
-      return 4;
-    case onebitCodecInt8:
-    case onebitCodecUint8mm:
-    case onebitCodecInt8Stochastic:
-    case onebitCodecTopk:
-    case onebitCodecRandk:
-      break;
-  }
-  return 8;
-}
-
 // Returns what --block must be, or nothing if it is that.
 std::string BlockProblem(const CodecChoice& choice, onebitCollective_t collective) {
-  constexpr int32_t kLongest = 65536;
   const int32_t block = choice.block;
+  const CodecTraits& codec = TraitsOf(choice.codec);
+  const CodecTraits::Blocks& blocks = codec.blocks;
   // Dense calls of ranges take it for the length of a row.
   if (!choice.is_compressed() && collective == onebitCollectiveAllToAllv) return "";
-  if (choice.codec == onebitCodecSign) {
-    return block % 64 == 0 ? "" : "neither a multiple of 64 nor 'tensor'";
+  if (block == ONEBIT_BLOCK_TENSOR && blocks.least != 0) return "for --codec sign";
+  if (collective == onebitCollectiveAllToAllv && choice.has_codes() && codec.scale_bytes != 0) {
+    const bool fits = block <= blocks.most && block * codec.element_bits % 8 == 0;
+    return fits ? "" : fmt::format("no length up to {} whose codes fill whole bytes", blocks.most);
   }
-  if (block == ONEBIT_BLOCK_TENSOR) return "for --codec sign";
-  if (choice.is_sparse()) {
-    const bool fits = block % 64 == 0 && block >= kShortestSparseBlock && block <= 4096;
-    return fits ? "" : fmt::format("no multiple of 64 from {} to 4096", kShortestSparseBlock);
-  }
-  if (collective == onebitCollectiveAllToAllv) {
-    const bool fits = block <= kLongest && block * CodeBits(choice.codec) % 8 == 0;
-    return fits ? "" : fmt::format("no length up to {} whose codes fill whole bytes", kLongest);
-  }
-  const bool fits = block <= kLongest && block % 32 == 0;
-  return fits ? "" : fmt::format("no multiple of 32 up to {}", kLongest);
+  const bool fits = block % blocks.multiple == 0 && block >= blocks.least && block <= blocks.most;
+  return fits ? "" : blocks.problem;
 }
 
 void CheckSparse(const CLI::App& app, onebitCollective_t collective, const CodecChoice& choice) {
@@ -136,7 +95,11 @@ std::string_view CodecChoice::mode_name() const {
   return is_plain_sign ? kPlainSigns : NameOf(kModes, mode);
 }
 
-std::string_view CodecChoice::codec_name() const { return NameOf(kCodecs, codec); }
+bool CodecChoice::has_codes() const {
+  return is_compressed() && TraitsOf(codec).functions != nullptr;
+}
+
+std::string_view CodecChoice::codec_name() const { return TraitsOf(codec).name; }
 
 std::string_view CodecChoice::values_name() const { return NameOf(kValues, values); }
 
@@ -164,9 +127,9 @@ PacketRule CodecChoice::packet() const {
     rule.index_bits = codec == onebitCodecTopk ? 12 : 0;
     return rule;
   }
-  if (!is_low_bit()) return rule;
-  rule.element_bits = CodeBits(codec);
-  rule.scale_bytes = codec == onebitCodecUint8mm ? 4 : 2;
+  if (!has_codes()) return rule;
+  rule.element_bits = TraitsOf(codec).element_bits;
+  rule.scale_bytes = TraitsOf(codec).scale_bytes;
   rule.code_alignment = 16;
   rule.has_verdicts = mode == Mode::kEf;
   return rule;
@@ -188,16 +151,17 @@ CLI::Option* AddCodec(CLI::App& app, onebitCodec_t* codec, const std::string& he
 }
 
 void AddCodecFlags(CLI::App& app, CodecChoice* choice) {
-  AddCodec(app, &choice->codec,
-           "code of an element: its sign, or 4, 8, 8, 2 or 8 bits; s rounds at random. topk and "
-           "randk send --k of each --block, the largest ones or those that all ranks draw");
+  AddCodec(
+      app, &choice->codec,
+      "code of an element, with its bits in the name; uint8mm from the smallest to the largest, "
+      "int8s rounded at random. topk and randk send --k of each --block, the largest ones or "
+      "those that all ranks draw");
   AddChoice(app, "--mode", kModes, &choice->mode,
             "full precision, no or error feedback; sign: plain signs; with --codec ef, or plain if "
             "int8s");
   AddChoice(app, "--scale", kScaleRules, &choice->scale_rule,
             "scale of a block of signs: root mean square or mean magnitude");
-  AddBlock(app, &choice->block, 1)
-      ->default_str("the codec's: 4096, fp4 128, int8, uint8mm and int8s 256");
+  AddBlock(app, &choice->block, 1)->default_str("the codec's: " + DefaultBlocks());
   AddCount(app, "--k", "elements of a block that topk and randk send", 1, 2048, &choice->k)
       ->default_str("1/64 of the block");
   AddChoice(app, "--values", kValues, &choice->values,
@@ -218,7 +182,7 @@ void CompleteCodec(const CLI::App& app, onebitCollective_t collective, CodecChoi
     choice->mode = is_plain ? Mode::kPlain : Mode::kEf;
   }
   CheckCombination(app, collective, *choice);
-  if (app.count("--block") == 0) choice->block = DefaultBlock(choice->codec);
+  if (app.count("--block") == 0) choice->block = TraitsOf(choice->codec).block;
   const std::string problem = BlockProblem(*choice, collective);
   if (!problem.empty()) {
     throw UsageError(fmt::format("--block: '{}' is {}", choice->block_text(), problem));

@@ -34,7 +34,7 @@ struct CodecChoice {
   bool is_sparse() const {
     return is_compressed() && (codec == onebitCodecTopk || codec == onebitCodecRandk);
   }
-  bool is_low_bit() const { return is_compressed() && codec != onebitCodecSign && !is_sparse(); }
+  bool has_codes() const;  // one for each element, and not a sign alone
   bool has_scale_rule() const { return codec == onebitCodecSign; }
   // True if packets depend on random draws.
   bool is_random() const {

@@ -11,9 +11,7 @@
 
 namespace onebit::perf {
 
-kernels::LowBitCodec KernelCodec(onebitCodec_t codec);
-
-// The model of a row with a low-bit codec, for the tensor kModelTensorId.
+// The model of a row with a code for each element, for the tensor kModelTensorId.
 kernels::reference::LowBitConfig LowBitConfigOf(const Case& row, const CodecChoice& choice);
 // The same with a sparse codec.
 kernels::reference::SparseConfig SparseConfigOf(const Case& row, const CodecChoice& choice);

@@ -71,9 +71,10 @@ std::vector<uint8_t> LowBitModel::MaskOf(Piece piece) const {
 
 LowBitModel::Packet LowBitModel::NewPacket(size_t count) const {
   const size_t blocks = BlockCount(count, config_.format.block);
+  const size_t bits = config_.code_bits != 0 ? config_.code_bits : CodeBits(config_.format.codec);
   return {.scales = std::vector<uint16_t>(blocks),
           .minimums = std::vector<uint16_t>(HasMinimum(config_.format.codec) ? blocks : 0),
-          .codes = std::vector<uint8_t>(CodeBytes(config_.format.codec, count))};
+          .codes = std::vector<uint8_t>((count * bits + 7) / 8)};
 }
 
 LowBitModel::Packet LowBitModel::Compress(size_t rank, Piece piece, const void* input,
@@ -95,8 +96,8 @@ LowBitModel::Packet LowBitModel::Compress(size_t rank, Piece piece, const void* 
                        .epoch = calls_,
                        .tensor = config_.tensor_id,
                        .stream = static_cast<uint32_t>(rank)};
-  LowBitCompress(in, config_.format, draws,
-                 {packet.scales.data(), packet.minimums.data(), packet.codes.data()});
+  config_.functions->compress(in, config_.format, draws,
+                              {packet.scales.data(), packet.minimums.data(), packet.codes.data()});
   return packet;
 }
 
@@ -123,15 +124,16 @@ LowBitModel::Packet LowBitModel::Reduce(size_t chunk, Piece piece,
                        .epoch = calls_,
                        .tensor = config_.tensor_id,
                        .stream = kServerStream + static_cast<uint32_t>(chunk)};
-  LowBitReduce(in, config_.format, draws,
-               {mean.scales.data(), mean.minimums.data(), mean.codes.data()});
+  config_.functions->reduce(in, config_.format, draws,
+                            {mean.scales.data(), mean.minimums.data(), mean.codes.data()});
   return mean;
 }
 
 void LowBitModel::Decode(const Packet& packet, Piece masked_as, void* output) const {
   if (masked_as.count == 0) return;
   const std::vector<uint8_t> mask = MaskOf(masked_as);
-  LowBitDecode(packet.view(), config_.format, masked_as.count, OrNull(mask), config_.type, output);
+  config_.functions->Decode(packet.view(), config_.format, masked_as.count, OrNull(mask),
+                            config_.type, output);
 }
 
 void LowBitModel::AllReduce(std::span<const void* const> inputs, std::span<void* const> outputs) {
@@ -171,7 +173,7 @@ void LowBitModel::ReduceScatter(std::span<const void* const> inputs,
                                   .count = piece.count,
                                   .output_type = config_.type,
                                   .is_sum = config_.is_sum};
-    LowBitAverage(in, config_.format, outputs[part]);
+    config_.functions->average(in, config_.format, outputs[part]);
   }
   ++calls_;
 }
@@ -197,7 +199,7 @@ void LowBitModel::AllGather(std::span<const void* const> inputs, std::span<void*
                                    .mask = OrNull(mask),
                                    .count = piece.count,
                                    .output_type = config_.type};
-      LowBitAddDelta(in, config_.format, output);
+      config_.functions->add_delta(in, config_.format, output);
     }
   }
   ++calls_;

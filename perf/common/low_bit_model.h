@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Scalar model of collectives with a low-bit codec over simulated ranks, for tests and checkers. It
-// is built on kernels::reference only and knows no transport, plan or segment.
+// Scalar model of collectives with a code for each element over simulated ranks, for tests and
+// checkers. It is built on kernels::reference only and knows no transport, plan or segment.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,37 @@
 
 namespace onebit::kernels::reference {
 
+// What the model computes: the functions of kernels/low_bit.h, or others of the same kind. Those of
+// codecs without blocks, or without draws, do not look at them.
+struct CodeFunctions {
+  LowBitResult (*compress)(const CompressInput& in, LowBitFormat format, const Draws& draws,
+                           LowBitPacket out);
+  LowBitResult (*reduce)(const LowBitReduceInput& in, LowBitFormat format, const Draws& draws,
+                         LowBitPacket out);
+  LowBitResult (*average)(const LowBitReduceInput& in, LowBitFormat format, void* output);
+  LowBitResult (*add_delta)(const LowBitDeltaInput& in, LowBitFormat format, void* output);
+
+  LowBitResult Decode(LowBitPacketView packet, LowBitFormat format, size_t count,
+                      const uint8_t* mask, DataType type, void* output) const {
+    return average({.packets = &packet,
+                    .ranks = 1,
+                    .mask = mask,
+                    .count = count,
+                    .output_type = type,
+                    .is_sum = true},
+                   format, output);
+  }
+};
+inline constexpr CodeFunctions kLowBitFunctions = {LowBitCompress, LowBitReduce, LowBitAverage,
+                                                   LowBitAddDelta};
+
 struct LowBitConfig {
   size_t ranks = 1;
   size_t count = 0;  // elements as the call counts them
   DataType type = DataType::kF32;
   LowBitFormat format;
+  size_t code_bits = 0;  // 0: those of `format`
+  const CodeFunctions* functions = &kLowBitFunctions;
   bool is_sum = false;       // of an allreduce or a reduce-scatter
   bool has_feedback = true;  // mode ef; false: mode plain
   size_t chunk_alignment = 64;

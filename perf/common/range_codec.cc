@@ -22,7 +22,7 @@ void RangeCodec::Send(const SentRange& range, const void* input, void* output) c
   if (range.count == 0) return;
   if (!choice_.is_compressed()) {
     std::memcpy(output, input, range.count * ElementBytes(row_.type));
-  } else if (choice_.is_low_bit()) {
+  } else if (choice_.has_codes()) {
     SendCodes(range, input, output);
   } else {
     SendSigns(range.count, input, output);
@@ -47,7 +47,7 @@ void RangeCodec::SendCodes(const SentRange& range, const void* input, void* outp
   const size_t blocks = kernels::BlockCount(range.count, config.format.block);
   std::vector<uint16_t> scales(blocks);
   std::vector<uint16_t> minimums(blocks);
-  std::vector<uint8_t> codes(kernels::CodeBytes(config.format.codec, range.count));
+  std::vector<uint8_t> codes((range.count * config.code_bits + 7) / 8);
   const kernels::CompressInput in = {
       .input = input, .input_type = type_, .count = range.count, .scale_type = type_};
   // Draws are those of the element's place in the sender's buffer.
@@ -56,10 +56,10 @@ void RangeCodec::SendCodes(const SentRange& range, const void* input, void* outp
                                 .epoch = range.calls_before,
                                 .tensor = range.tensor_id,
                                 .stream = static_cast<uint32_t>(range.from)};
-  reference::LowBitCompress(in, config.format, draws,
-                            {scales.data(), minimums.data(), codes.data()});
-  reference::LowBitDecode({scales.data(), minimums.data(), codes.data()}, config.format,
-                          range.count, nullptr, type_, output);
+  config.functions->compress(in, config.format, draws,
+                             {scales.data(), minimums.data(), codes.data()});
+  config.functions->Decode({scales.data(), minimums.data(), codes.data()}, config.format,
+                           range.count, nullptr, type_, output);
 }
 
 }  // namespace onebit::perf

@@ -68,11 +68,10 @@ std::string DescribeOptimizer(const TrainOptions& options) {
     if (!HasScalesOfTensors(options)) text += ", scales fused";
     text += ResidualText(options);
   } else if (options.codec) {
-    text +=
-        fmt::format(" of gradients averaged in {} {}{} block {}", compression.codec_name(),
-                    compression.mode_name(),
-                    compression.is_low_bit() ? "" : fmt::format(" {}", compression.scale_name()),
-                    compression.block_text());
+    text += fmt::format(" of gradients averaged in {} {}{} block {}", compression.codec_name(),
+                        compression.mode_name(),
+                        compression.has_codes() ? "" : fmt::format(" {}", compression.scale_name()),
+                        compression.block_text());
     text += ResidualText(options);
   }
   const nlohmann::ordered_json rule = RuleJson(ConfigOf(options));
@@ -116,7 +115,7 @@ nlohmann::ordered_json ConfigJson(const TrainOptions& options) {
   }
   if (options.codec) config["codec"] = compression.codec_name();
   if (compression.is_compressed()) {
-    if (!compression.is_low_bit()) config["scale"] = compression.scale_name();
+    if (!compression.has_codes()) config["scale"] = compression.scale_name();
     config["block"] = NumberOr(options.block, ONEBIT_BLOCK_TENSOR, "tensor");
     config["residual"] = TypeName(options.residual_type);
     config["server_residual"] = options.server_residual;

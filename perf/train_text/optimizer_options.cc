@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include "perf/common/codec_choice.h"
+#include "perf/common/codec_table.h"
 #include "perf/common/flag_kinds.h"
 #include "perf/common/tool_error.h"
 #include "perf/train_text/optimizer_config.h"
@@ -203,10 +204,11 @@ void AddCompressionOptions(CLI::App& app, TrainOptions& options) {
       ->check(NotNegative());
   // Filled for the parser; CompleteOptimizerOptions empties it if there is no --codec.
   onebitCodec_t* const codec = &options.codec.emplace(onebitCodecSign);
-  perf::AddCodec(app, codec,
-                 "adam and lamb: average gradients compressed, an element in its sign, or in 4, 8, "
-                 "8, 2 or 8\nbits (int8s rounds at random); --max-grad-norm then limits the "
-                 "average [full precision]")
+  perf::AddCodec(
+      app, codec,
+      "adam and lamb: average gradients compressed, an element in as many bits as the name "
+      "says\n(int8s rounds at random); --max-grad-norm then limits the average [full "
+      "precision]")
       ->default_str("");
   perf::AddChoice(app, "--mode", kModes, &options.mode,
                   "Compression with or without error feedback; sign: plain signs; int8s is plain "
@@ -214,8 +216,7 @@ void AddCompressionOptions(CLI::App& app, TrainOptions& options) {
   perf::AddChoice(app, "--scale", kScaleRules, &options.scale_rule, "Scale of a block of signs");
   perf::AddChoice(app, "--scales", kScales, &options.scales,
                   "Blocks of a compressing optimizer restart at each tensor, or run on");
-  perf::AddBlock(app, &options.block)
-      ->default_str("4096; --codec fp4 128, int8, int8s and uint8mm 256");
+  perf::AddBlock(app, &options.block)->default_str("4096; with --codec " + perf::DefaultBlocks());
   perf::AddChoice(app, "--residual", kResidualTypes, &options.residual_type, "Type of residuals");
   app.add_flag_callback(
       "--no-server-residual", [&options] { options.server_residual = false; },

@@ -7,21 +7,6 @@
 namespace onebit::preload {
 namespace {
 
-int32_t CodecOf(Codec codec) {
-  switch (codec) {
-    case Codec::kFp4:
-      return onebitCodecFp4;
-    case Codec::kInt8:
-      return onebitCodecInt8;
-    case Codec::kInt2:
-      return onebitCodecInt2;
-    case Codec::kSign:
-    case Codec::kOff:
-      break;
-  }
-  return onebitCodecSign;
-}
-
 int32_t CollectiveOf(Operation operation) {
   switch (operation) {
     case Operation::kReduceScatter:
@@ -109,7 +94,7 @@ onebitResult_t CallCompressors::Create(onebitComm_t comm, const CallFacts& facts
                                        Pointer* made) const {
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
   config.mode = compression.has_feedback ? onebitModeEf : onebitModePlain;
-  config.codec = CodecOf(compression.codec);
+  config.codec = compression.codec;
   if (compression.block > 0) config.block = static_cast<int32_t>(compression.block);
   config.collective = CollectiveOf(facts.operation);
   config.memory = onebitMemoryDevice;

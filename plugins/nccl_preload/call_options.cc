@@ -37,7 +37,7 @@ OptionError ReadCodec(const char* text, Operation operation, CallOptions* option
   if (const OptionError error = ParseCompression(text, operation, &compression)) {
     return "option codec, \"" + std::string(text) + "\": " + *error;
   }
-  if (compression.codec == Codec::kOff) {
+  if (compression.codec == kOff) {
     options->is_off = true;
   } else {
     options->compression = compression;

@@ -21,7 +21,7 @@ Decision CallPolicy::Decide(const CallFacts& call, std::optional<uint64_t> tenso
                             const std::optional<Compression>& asked) {
   Decision decision;
   const Compression compression = Choose(rules_, comm_, call, asked);
-  if (compression.codec == Codec::kOff) return decision;
+  if (compression.codec == kOff) return decision;
   const std::optional<Key> key = Identify(call, tensor_id, compression, &decision);
   if (!key) return decision;
   decision.may_repeat = key->identity == Identity::kShape;
@@ -64,7 +64,7 @@ Decision CallPolicy::DecideMessage(const CallFacts& call, int peer) {
   Decision decision;
   decision.may_repeat = true;
   decision.compression = Choose(rules_, comm_, call);
-  if (decision.compression.codec == Codec::kOff) return decision;
+  if (decision.compression.codec == kOff) return decision;
   std::map<CallFacts, uint64_t>& shapes = message_shapes_[{peer, call.operation}];
   decision.reason = Reason::kNoRoom;
   const auto known = shapes.find(call);

@@ -140,13 +140,18 @@ Error ParseCondition(std::string_view text, Rule* rule) {
          "; there are comm=, op=, reduce=, type=, bytes>=, bytes<, ranks>= and *";
 }
 
-Error ParseCodec(std::string_view name, Codec* codec) {
-  for (size_t i = 0; i < std::size(kCodecNames); ++i) {
-    if (name != kCodecNames[i]) continue;
-    *codec = static_cast<Codec>(i);
-    return std::nullopt;
+const CodecChoice* FindCodec(std::string_view name) {
+  const auto* const found = std::ranges::find(kCodecs, name, &CodecChoice::name);
+  return found == std::end(kCodecs) ? nullptr : found;
+}
+
+std::string NoCodec(std::string_view name) {
+  std::string text = "no codec " + Quoted(name) + "; there are ";
+  for (const CodecChoice& each : kCodecs) {
+    if (&each != kCodecs) text.append(", ");
+    text.append(each.name);
   }
-  return "no codec " + Quoted(name) + "; there are off, fp4, int8, int2, sign";
+  return text;
 }
 
 Error ParseOption(std::string_view text, Compression* compression) {
@@ -166,14 +171,9 @@ Error ParseOption(std::string_view text, Compression* compression) {
   return "no option " + Quoted(text) + "; there are ef, plain, block=, start=";
 }
 
-// The compressor would refuse others, at a call in the middle of a training.
-Error CheckBlock(const Compression& compression) {
-  const bool is_sign = compression.codec == Codec::kSign;
-  const uint32_t multiple = is_sign ? 64 : 32;
-  const uint32_t most = is_sign ? 1u << 30 : 65536;
-  if (compression.block % multiple == 0 && compression.block <= most) return std::nullopt;
-  return "block=" + std::to_string(compression.block) + " is no multiple of " +
-         std::to_string(multiple) + " up to " + std::to_string(most) + ", as this codec needs";
+Error CheckBlock(const CodecChoice& codec, uint32_t block) {
+  if (block % codec.multiple == 0 && block <= codec.most) return std::nullopt;
+  return "block=" + std::to_string(block) + " " + std::string(codec.problem);
 }
 
 // Neither rank of a pair knows how many calls the other one counts.
@@ -212,7 +212,7 @@ bool MatchesName(std::string_view pattern, std::string_view name) {
 bool Rule::IsFor(const CommFacts& comm_facts, Operation called) const {
   return (!comm || MatchesName(*comm, comm_facts.name)) && comm_facts.ranks >= least_ranks &&
          (operation ? *operation == Named(called)
-                    : IsReduction(called) || compression.codec == Codec::kOff);
+                    : IsReduction(called) || compression.codec == kOff);
 }
 
 bool Rule::Matches(const CommFacts& comm_facts, const CallFacts& call) const {
@@ -223,7 +223,7 @@ bool Rule::Matches(const CommFacts& comm_facts, const CallFacts& call) const {
 
 bool Rules::MaySelect(const CommFacts& comm, Operation operation) const {
   return std::ranges::any_of(rules, [&](const Rule& rule) {
-    return rule.IsFor(comm, operation) && rule.compression.codec != Codec::kOff;
+    return rule.IsFor(comm, operation) && rule.compression.codec != kOff;
   });
 }
 
@@ -231,12 +231,15 @@ std::optional<std::string> ParseCompression(std::string_view text, Operation ope
                                             Compression* compression) {
   *compression =
       IsReduction(operation) ? Compression{} : Compression{.has_feedback = false, .start = 0};
-  if (Error error = ParseCodec(CutPart(&text, ','), &compression->codec)) return error;
+  const std::string_view name = CutPart(&text, ',');
+  const CodecChoice* const codec = FindCodec(name);
+  if (codec == nullptr) return NoCodec(name);
+  compression->codec = codec->codec;
   while (!text.empty()) {
     if (Error error = ParseOption(CutPart(&text, ','), compression)) return error;
   }
   if (Error error = CheckFeedback(*compression, operation)) return error;
-  return CheckBlock(*compression);
+  return CheckBlock(*codec, compression->block);
 }
 
 std::optional<std::string> ParseRules(std::string_view text, Rules* rules) {
@@ -274,7 +277,7 @@ Compression Choose(const Rules& rules, const CommFacts& comm, const CallFacts& c
   }
   for (const Rule& rule : rules.rules) {
     if (!rule.Matches(comm, call)) continue;
-    return asked && rule.compression.codec != Codec::kOff ? *asked : rule.compression;
+    return asked && rule.compression.codec != kOff ? *asked : rule.compression;
   }
   return asked && !rules.is_off() ? *asked : Compression{};
 }

@@ -7,7 +7,7 @@
 //   conditions = "*" | condition { "," condition }
 //   condition  = "comm=" NAME | "op=" OPERATION | "reduce=" REDUCTION | "type=" TYPE
 //              | "bytes>=" SIZE | "bytes<" SIZE | "ranks>=" N
-//   codec      = "off" | "fp4" | "int8" | "int2" | "sign"
+//   codec      = "off" | a name of kCodecs
 //   option     = "ef" | "plain" | "block=" N | "start=" N
 //
 // The first rule whose conditions all hold decides. A NAME may end in "*". OPERATION is allreduce,
@@ -18,6 +18,8 @@
 // each tensor has first. Reductions have error feedback and start=20 unless a rule says otherwise;
 // other operations are plain from their first call on, and sends and receives can be nothing else.
 #pragma once
+
+#include <onebit/onebit.h>
 
 #include <compare>
 #include <cstddef>
@@ -31,12 +33,27 @@
 
 namespace onebit::preload {
 
-// How the calls of a rule travel. kOff: as NCCL sends them.
-enum class Codec : uint8_t { kOff, kFp4, kInt8, kInt2, kSign };
-inline constexpr std::string_view kCodecNames[] = {"off", "fp4", "int8", "int2", "sign"};
+// How the calls of a rule travel: by a codec, or as NCCL sends them.
+struct CodecChoice {
+  std::string_view name;
+  int32_t codec;  // onebitCodec_t, or kOff
+  // Elements of a block: a multiple of a number up to another, and what is wrong with others. The
+  // compressor would refuse them, at a call in the middle of a training.
+  uint32_t multiple = 32;
+  uint32_t most = 65536;
+  std::string_view problem = "is no multiple of 32 up to 65536, as this codec needs";
+};
+inline constexpr int32_t kOff = -1;
+inline constexpr CodecChoice kCodecs[] = {
+    {"off", kOff},
+    {"fp4", onebitCodecFp4},
+    {"int8", onebitCodecInt8},
+    {"int2", onebitCodecInt2},
+    {"sign", onebitCodecSign, 64, 1u << 30,
+     "is no multiple of 64 up to 1073741824, as this codec needs"}};
 
 struct Compression {
-  Codec codec = Codec::kOff;
+  int32_t codec = kOff;
   bool has_feedback = true;
   uint32_t block = 0;  // 0: the codec's default
   uint32_t start = 20;

@@ -20,9 +20,6 @@ namespace {
 constexpr size_t kMaxCount = SIZE_MAX / 2 / sizeof(float);  // so that no size overflows
 // The structure ended before `cuts` at first.
 constexpr std::array<size_t, 1> kFormerSizes = {offsetof(onebitCompressorConfig_t, cuts)};
-constexpr int32_t kMaxBlock = 1 << 30;
-constexpr int32_t kMaxLowBitBlock = 65'536;
-constexpr int32_t kLowBitBlockMultiple = 32;
 constexpr int32_t kMaxAlignment = 65528;  // largest multiple of 8 that fits its header member
 
 // Returns `value`, or `fallback` if it is undefined.
@@ -33,22 +30,15 @@ Status Refuse(const char* member, int64_t value, const char* allowed) {
                allowed);
 }
 
-Status CheckBlockOfSigns(int32_t block) {
-  if (block >= 0 && block <= kMaxBlock &&
-      block % static_cast<int32_t>(kernels::kBlockMultiple) == 0) {
-    return OkStatus();
-  }
-  return Refuse("block", block, "ONEBIT_BLOCK_TENSOR or a multiple of 64 up to 2^30");
-}
-
 // Rows of an all-to-all-v need not be multiples of anything, but codes of a block begin at a byte.
-Status CheckLowBitBlock(int32_t block, kernels::LowBitCodec codec, Collective collective) {
-  const bool is_in_range = block >= 1 && block <= kMaxLowBitBlock;
-  if (collective != Collective::kAllToAllv) {
-    if (is_in_range && block % kLowBitBlockMultiple == 0) return OkStatus();
-    return Refuse("block", block, "a multiple of 32 from 32 to 65536 with this codec");
+Status CheckBlock(int32_t block, const CodecRow& row, Collective collective) {
+  const CodecRow::Blocks& blocks = row.blocks;
+  const bool is_in_range = block <= blocks.most;
+  if (collective != Collective::kAllToAllv || !row.codec.is_low_bit()) {
+    if (is_in_range && block >= blocks.least && block % blocks.multiple == 0) return OkStatus();
+    return Refuse("block", block, blocks.text);
   }
-  if (is_in_range && static_cast<size_t>(block) * kernels::CodeBits(codec) % 8 == 0) {
+  if (is_in_range && block >= 1 && static_cast<size_t>(block) * row.codec.element_bits() % 8 == 0) {
     return OkStatus();
   }
   return Refuse("block", block,
@@ -56,21 +46,20 @@ Status CheckLowBitBlock(int32_t block, kernels::LowBitCodec codec, Collective co
                 "bytes: a multiple of 2 for 4-bit codes, of 4 for 2-bit codes");
 }
 
-// Checks members that only signs, or only low-bit codecs, support.
-Status CheckCodec(const onebitCompressorConfig_t& config, const CodecRow& codec, int32_t mode,
+// Checks members that only signs, or only other codecs, support.
+Status CheckCodec(const onebitCompressorConfig_t& config, const CodecRow& row, int32_t mode,
                   int32_t block, Collective collective) {
-  if (codec.is_sign()) return CheckBlockOfSigns(block);
-  if (config.scaleRule != ONEBIT_UNDEF_INT) {
+  if (!row.codec.is_sign() && config.scaleRule != ONEBIT_UNDEF_INT) {
     return Refuse("scaleRule", config.scaleRule,
                   "left at its default unless codec is onebitCodecSign: other codecs have a rule "
                   "of their own");
   }
-  if (mode == onebitModeEf && codec.number == onebitCodecInt8Stochastic) {
+  if (mode == onebitModeEf && row.codec.rounds_at_random()) {
     return Refuse("mode", mode,
                   "onebitModePlain with onebitCodecInt8Stochastic: error feedback would make its "
                   "result biased");
   }
-  return codec.is_low_bit() ? CheckLowBitBlock(block, codec.low_bit, collective) : OkStatus();
+  return CheckBlock(block, row, collective);
 }
 
 // Members that only sparse codecs have.
@@ -126,12 +115,8 @@ Result<SparseMembers> ParseSparse(const onebitCompressorConfig_t& config, const 
                                   int32_t block, int32_t mode, Collective collective,
                                   uint32_t ranks) {
   ONEBIT_TRY(CheckSparseUse(config, collective, mode));
-  if (block < 0 || !IsSparseBlock({.k = 1}, static_cast<size_t>(block))) {
-    return Refuse("block", block, "a multiple of 64 from 320 to 4096 with this codec");
-  }
-  SparseMembers members;
+  SparseMembers members{.codec = row.codec.sparse};
   kernels::SparseCodec& codec = members.codec;
-  codec.is_random = row.is_random;
   codec.is_unbiased = codec.is_random && mode == onebitModePlain;
   const int32_t k = Or(config.k, block / 64);
   if (k >= 1 && k <= UINT16_MAX) codec.k = static_cast<uint16_t>(k);
@@ -206,14 +191,14 @@ Status CheckCollective(const onebitCompressorConfig_t& config, Collective collec
 
 // Checks where blocks may restart at cuts.
 Result<std::shared_ptr<const Cuts>> ParseCuts(const onebitCompressorConfig_t& config,
-                                              const CodecRow& codec, int32_t block,
+                                              const CodecRow& row, int32_t block,
                                               Collective collective, size_t count) {
   if (config.cutCount == 0) return std::shared_ptr<const Cuts>();
   if (config.cuts == nullptr) {
     return Error(Code::kInvalidArgument, "compressor config: cutCount is {}, but cuts is NULL",
                  config.cutCount);
   }
-  if (collective != Collective::kAllReduce || codec.number != onebitCodecSign || block == 0) {
+  if (collective != Collective::kAllReduce || !row.codec.is_sign() || block == 0) {
     return Refuse("cutCount", static_cast<int64_t>(config.cutCount),
                   "0 but for an allreduce with onebitCodecSign and scales of blocks");
   }
@@ -282,16 +267,17 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
   if (rule != onebitScaleL2 && rule != onebitScaleL1) {
     return Refuse("scaleRule", rule, "onebitScaleL2 or onebitScaleL1");
   }
-  const CodecRow* const codec = FindCodec(Or(config->codec, onebitCodecSign));
-  if (codec == nullptr) {
-    return Refuse("codec", config->codec,
-                  "onebitCodecSign, Fp4, Int8, Uint8mm, Int2, Int8Stochastic, Topk or Randk");
+  const CodecRow* const row = FindCodec(Or(config->codec, onebitCodecSign));
+  if (row == nullptr) {
+    return Error(Code::kInvalidArgument,
+                 "compressor config: codec is {}, but may be a onebitCodec_t: {}", config->codec,
+                 CodecNames());
   }
-  const int32_t block = Or(config->block, codec->block);
-  ONEBIT_TRY(CheckCodec(*config, *codec, mode, block, *collective));
+  const int32_t block = Or(config->block, static_cast<int32_t>(row->codec.block));
+  ONEBIT_TRY(CheckCodec(*config, *row, mode, block, *collective));
   SparseMembers sparse;
-  if (codec->is_sparse()) {
-    ONEBIT_ASSIGN_OR_RETURN(sparse, ParseSparse(*config, *codec, block, mode, *collective, ranks));
+  if (row->codec.is_sparse()) {
+    ONEBIT_ASSIGN_OR_RETURN(sparse, ParseSparse(*config, *row, block, mode, *collective, ranks));
   } else {
     ONEBIT_TRY(CheckNoSparseMembers(*config));
   }
@@ -314,14 +300,14 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
   ONEBIT_ASSIGN_OR_RETURN(const MemoryLocation location,
                           LocationOfResiduals(config->memory, config->device));
   ONEBIT_ASSIGN_OR_RETURN(std::shared_ptr<const Cuts> cuts,
-                          ParseCuts(*config, *codec, block, *collective, count));
+                          ParseCuts(*config, *row, block, *collective, count));
   if (config->tensorId > UINT32_MAX) {
     return Refuse("tensorId", config->tensorId, "negative (default) or below 2^32");
   }
   return Compressor::Config{
-      .codec = {.kind = mode == onebitModeEf ? codec->ef : codec->plain,
+      .codec = {.kind = row->codec.KindIn(mode == onebitModeEf),
                 .rule = rule == onebitScaleL2 ? kernels::ScaleRule::kL2 : kernels::ScaleRule::kL1,
-                .low_bit = codec->low_bit,
+                .low_bit = row->codec.low_bit,
                 .sparse = sparse.codec,
                 .block = static_cast<uint32_t>(block)},
       .count = count,

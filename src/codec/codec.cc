@@ -15,18 +15,27 @@ using kernels::ScaleRule;
 using kernels::SparseCodec;
 using kernels::SparseValues;
 
-constexpr CodecRow LowBitRow(int32_t number, const char* name, int32_t block, LowBitCodec codec,
+constexpr CodecRow::Blocks kBlocksOfSigns = {kernels::kBlockMultiple, 0, 1 << 30,
+                                             "ONEBIT_BLOCK_TENSOR or a multiple of 64 up to 2^30"};
+constexpr CodecRow::Blocks kLowBitBlocks = {32, 32, 65'536,
+                                            "a multiple of 32 from 32 to 65536 with this codec"};
+constexpr CodecRow::Blocks kSparseBlocks = {kernels::kBlockMultiple, 320, kernels::kMaxSparseBlock,
+                                            "a multiple of 64 from 320 to 4096 with this codec"};
+
+constexpr CodecRow LowBitRow(int32_t number, const char* name, uint32_t block, LowBitCodec codec,
                              uint8_t wire) {
-  return {number, name, CodecKind::kLowBit, CodecKind::kLowBitEf, block, codec, wire};
+  return {number,
+          name,
+          {.kind = CodecKind::kLowBit, .low_bit = codec, .block = block},
+          kLowBitBlocks,
+          wire};
 }
 
 constexpr CodecRow SparseRow(int32_t number, const char* name, bool is_random) {
-  return {.number = number,
-          .name = name,
-          .plain = CodecKind::kSparse,
-          .ef = CodecKind::kSparseEf,
-          .block = 4096,
-          .is_random = is_random};
+  return {number,
+          name,
+          {.kind = CodecKind::kSparse, .sparse = {.is_random = is_random}, .block = 4096},
+          kSparseBlocks};
 }
 
 constexpr uint8_t kInt8Stochastic = 0x70;
@@ -37,7 +46,7 @@ constexpr uint8_t kFormerInt8Stochastic = 0x40;
 // half-integer, min-max). Bits 4 and 5: scale (bf16 to nearest, or 3: bf16 rounded up). Bit 6:
 // stochastic.
 constexpr CodecRow kCodecs[] = {
-    {onebitCodecSign, "sign", CodecKind::kSign, CodecKind::kEf, 4096},
+    {onebitCodecSign, "sign", {.kind = CodecKind::kSign, .block = 4096}, kBlocksOfSigns},
     LowBitRow(onebitCodecFp4, "fp4", 128, LowBitCodec::kFp4, 0x05),
     LowBitRow(onebitCodecInt8, "int8", 256, LowBitCodec::kInt8, 0x00),
     LowBitRow(onebitCodecUint8mm, "uint8mm", 256, LowBitCodec::kUint8, 0x0c),
@@ -66,9 +75,9 @@ const CodecRow* FindRow(const Matches& matches) {
 
 const CodecRow* RowOf(const Codec& codec) {
   return FindRow([&](const CodecRow& row) {
-    return (row.plain == codec.kind || row.ef == codec.kind) &&
-           (!row.is_low_bit() || row.low_bit == codec.low_bit) &&
-           (!row.is_sparse() || row.is_random == codec.sparse.is_random);
+    return row.codec.kind == codec.KindIn(/*with_feedback=*/false) &&
+           row.codec.low_bit == codec.low_bit &&
+           row.codec.sparse.is_random == codec.sparse.is_random;
   });
 }
 
@@ -95,9 +104,9 @@ bool ReadLowBit(uint8_t number, Codec* codec) {
   const bool is_former = number == kFormerInt8Stochastic;
   const uint8_t wire = is_former ? kInt8Stochastic : number;
   const CodecRow* const row =
-      FindRow([&](const CodecRow& each) { return each.is_low_bit() && each.wire == wire; });
+      FindRow([&](const CodecRow& each) { return each.codec.is_low_bit() && each.wire == wire; });
   if (row == nullptr) return false;
-  codec->low_bit = row->low_bit;
+  codec->low_bit = row->codec.low_bit;
   codec->has_former_scales = is_former;
   return true;
 }
@@ -106,6 +115,14 @@ bool ReadLowBit(uint8_t number, Codec* codec) {
 
 const CodecRow* FindCodec(int32_t number) {
   return FindRow([&](const CodecRow& row) { return row.number == number; });
+}
+
+std::string CodecNames() {
+  std::string names;
+  for (const CodecRow& row : kCodecs) {
+    names.append(names.empty() ? "" : ", ").append(row.name);
+  }
+  return names;
 }
 
 CodecOnWire ToWire(const Codec& codec, bool has_one_hop) {
@@ -144,20 +161,9 @@ bool IsSparseBlock(const SparseCodec& codec, size_t block) {
 }
 
 const char* Codec::Mode() const {
-  switch (kind) {
-    case CodecKind::kDense:
-      return "dense";
-    case CodecKind::kSign:
-      return "sign";
-    case CodecKind::kLowBit:
-    case CodecKind::kSparse:
-      return "plain";
-    case CodecKind::kEf:
-    case CodecKind::kLowBitEf:
-    case CodecKind::kSparseEf:
-      return "ef";
-  }
-  return "?";
+  if (is_dense()) return "dense";
+  if (kind == CodecKind::kSign) return "sign";
+  return has_feedback() ? "ef" : "plain";
 }
 
 const char* Codec::Name() const {

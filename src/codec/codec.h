@@ -14,6 +14,7 @@
 
 namespace onebit {
 
+// Each codec without feedback, and behind it the same with feedback, which is even.
 enum class CodecKind : uint8_t {
   kDense = 0,
   kSign = 1,
@@ -36,28 +37,45 @@ struct Codec {
   uint32_t block = 0;                // elements per scale; 0: signs with one scale for the tensor
 
   constexpr bool is_dense() const { return kind == CodecKind::kDense; }
+  constexpr bool is_sign() const { return kind == CodecKind::kSign || kind == CodecKind::kEf; }
   // Elements become small codes with a scale per block (kernels/low_bit.h).
   constexpr bool is_low_bit() const {
     return kind == CodecKind::kLowBit || kind == CodecKind::kLowBitEf;
   }
+  // Every element has a code, and not a sign alone.
+  constexpr bool has_codes() const { return !is_dense() && !is_sign() && !is_sparse(); }
   // Some elements of each block are sent, and nothing of the others (kernels/sparse.h).
   constexpr bool is_sparse() const {
     return kind == CodecKind::kSparse || kind == CodecKind::kSparseEf;
   }
   // The next call's input contains what this one loses.
-  constexpr bool has_feedback() const {
-    return kind == CodecKind::kEf || kind == CodecKind::kLowBitEf || kind == CodecKind::kSparseEf;
+  constexpr bool has_feedback() const { return !is_dense() && static_cast<uint8_t>(kind) % 2 == 0; }
+  // The same codec's kind with feedback, or without.
+  constexpr CodecKind KindIn(bool with_feedback) const {
+    const int plain = static_cast<int>(kind) - (has_feedback() ? 1 : 0);
+    return static_cast<CodecKind>(plain + (with_feedback ? 1 : 0));
   }
   // Servers of sums work on means, which they multiply by the number of ranks afterwards.
-  constexpr bool sends_means() const { return !is_low_bit() && !is_sparse(); }
+  constexpr bool sends_means() const { return is_dense() || is_sign(); }
   // Ranks tell each other of values that are not finite, so that all of them end such a call alike.
-  // Without feedback, a low-bit or sparse call leaves such values to their blocks instead.
-  constexpr bool has_verdict() const {
-    return kind != CodecKind::kDense && kind != CodecKind::kLowBit && kind != CodecKind::kSparse;
-  }
+  // Without feedback, only signs do: other codecs leave such values to their blocks.
+  constexpr bool has_verdict() const { return is_sign() || has_feedback(); }
   // Codes are rounded up or down by draws.
   constexpr bool rounds_at_random() const {
     return is_low_bit() && low_bit == kernels::LowBitCodec::kInt8Stochastic;
+  }
+  // Segments of a chunk are multiples of this many elements: of blocks, and dense ones of what is
+  // the smallest block of signs.
+  constexpr size_t segment_unit() const { return is_dense() ? kernels::kBlockMultiple : block; }
+
+  // Of a packet that is not sparse: the bits of an element, and the bytes of scales and minimums
+  // together, without and with the padding behind them.
+  constexpr size_t element_bits() const { return is_low_bit() ? kernels::CodeBits(low_bit) : 1; }
+  constexpr size_t used_scale_bytes(size_t scales) const {
+    return is_low_bit() ? kernels::UsedScaleBytes(low_bit, scales) : scales * sizeof(float);
+  }
+  constexpr size_t scale_bytes(size_t scales) const {
+    return is_low_bit() ? kernels::ScaleBytes(low_bit, scales) : scales * sizeof(float);
   }
 
   constexpr kernels::LowBitFormat low_bit_format() const { return {low_bit, block}; }
@@ -99,18 +117,19 @@ bool IsSparseBlock(const kernels::SparseCodec& codec, size_t block);
 struct CodecRow {
   int32_t number;  // onebitCodec_t
   const char* name;
-  CodecKind plain;  // its kind without feedback
-  CodecKind ef;     // and with it
-  int32_t block;    // by default
-  kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;
-  uint8_t wire = 0;        // of low-bit codecs (FORMAT.md, section 15)
-  bool is_random = false;  // sparse: elements are selected by draws
-
-  constexpr bool is_sign() const { return plain == CodecKind::kSign; }
-  constexpr bool is_low_bit() const { return plain == CodecKind::kLowBit; }
-  constexpr bool is_sparse() const { return plain == CodecKind::kSparse; }
+  Codec codec;  // without feedback, with the default block
+  // What a configuration may have for a block, but in an all-to-all-v: multiples of a number.
+  struct Blocks {
+    int32_t multiple;
+    int32_t least;
+    int32_t most;
+    const char* text;
+  } blocks;
+  uint8_t wire = 0;  // of low-bit codecs (FORMAT.md, section 15)
 };
 // Null if there is none of this number.
 const CodecRow* FindCodec(int32_t number);
+// "sign, fp4, ..."
+std::string CodecNames();
 
 }  // namespace onebit

@@ -109,9 +109,9 @@ Status CheckForm(std::span<const std::byte> packet, const PacketShape& shape) {
     return CheckSparseForm(packet, shape.codec.sparse_format(), shape.element_count,
                            !shape.codec.has_feedback());
   }
-  ONEBIT_TRY(shape.codec.is_low_bit() ? CheckLowBitScales(packet, shape)
-                                      : CheckSignScales(packet, shape));
-  if (const size_t used = shape.element_count * shape.bits_per_element() % 8; used != 0) {
+  if (shape.codec.is_low_bit()) ONEBIT_TRY(CheckLowBitScales(packet, shape));
+  if (shape.codec.is_sign()) ONEBIT_TRY(CheckSignScales(packet, shape));
+  if (const size_t used = shape.element_count * shape.codec.element_bits() % 8; used != 0) {
     const auto last = static_cast<uint8_t>(packet.back());
     if ((last >> used) != 0) {
       return Error(Code::kCorrupt, "unused bits of the last byte are set ({:#04x}, {} used)", last,

@@ -39,19 +39,11 @@ struct PacketShape {
 
   constexpr size_t weight_bytes() const { return is_weighted ? kWeightBytes : 0; }
   // Scales, minimums and padding.
-  constexpr size_t scale_bytes() const {
-    if (!codec.is_low_bit()) return scale_count * sizeof(float);
-    return kernels::ScaleBytes(codec.low_bit, scale_count);
-  }
-  constexpr size_t used_scale_bytes() const {
-    return kernels::UsedScaleBytes(codec.low_bit, scale_count);
-  }
-  constexpr size_t bits_per_element() const {
-    return codec.is_low_bit() ? kernels::CodeBits(codec.low_bit) : 1;
-  }
+  constexpr size_t scale_bytes() const { return codec.scale_bytes(scale_count); }
+  constexpr size_t used_scale_bytes() const { return codec.used_scale_bytes(scale_count); }
   constexpr size_t bytes() const {
     if (codec.is_sparse()) return weight_bytes() + codec.sparse_format().Bytes(element_count);
-    return weight_bytes() + scale_bytes() + (element_count * bits_per_element() + 7) / 8;
+    return weight_bytes() + scale_bytes() + (element_count * codec.element_bits() + 7) / 8;
   }
 };
 
@@ -93,7 +85,7 @@ inline kernels::LowBitPacket LowBitViewOf(std::byte* packet, const PacketShape& 
           .minimums = kernels::HasMinimum(shape.codec.low_bit) ? scales + shape.scale_count + scale
                                                                : nullptr,
           .codes = reinterpret_cast<uint8_t*>(packet) + shape.scale_bytes() +
-                   element * kernels::CodeBits(shape.codec.low_bit) / 8};
+                   element * shape.codec.element_bits() / 8};
 }
 
 Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expected);

@@ -196,8 +196,7 @@ Plan PlanAllReduceSra(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t 
   // segments are cut like those of the smallest block.
   const bool has_segments = is_dense || key.codec.block != 0;
   if (is_dense) segment_elements = DenseSegmentElements(segment_elements);
-  const Partition partition(key.count, ranks, key.chunk_alignment,
-                            is_dense ? kernels::kBlockMultiple : key.codec.block,
+  const Partition partition(key.count, ranks, key.chunk_alignment, key.codec.segment_unit(),
                             has_segments ? segment_elements : 0, key.cuts.get());
   SraPlanner planner(key, rank, ranks, partition);
   for (uint32_t segment = 0; segment < partition.segments(); ++segment) planner.AddSegment(segment);

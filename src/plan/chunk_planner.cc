@@ -11,11 +11,11 @@ namespace {
 // segments are cut like those of the smallest block.
 Partition PartitionOf(const PlanKey& key, uint32_t ranks, size_t segment_elements) {
   if (key.codec.is_dense()) {
-    return Partition::OfChunks(key.count, ranks, kernels::kBlockMultiple,
-                               DenseSegmentElements(segment_elements));
+    segment_elements = DenseSegmentElements(segment_elements);
+  } else if (key.codec.block == 0) {
+    segment_elements = 0;
   }
-  if (key.codec.block == 0) return Partition::OfChunks(key.count, ranks, 1, 0);
-  return Partition::OfChunks(key.count, ranks, key.codec.block, segment_elements);
+  return Partition::OfChunks(key.count, ranks, key.codec.segment_unit(), segment_elements);
 }
 
 }  // namespace

@@ -290,7 +290,7 @@ DeviceCompute::DeviceCompute(const Devices& devices, LongLists& long_lists)
     : devices_(devices),
       long_lists_(long_lists),
       lists_(std::make_unique<Lists>()),
-      low_bit_(devices) {}
+      codes_(devices) {}
 
 DeviceCompute::~DeviceCompute() = default;
 
@@ -307,7 +307,7 @@ void DeviceCompute::Begin(onebitStream_t stream, kernels::cuda::TileSum* tile_su
   }
   fills_.clear();
   ends_.clear();
-  low_bit_.Begin(stream);
+  codes_.Begin(stream);
 }
 
 void DeviceCompute::Add(size_t call_index, const Call& call, const Step& step,
@@ -323,7 +323,7 @@ void DeviceCompute::Add(size_t call_index, const Call& call, const Step& step,
 Status DeviceCompute::EnqueueSteps() {
   const auto key = [](const AddedStep& added) {
     const PlanKey& plan = added.call->plan->key;
-    return std::tuple(added.turn, added.step->kind, plan.codec.is_low_bit(), plan.codec.low_bit,
+    return std::tuple(added.turn, added.step->kind, plan.codec.has_codes(), plan.codec.low_bit,
                       plan.type, plan.codec.block, added.index);
   };
   std::ranges::sort(steps_, {}, key);
@@ -332,9 +332,9 @@ Status DeviceCompute::EnqueueSteps() {
     // Steps of a later turn need the results of those before.
     if (i != 0 && added.turn != steps_[i - 1].turn) ONEBIT_TRY(FlushTurn());
     const bool is_copy = added.step->kind == StepKind::kCopy;
-    if (added.call->plan->key.codec.is_low_bit() && !is_copy) {
+    if (added.call->plan->key.codec.has_codes() && !is_copy) {
       ONEBIT_TRY(
-          RunCodecStep(*added.step, &low_bit_, OkStatus(), *added.call, *added.step, added.words));
+          RunCodecStep(*added.step, &codes_, OkStatus(), *added.call, *added.step, added.words));
     } else {
       ONEBIT_TRY(StepKernels(*this, added).Add());
     }
@@ -345,7 +345,7 @@ Status DeviceCompute::EnqueueSteps() {
 }
 
 Status DeviceCompute::FlushTurn() {
-  ONEBIT_TRY(low_bit_.Flush());
+  ONEBIT_TRY(codes_.Flush());
   return Flush();
 }
 

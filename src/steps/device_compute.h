@@ -10,8 +10,8 @@
 
 #include "device/devices.h"
 #include "plan/plan.h"
+#include "steps/code_kernels.h"
 #include "steps/long_lists.h"
-#include "steps/low_bit_kernels.h"
 #include "steps/step_compute.h"
 
 namespace onebit {
@@ -95,7 +95,7 @@ class DeviceCompute {
   kernels::cuda::TileSum* tile_sums_ = nullptr;
   const std::unique_ptr<Lists> lists_;  // parameters of launches, kept because they are large
   kernels::cuda::Kernel open_ = kernels::cuda::Kernel::kCount;  // whose list has pieces, if any has
-  LowBitKernels low_bit_;
+  CodeKernels codes_;
   std::vector<AddedStep> steps_;
   std::vector<StepTurn> turns_;  // by call
   // Calls that have ended leave these.

@@ -3,30 +3,31 @@
 // Small codes with a scale per block (kernels/low_bit.h), on host memory.
 #pragma once
 
-#include <vector>
-
-#include "steps/codec_ops.h"
+#include "steps/element_code_ops.h"
 
 namespace onebit {
 
-class LowBitOps final : public CodecOps {
+class LowBitOps final : public ElementCodeOps {
  public:
-  explicit LowBitOps(uint32_t ranks) : packets_(ranks) {}
-
-  bool Compress(const Call& call, const Step& step) override;
-  bool Reduce(const Call& call, const Step& step) override;
-  bool Average(const Call& call, const Step& step) override;
-  bool Decode(const Call& call, const Step& step) override;
-  void DecodeTo(const Call& call, const Step& step, uint32_t rank, const PacketPart& part,
-                size_t at, size_t count, float* values) const override;
-  bool CompressFrom(const Call& call, const Step& step, const PacketPart& part,
-                    const kernels::CompressInput& in) override;
+  using ElementCodeOps::ElementCodeOps;
 
  private:
-  // Fills packets_ with the pieces of all ranks, from this scale and element on.
-  void FindPieces(const Call& call, const Step& step, size_t scale, size_t element);
-
-  std::vector<kernels::LowBitPacketView> packets_;  // by rank
+  Result EncodeInput(const kernels::CompressInput& in, const Codec& codec,
+                     const kernels::Draws& draws, kernels::LowBitPacket out) const override {
+    return kernels::cpu::LowBitCompress(in, codec.low_bit_format(), draws, out);
+  }
+  Result EncodeSum(const kernels::LowBitReduceInput& in, const Codec& codec,
+                   const kernels::Draws& draws, kernels::LowBitPacket out) const override {
+    return kernels::cpu::LowBitReduce(in, codec.low_bit_format(), draws, out);
+  }
+  Result DecodeSum(const kernels::LowBitReduceInput& in, const Codec& codec,
+                   void* output) const override {
+    return kernels::cpu::LowBitAverage(in, codec.low_bit_format(), output);
+  }
+  Result DecodeDelta(const kernels::LowBitDeltaInput& in, const Codec& codec,
+                     void* output) const override {
+    return kernels::cpu::LowBitAddDelta(in, codec.low_bit_format(), output);
+  }
 };
 
 }  // namespace onebit

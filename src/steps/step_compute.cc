@@ -48,12 +48,6 @@ kernels::Checksum HeldChecksum(const Call& call, uint32_t chunk) {
                                   elements.count * sizeof(float));
 }
 
-CodecOps& StepCompute::OpsOf(const Codec& codec) {
-  if (codec.is_sparse()) return sparse_;
-  if (codec.is_low_bit()) return low_bit_;
-  return signs_;
-}
-
 bool StepCompute::Run(const Call& call, const Step& step, bool is_nonfinite,
                       kernels::Checksum* checksums) {
   const NvtxRange range(NameOf(step.kind));

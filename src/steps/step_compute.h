@@ -40,7 +40,11 @@ class StepCompute {
   bool Compute(const Call& call, const Step& step);
   void ReduceDense(const Call& call, const Step& step);
   bool Copy(const Call& call, const Step& step);
-  CodecOps& OpsOf(const Codec& codec);
+  CodecOps& OpsOf(const Codec& codec) {
+    if (codec.is_sparse()) return sparse_;
+    if (codec.is_low_bit()) return low_bit_;
+    return signs_;
+  }
 
   SignOps signs_;
   LowBitOps low_bit_;

@@ -18,11 +18,10 @@ namespace {
 std::vector<Codec> AllCodecs() {
   std::vector<Codec> codecs;
   for (int32_t number = onebitCodecSign; FindCodec(number) != nullptr; ++number) {
-    const CodecRow& row = *FindCodec(number);
-    for (const CodecKind kind : {row.plain, row.ef}) {
-      Codec codec = {
-          .kind = kind, .low_bit = row.low_bit, .block = static_cast<uint32_t>(row.block)};
-      if (row.is_sparse()) codec.sparse = {.k = 64, .is_random = row.is_random};
+    for (const bool has_feedback : {false, true}) {
+      Codec codec = FindCodec(number)->codec;
+      codec.kind = codec.KindIn(has_feedback);
+      if (codec.is_sparse()) codec.sparse.k = 64;
       codecs.push_back(codec);
     }
   }

@@ -168,8 +168,7 @@ class Account {
   bool IsKept(const CallFacts& facts) const {
     const auto rule = std::find_if(rules_.rules.begin(), rules_.rules.end(),
                                    [&](const Rule& each) { return each.Matches(comm_, facts); });
-    return rules_.is_off() ||
-           (rule != rules_.rules.end() && rule->compression.codec == Codec::kOff);
+    return rules_.is_off() || (rule != rules_.rules.end() && rule->compression.codec == kOff);
   }
 
   // True if there is a tensor of the name; of none: one of the cycle.

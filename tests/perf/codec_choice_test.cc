@@ -69,7 +69,7 @@ TEST(CodecChoiceTest, ACodecBringsItsModeAndBlock) {
     EXPECT_EQ(choice.block, c.block) << c.name;
     const bool is_sparse = c.codec == onebitCodecTopk || c.codec == onebitCodecRandk;
     EXPECT_EQ(choice.is_sparse(), is_sparse);
-    EXPECT_EQ(choice.is_low_bit(), c.codec != onebitCodecSign && !is_sparse);
+    EXPECT_EQ(choice.has_codes(), c.codec != onebitCodecSign && !is_sparse);
     EXPECT_EQ(Parse({"--codec", c.name, "--mode", "plain"}).mode, Mode::kPlain);
   }
   EXPECT_EQ(Parse({"--codec", "fp4"}, onebitCollectiveAllToAllv).mode, Mode::kPlain);

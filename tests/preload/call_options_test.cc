@@ -56,7 +56,7 @@ TEST(CallOptionsTest, OptionsAreRead) {
   EXPECT_TRUE(options.is_plain);
   EXPECT_EQ(options.tensor, UINT64_MAX);
   EXPECT_EQ(options.compression,
-            (Compression{.codec = Codec::kInt8, .has_feedback = false, .block = 256}));
+            (Compression{.codec = onebitCodecInt8, .has_feedback = false, .block = 256}));
   EXPECT_FALSE(options.is_off);
   EXPECT_EQ(Read(Tensor(0)).tensor, 0u);
 }

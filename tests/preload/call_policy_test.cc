@@ -129,7 +129,7 @@ TEST_F(CallPolicyTest, NamedTensorsMayComeInAnyOrder) {
 
 TEST_F(CallPolicyTest, AnotherCodecEndsATensor) {
   const auto policy = Make();
-  const Compression int8{.codec = Codec::kInt8, .start = 0};
+  const Compression int8{.codec = onebitCodecInt8, .start = 0};
   const Decision first = policy->Decide({.count = 10}, 7, kHolds, int8);
   EXPECT_EQ(first.reason, Reason::kCompressed);
   EXPECT_EQ(first.compression, int8);
@@ -251,7 +251,7 @@ TEST_F(DefaultRuleTest, AnExchangeThatCannotBeMadeIsAskedForAgain) {
 
 TEST_F(CallPolicyTest, TensorsThatChangeForEverComeToAnEnd) {
   const auto policy = Make();
-  const Compression plain{.codec = Codec::kInt8, .has_feedback = false, .start = 0};
+  const Compression plain{.codec = onebitCodecInt8, .has_feedback = false, .start = 0};
   Reason last = Reason::kNoRule;
   int compressed = 0;
   for (uint64_t call = 0; call < 10'000; ++call) {
@@ -277,7 +277,7 @@ TEST_F(DefaultRuleTest, ABrokenCycleNeedsANewAgreement) {
 
 TEST_F(DefaultRuleTest, AnAskedCodecNeedsNoAgreement) {
   const auto policy = Make();
-  const Compression int8{.codec = Codec::kInt8, .start = 0};
+  const Compression int8{.codec = onebitCodecInt8, .start = 0};
   EXPECT_EQ(policy->Decide({.count = 1 << 18}, 7, result_, int8).reason, Reason::kCompressed);
   EXPECT_EQ(results_, 0);
 }

@@ -24,33 +24,33 @@ constexpr CommFacts kWorld{.name = "world", .ranks = 4};
 TEST(CallRulesTest, NothingIsCompressedWithoutRules) {
   EXPECT_TRUE(Parsed("").is_off());
   EXPECT_TRUE(Parsed(" off ").is_off());
-  EXPECT_EQ(Choose(Parsed("off"), kWorld, {.count = 1 << 20}).codec, Codec::kOff);
+  EXPECT_EQ(Choose(Parsed("off"), kWorld, {.count = 1 << 20}).codec, kOff);
 }
 
 TEST(CallRulesTest, TheDefaultIsForLongSumsAndAveragesOfFloats) {
   const Rules rules = Parsed("default");
   EXPECT_TRUE(rules.is_default);
   const CallFacts call{.count = 1 << 18};
-  EXPECT_EQ(Choose(rules, kWorld, call), (Compression{.codec = Codec::kFp4}));
+  EXPECT_EQ(Choose(rules, kWorld, call), (Compression{.codec = onebitCodecFp4}));
   CallFacts other = call;
   other.reduction = kAvg;
-  EXPECT_EQ(Choose(rules, kWorld, other).codec, Codec::kFp4);
+  EXPECT_EQ(Choose(rules, kWorld, other).codec, onebitCodecFp4);
   other.type = DataType::kBfloat16;
-  EXPECT_EQ(Choose(rules, kWorld, other).codec, Codec::kOff);  // 512 KiB
+  EXPECT_EQ(Choose(rules, kWorld, other).codec, kOff);  // 512 KiB
   other.count *= 2;
-  EXPECT_EQ(Choose(rules, kWorld, other).codec, Codec::kFp4);
+  EXPECT_EQ(Choose(rules, kWorld, other).codec, onebitCodecFp4);
   other.type = DataType::kFloat16;
-  EXPECT_EQ(Choose(rules, kWorld, other).codec, Codec::kOff);
+  EXPECT_EQ(Choose(rules, kWorld, other).codec, kOff);
   other = call;
   other.count -= 1;
-  EXPECT_EQ(Choose(rules, kWorld, other).codec, Codec::kOff);
+  EXPECT_EQ(Choose(rules, kWorld, other).codec, kOff);
   other = call;
   other.reduction = 2;  // max
-  EXPECT_EQ(Choose(rules, kWorld, other).codec, Codec::kOff);
+  EXPECT_EQ(Choose(rules, kWorld, other).codec, kOff);
   other = call;
   other.operation = Operation::kAllGather;
-  EXPECT_EQ(Choose(rules, kWorld, other).codec, Codec::kOff);
-  EXPECT_EQ(Choose(rules, {.name = "world", .ranks = 1}, call).codec, Codec::kOff);
+  EXPECT_EQ(Choose(rules, kWorld, other).codec, kOff);
+  EXPECT_EQ(Choose(rules, {.name = "world", .ranks = 1}, call).codec, kOff);
 }
 
 TEST(CallRulesTest, TheFirstRuleThatMatchesDecides) {
@@ -63,16 +63,16 @@ TEST(CallRulesTest, TheFirstRuleThatMatchesDecides) {
                                  .type = DataType::kBfloat16,
                                  .count = 100};
   EXPECT_EQ(Choose(rules, {.name = "dp", .ranks = 4}, reduce_scatter),
-            (Compression{.codec = Codec::kInt8, .has_feedback = false, .block = 256}));
-  EXPECT_EQ(Choose(rules, {.name = "dp", .ranks = 3}, reduce_scatter).codec, Codec::kInt2);
-  EXPECT_EQ(Choose(rules, {.name = "dp2", .ranks = 4}, reduce_scatter).codec, Codec::kInt2);
-  EXPECT_EQ(Choose(rules, {.name = "tp_7", .ranks = 4}, reduce_scatter).codec, Codec::kOff);
-  EXPECT_EQ(Choose(rules, {.name = "t", .ranks = 4}, reduce_scatter).codec, Codec::kInt2);
+            (Compression{.codec = onebitCodecInt8, .has_feedback = false, .block = 256}));
+  EXPECT_EQ(Choose(rules, {.name = "dp", .ranks = 3}, reduce_scatter).codec, onebitCodecInt2);
+  EXPECT_EQ(Choose(rules, {.name = "dp2", .ranks = 4}, reduce_scatter).codec, onebitCodecInt2);
+  EXPECT_EQ(Choose(rules, {.name = "tp_7", .ranks = 4}, reduce_scatter).codec, kOff);
+  EXPECT_EQ(Choose(rules, {.name = "t", .ranks = 4}, reduce_scatter).codec, onebitCodecInt2);
   // The bytes are those of the whole tensor.
   const CallFacts parts{.operation = Operation::kReduceScatter, .count = 1 << 16};
-  EXPECT_EQ(Choose(rules, kWorld, parts), (Compression{.codec = Codec::kSign, .start = 5}));
-  EXPECT_EQ(Choose(rules, kWorld, {.count = 1 << 16}).codec, Codec::kInt2);
-  EXPECT_EQ(Choose(rules, kWorld, {.count = 1 << 20}).codec, Codec::kInt2);
+  EXPECT_EQ(Choose(rules, kWorld, parts), (Compression{.codec = onebitCodecSign, .start = 5}));
+  EXPECT_EQ(Choose(rules, kWorld, {.count = 1 << 16}).codec, onebitCodecInt2);
+  EXPECT_EQ(Choose(rules, kWorld, {.count = 1 << 20}).codec, onebitCodecInt2);
 }
 
 TEST(CallRulesTest, OtherOperationsAreForRulesThatNameThem) {
@@ -80,41 +80,40 @@ TEST(CallRulesTest, OtherOperationsAreForRulesThatNameThem) {
       "op=alltoall:int8; op=sendrecv,bytes>=4K:fp4,block=64; "
       "op=allgather,type=bfloat16:int2,ef,start=3;"
       "*:sign");
-  const Compression plain{.codec = Codec::kInt8, .has_feedback = false, .start = 0};
+  const Compression plain{.codec = onebitCodecInt8, .has_feedback = false, .start = 0};
   EXPECT_EQ(Choose(rules, kWorld, {.operation = Operation::kAllToAll, .count = 1}), plain);
-  const Compression message{.codec = Codec::kFp4, .has_feedback = false, .block = 64, .start = 0};
+  const Compression message{
+      .codec = onebitCodecFp4, .has_feedback = false, .block = 64, .start = 0};
   for (const Operation operation : {Operation::kSend, Operation::kRecv}) {
     EXPECT_EQ(Choose(rules, kWorld, {.operation = operation, .count = 1024}), message);
-    EXPECT_EQ(Choose(rules, kWorld, {.operation = operation, .count = 1023}).codec, Codec::kOff);
+    EXPECT_EQ(Choose(rules, kWorld, {.operation = operation, .count = 1023}).codec, kOff);
   }
   CallFacts gather{.operation = Operation::kAllGather, .type = DataType::kBfloat16, .count = 1};
-  EXPECT_EQ(Choose(rules, kWorld, gather), (Compression{.codec = Codec::kInt2, .start = 3}));
+  EXPECT_EQ(Choose(rules, kWorld, gather), (Compression{.codec = onebitCodecInt2, .start = 3}));
   gather.type = DataType::kFloat32;
-  EXPECT_EQ(Choose(rules, kWorld, gather).codec, Codec::kOff);
-  EXPECT_EQ(Choose(rules, kWorld, {.operation = Operation::kBroadcast, .count = 1}).codec,
-            Codec::kOff);
+  EXPECT_EQ(Choose(rules, kWorld, gather).codec, kOff);
+  EXPECT_EQ(Choose(rules, kWorld, {.operation = Operation::kBroadcast, .count = 1}).codec, kOff);
   EXPECT_TRUE(rules.MaySelect(kWorld, Operation::kRecv));
   EXPECT_TRUE(rules.MaySelect(kWorld, Operation::kReduceScatter));
   EXPECT_FALSE(rules.MaySelect(kWorld, Operation::kGather));
   // Without an operation `off` is for all of them.
   const CallFacts exchange{.operation = Operation::kAllToAll, .count = 1};
-  EXPECT_EQ(Choose(Parsed("comm=w*:off; op=alltoall:int8"), kWorld, exchange).codec, Codec::kOff);
-  EXPECT_EQ(Choose(Parsed("*:off"), kWorld, exchange, plain).codec, Codec::kOff);
+  EXPECT_EQ(Choose(Parsed("comm=w*:off; op=alltoall:int8"), kWorld, exchange).codec, kOff);
+  EXPECT_EQ(Choose(Parsed("*:off"), kWorld, exchange, plain).codec, kOff);
   EXPECT_FALSE(Parsed("comm=pp:fp4").MaySelect(kWorld, Operation::kAllReduce));
   EXPECT_FALSE(Parsed("*:fp4; op=alltoall:off").MaySelect(kWorld, Operation::kAllToAll));
 }
 
 TEST(CallRulesTest, AProgramMayAskForAnotherCodec) {
   const Rules rules = Parsed("type=bfloat16:off; bytes>=1M:fp4");
-  const Compression int8{.codec = Codec::kInt8};
+  const Compression int8{.codec = onebitCodecInt8};
   const CallFacts large{.count = 1 << 20};
   EXPECT_EQ(Choose(rules, kWorld, large, int8), int8);
   EXPECT_EQ(Choose(rules, kWorld, {.count = 1}, int8), int8);  // no rule matches
   EXPECT_EQ(Choose(rules, kWorld, {.type = DataType::kBfloat16, .count = 1 << 20}, int8).codec,
-            Codec::kOff);
-  EXPECT_EQ(Choose(rules, kWorld, {.type = DataType::kInt32, .count = 1 << 20}, int8).codec,
-            Codec::kOff);
-  EXPECT_EQ(Choose(Parsed("off"), kWorld, large, int8).codec, Codec::kOff);
+            kOff);
+  EXPECT_EQ(Choose(rules, kWorld, {.type = DataType::kInt32, .count = 1 << 20}, int8).codec, kOff);
+  EXPECT_EQ(Choose(Parsed("off"), kWorld, large, int8).codec, kOff);
 }
 
 TEST(CallRulesTest, SignsHaveLongBlocks) {

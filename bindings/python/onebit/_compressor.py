@@ -85,8 +85,7 @@ class Compressor(Handle):
             count: elements of the whole tensor; of each rank's part for a reduce-scatter, all-gather
                 or all-to-all; 0 for an all-to-all-v.
             dtype: float32, float16 or bfloat16, as a name or a type of NumPy or PyTorch.
-            codec: "sign" (1 bit, the default), "fp4", "int8", "uint8mm", "int2", "int8_stochastic",
-                "topk" or "randk".
+            codec: "sign" (1 bit, the default), or another name of onebit.Codec in lower case.
             mode: "ef" (error feedback, the default) or "plain".
             collective: "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "all_to_allv" or
                 "send_recv".

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Launches kernels for the steps of calls with a low-bit codec on device memory.
+// Launches kernels for the steps of calls on device memory whose codec has a code for each element.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +15,15 @@ namespace onebit {
 struct FaultWords;
 
 // Work on a stream whose device is current. Owned by a DeviceCompute.
-class LowBitKernels {
+class CodeKernels {
  public:
-  explicit LowBitKernels(const Devices& devices);
-  ~LowBitKernels();
+  explicit CodeKernels(const Devices& devices);
+  ~CodeKernels();
 
   // Forgets what an error has left behind.
   void Begin(onebitStream_t stream);
-  // Add the equivalents of LowBitOps' functions. What has a kind in common shares launches until
-  // Flush, so steps in between must not depend on each other.
+  // Add the equivalents of ElementCodeOps' functions. What has a kind in common shares launches
+  // until Flush, so steps in between must not depend on each other.
   Status Compress(const Call& call, const Step& step, const FaultWords& words);
   Status Reduce(const Call& call, const Step& step, const FaultWords& words);
   Status Average(const Call& call, const Step& step, const FaultWords& words);

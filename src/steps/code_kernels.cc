@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "steps/low_bit_kernels.h"
+#include "steps/code_kernels.h"
 
 #include "steps/device_compute.h"
 #include "steps/packet_parts.h"
@@ -12,6 +12,21 @@ using kernels::cuda::kMaxLowBitPieces;
 using kernels::cuda::LowBitPiece;
 
 namespace {
+
+// The kernels of a codec.
+struct KernelSet {
+  Kernel compress, reduce, average, decode, add_delta;
+  size_t tile_elements;  // of those that compress
+};
+
+KernelSet KernelsOf(const Codec& codec) {
+  return {.compress = Kernel::kLowBitCompress,
+          .reduce = Kernel::kLowBitReduce,
+          .average = Kernel::kLowBitAverage,
+          .decode = Kernel::kLowBitDecode,
+          .add_delta = Kernel::kLowBitAddDelta,
+          .tile_elements = codec.block};
+}
 
 void SetResidual(const Compressor::KernelResidual& residual, LowBitPiece* piece) {
   piece->residuals[0] = residual.generations[0];
@@ -60,18 +75,18 @@ Status AddChunks(const Call& call, const Step& step, const Add& add) {
 }  // namespace
 
 // At any time one list at most has pieces.
-struct LowBitKernels::Lists {
+struct CodeKernels::Lists {
   kernels::cuda::LowBitCompressParams compress;
   kernels::cuda::LowBitReduceParams reduce;
   kernels::cuda::LowBitDecodeParams decode;
 };
 
-LowBitKernels::LowBitKernels(const Devices& devices)
+CodeKernels::CodeKernels(const Devices& devices)
     : devices_(devices), lists_(std::make_unique<Lists>()) {}
 
-LowBitKernels::~LowBitKernels() = default;
+CodeKernels::~CodeKernels() = default;
 
-void LowBitKernels::Begin(onebitStream_t stream) {
+void CodeKernels::Begin(onebitStream_t stream) {
   stream_ = stream;
   open_ = Kernel::kCount;
   for (kernels::cuda::LowBitPieceList* list :
@@ -81,8 +96,8 @@ void LowBitKernels::Begin(onebitStream_t stream) {
 }
 
 template <typename Params, typename Kind>
-Status LowBitKernels::AddPiece(Kernel kernel, const Kind& kind, LowBitPiece piece,
-                               size_t tile_elements, Params* params) {
+Status CodeKernels::AddPiece(Kernel kernel, const Kind& kind, LowBitPiece piece,
+                             size_t tile_elements, Params* params) {
   const bool is_open = open_ == kernel && static_cast<const Kind&>(*params) == kind &&
                        params->list.count < kMaxLowBitPieces;
   if (!is_open) ONEBIT_TRY(Flush());
@@ -94,7 +109,7 @@ Status LowBitKernels::AddPiece(Kernel kernel, const Kind& kind, LowBitPiece piec
   return OkStatus();
 }
 
-Status LowBitKernels::Compress(const Call& call, const Step& step, const FaultWords& words) {
+Status CodeKernels::Compress(const Call& call, const Step& step, const FaultWords& words) {
   const Plan& plan = *call.plan;
   const Compressor& compressor = *call.compressor;
   const kernels::cuda::LowBitCompressKind kind = {
@@ -105,42 +120,45 @@ Status LowBitKernels::Compress(const Call& call, const Step& step, const FaultWo
       // The estimate of a delta changes when the packet is decoded, not here.
       .keeps_residual = !plan.key.is_delta(),
       .block = plan.key.codec.block};
+  const KernelSet run = KernelsOf(plan.key.codec);
   return AddChunks(call, step, [&](const PacketPart& part) {
     LowBitPiece piece = PieceOf(call, step, part, words);
     piece.values = const_cast<std::byte*>(call.InputAt(part.elements.begin));
     piece.packet = call.Write(step.region);
     piece.draws = WorkerDraws(call, part);
     SetResidual(compressor.worker(part.elements.begin), &piece);
-    return AddPiece(Kernel::kLowBitCompress, kind, piece, plan.key.codec.block, &lists_->compress);
+    return AddPiece(run.compress, kind, piece, run.tile_elements, &lists_->compress);
   });
 }
 
-Status LowBitKernels::Reduce(const Call& call, const Step& step, const FaultWords& words) {
+Status CodeKernels::Reduce(const Call& call, const Step& step, const FaultWords& words) {
   const Plan& plan = *call.plan;
+  const KernelSet run = KernelsOf(plan.key.codec);
   return AddChunks(call, step, [&](const PacketPart& part) {
     LowBitPiece piece = PieceOf(call, step, part, words);
     piece.packet = call.Write(step.region);
     piece.draws = ServerDraws(call, part);
     SetSources(call, step, &piece);
     SetResidual(call.compressor->server(ServedElement(plan, part)), &piece);
-    return AddPiece(Kernel::kLowBitReduce, KindOfReduce(call, step), piece, plan.key.codec.block,
+    return AddPiece(run.reduce, KindOfReduce(call, step), piece, run.tile_elements,
                     &lists_->reduce);
   });
 }
 
-Status LowBitKernels::Average(const Call& call, const Step& step, const FaultWords& words) {
+Status CodeKernels::Average(const Call& call, const Step& step, const FaultWords& words) {
   return AddChunks(call, step, [&](const PacketPart& part) {
     LowBitPiece piece = PieceOf(call, step, part, words);
     piece.values = call.Write(step.region);
     SetSources(call, step, &piece);
-    return AddPiece(Kernel::kLowBitAverage, KindOfReduce(call, step), piece,
+    return AddPiece(KernelsOf(call.plan->key.codec).average, KindOfReduce(call, step), piece,
                     kernels::kTensorSumBlock, &lists_->reduce);
   });
 }
 
-Status LowBitKernels::Decode(const Call& call, const Step& step, const FaultWords& words) {
+Status CodeKernels::Decode(const Call& call, const Step& step, const FaultWords& words) {
   const Plan& plan = *call.plan;
   const bool is_delta = plan.key.is_delta();
+  const KernelSet run = KernelsOf(plan.key.codec);
   const kernels::cuda::LowBitDecodeKind kind = {
       .codec = plan.key.codec.low_bit, .output_type = plan.key.type, .block = plan.key.codec.block};
   return AddChunks(call, step, [&](const PacketPart& part) {
@@ -152,12 +170,12 @@ Status LowBitKernels::Decode(const Call& call, const Step& step, const FaultWord
     } else {
       piece.mask = call.MaskOfDecoded(step, part.elements.begin);
     }
-    return AddPiece(is_delta ? Kernel::kLowBitAddDelta : Kernel::kLowBitDecode, kind, piece,
-                    kernels::kTensorSumBlock, &lists_->decode);
+    return AddPiece(is_delta ? run.add_delta : run.decode, kind, piece, kernels::kTensorSumBlock,
+                    &lists_->decode);
   });
 }
 
-Status LowBitKernels::Flush() {
+Status CodeKernels::Flush() {
   const auto flush = [&](auto* params) -> Status {
     if (params->list.count == 0) return OkStatus();
     ONEBIT_TRY(devices_.Launch(open_, params, stream_));
