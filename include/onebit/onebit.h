@@ -309,13 +309,13 @@ typedef enum {
                                     unbiased; onebitModePlain only; 32 to 40 dB */
   /* Sparse codecs send `k` elements of each block and nothing of the others (FORMAT.md, section
      18): 14 bits for each element sent. For AllReduce, and with onebitModePlain for ReduceScatter
-     and AllGather, on onebitMemoryHost; default block 4096. The library cannot know how many calls
-     there will be, so it does not warn: as long as (number of calls) * k / block is below 3, some
-     elements are hardly ever sent, and training suffers. */
-  onebitCodecTopk = 6, /* the elements of largest magnitude. Outer gradients with error feedback */
-  onebitCodecRandk = 7 /* elements drawn at random, the same ones on every rank; with
-                          onebitModePlain times block / k, which makes the result unbiased with
-                          onebitValuesFloat32. 2 bits, or 32, for each element sent */
+     and AllGather, on onebitMemoryHost; default block 4096. As long as calls * k / block is below
+     3, some elements are hardly ever sent, and training suffers; the library does not warn. */
+  onebitCodecTopk = 6,  /* the elements of largest magnitude. Outer gradients with error feedback */
+  onebitCodecRandk = 7, /* elements drawn at random, the same ones on every rank; with
+                           onebitModePlain times block / k, which makes the result unbiased with
+                           onebitValuesFloat32. 2 bits, or 32, for each element sent */
+  onebitCodecBf16 = 8 /* 16 bits: bfloat16, without a scale (section 20); 55 dB. Anything in fp32 */
 } onebitCodec_t;
 
 /** How sparse codecs send an element's value. */
@@ -366,9 +366,9 @@ typedef struct {
   int32_t collective; /* onebitCollective_t; default onebitCollectiveAllReduce */
   int32_t scaleRule;  /* onebitScaleRule_t; onebitCodecSign only; default onebitScaleL2 */
   int32_t block; /* elements per scale; default: see onebitCodec_t. onebitCodecSign: a multiple of
-                    64, or ONEBIT_BLOCK_TENSOR. Codes of more bits: a multiple of 32 up to 65536;
-                    for AllToAllv any length up to 65536 whose codes fill whole bytes, such as a
-                    token's row. onebitCodecTopk and Randk: a multiple of 64 from 320 to 4096 */
+                    64, or ONEBIT_BLOCK_TENSOR. Bf16: undefined. Topk and Randk: a multiple of 64
+                    from 320 to 4096. Others: a multiple of 32 up to 65536; for AllToAllv any length
+                    up to 65536 whose codes fill whole bytes, such as a token's row */
   int32_t residualType;   /* onebitFloat32 (default) or onebitBfloat16 (not supported by an
                              AllGather or SendRecv with onebitModeEf) */
   int32_t transactional;  /* 1 (default): two generations of residuals, so an error or NaN loses

@@ -31,6 +31,11 @@ namespace onebit::kernels::cuda {
   R(X, LowBitAverage, LowBitReduceParamsOf, kMaxLowBitPieces, kFewPieces, kTileParts)  \
   R(X, LowBitDecode, LowBitDecodeParamsOf, kMaxLowBitPieces, kFewPieces, kTileParts)   \
   R(X, LowBitAddDelta, LowBitDecodeParamsOf, kMaxLowBitPieces, kFewPieces, kTileParts) \
+  R(X, Bf16Compress, LowBitCompressParamsOf, kMaxLowBitPieces, kFewPieces, kTileParts) \
+  R(X, Bf16Reduce, LowBitReduceParamsOf, kMaxLowBitPieces, kFewPieces, kTileParts)     \
+  R(X, Bf16Average, LowBitReduceParamsOf, kMaxLowBitPieces, kFewPieces, kTileParts)    \
+  R(X, Bf16Decode, LowBitDecodeParamsOf, kMaxLowBitPieces, kFewPieces, kTileParts)     \
+  R(X, Bf16AddDelta, LowBitDecodeParamsOf, kMaxLowBitPieces, kFewPieces, kTileParts)   \
   R(X, Copy, CopyParamsOf, kMaxPieces, kFewPieces, kTileParts)                         \
   R(X, Seal, SealParamsOf, kMaxCallMessages, kFewCallMessages, 1)                      \
   R(X, Check, CheckParamsOf, kMaxCallMessages, kFewCallMessages, 1)                    \

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/cuda/adam-inl.h"
+#include "kernels/cuda/bf16-inl.h"
 #include "kernels/cuda/bytes-inl.h"
 #include "kernels/cuda/compress-inl.h"
 #include "kernels/cuda/copy-inl.h"

@@ -5,16 +5,32 @@
 #include <algorithm>
 #include <iterator>
 
+#include "kernels/bf16.h"
+
 namespace onebit::perf {
 namespace {
 
 using kernels::LowBitCodec;
 using kernels::reference::kLowBitFunctions;
+namespace reference = kernels::reference;
 
 constexpr CodecTraits::Blocks kBlocksOfSigns = {64, 0, INT32_MAX,
                                                 "neither a multiple of 64 nor 'tensor'"};
 constexpr CodecTraits::Blocks kLowBitBlocks = {32, 32, 65536, "no multiple of 32 up to 65536"};
 constexpr CodecTraits::Blocks kSparseBlocks = {64, 320, 4096, "no multiple of 64 from 320 to 4096"};
+
+constexpr CodecTraits::Blocks kNoBlocks = {1, 1, 1, "for codecs with scales"};
+
+constexpr reference::CodeFunctions kBf16Functions = {
+    .compress = [](const kernels::CompressInput& in, kernels::LowBitFormat, const kernels::Draws&,
+                   kernels::LowBitPacket out) { return reference::Bf16Compress(in, out); },
+    .reduce = [](const kernels::LowBitReduceInput& in, kernels::LowBitFormat, const kernels::Draws&,
+                 kernels::LowBitPacket out) { return reference::Bf16Reduce(in, out); },
+    .average = [](const kernels::LowBitReduceInput& in, kernels::LowBitFormat,
+                  void* output) { return reference::Bf16Average(in, output); },
+    .add_delta = [](const kernels::LowBitDeltaInput& in, kernels::LowBitFormat,
+                    void* output) { return reference::Bf16AddDelta(in, output); },
+};
 
 constexpr CodecTraits kCodecs[] = {
     {"sign", onebitCodecSign, 4096, 1, 4, kBlocksOfSigns},
@@ -27,6 +43,7 @@ constexpr CodecTraits kCodecs[] = {
      LowBitCodec::kInt8Stochastic},
     {"topk", onebitCodecTopk, 4096, 0, 0, kSparseBlocks},
     {"randk", onebitCodecRandk, 4096, 0, 0, kSparseBlocks},
+    {"bf16", onebitCodecBf16, 1, 16, 0, kNoBlocks, &kBf16Functions},
 };
 
 }  // namespace

@@ -50,7 +50,8 @@ inline constexpr CodecChoice kCodecs[] = {
     {"int8", onebitCodecInt8},
     {"int2", onebitCodecInt2},
     {"sign", onebitCodecSign, 64, 1u << 30,
-     "is no multiple of 64 up to 1073741824, as this codec needs"}};
+     "is no multiple of 64 up to 1073741824, as this codec needs"},
+    {"bf16", onebitCodecBf16, 1, 0, "is of no use to bf16, whose elements have no scale"}};
 
 struct Compression {
   int32_t codec = kOff;

@@ -22,6 +22,9 @@ constexpr CodecRow::Blocks kLowBitBlocks = {32, 32, 65'536,
 constexpr CodecRow::Blocks kSparseBlocks = {kernels::kBlockMultiple, 320, kernels::kMaxSparseBlock,
                                             "a multiple of 64 from 320 to 4096 with this codec"};
 
+constexpr CodecRow::Blocks kNoBlocks = {
+    1, 1, 1, "left undefined with this codec, whose elements have no scale"};
+
 constexpr CodecRow LowBitRow(int32_t number, const char* name, uint32_t block, LowBitCodec codec,
                              uint8_t wire) {
   return {number,
@@ -55,6 +58,7 @@ constexpr CodecRow kCodecs[] = {
               kInt8Stochastic),
     SparseRow(onebitCodecTopk, "topk", false),
     SparseRow(onebitCodecRandk, "randk", true),
+    {onebitCodecBf16, "bf16", {.kind = CodecKind::kBf16, .block = 1}, kNoBlocks},
 };
 
 // Bits of the number of a sparse codec: values (fp32, or two magnitudes), selected by draws, one
@@ -131,6 +135,7 @@ CodecOnWire ToWire(const Codec& codec, bool has_one_hop) {
     return {kind, SparseToWire(codec.sparse, has_one_hop),
             codec.block | uint32_t{codec.sparse.k} << 16};
   }
+  if (codec.is_bf16()) return {kind, 0, 0};
   if (!codec.is_low_bit()) return {kind, static_cast<uint8_t>(codec.rule), codec.block};
   if (codec.has_former_scales) return {kind, kFormerInt8Stochastic, codec.block};
   const CodecRow* const row = RowOf(codec);
@@ -138,13 +143,16 @@ CodecOnWire ToWire(const Codec& codec, bool has_one_hop) {
 }
 
 std::optional<Codec> FromWire(const CodecOnWire& wire, bool has_one_hop) {
-  if (wire.kind > static_cast<uint8_t>(CodecKind::kSparseEf)) return std::nullopt;
+  if (wire.kind > static_cast<uint8_t>(CodecKind::kBf16Ef)) return std::nullopt;
   Codec codec = {.kind = static_cast<CodecKind>(wire.kind), .block = wire.block};
   bool is_known = false;
   if (codec.is_sparse()) {
     is_known = ReadSparse(wire, has_one_hop, &codec);
   } else if (codec.is_low_bit()) {
     is_known = ReadLowBit(wire.rule, &codec);
+  } else if (codec.is_bf16()) {
+    codec.block = 1;
+    is_known = wire.rule == 0 && wire.block == 0;
   } else {
     codec.rule = static_cast<ScaleRule>(wire.rule);
     is_known = codec.rule == ScaleRule::kL2 || codec.rule == ScaleRule::kL1;
@@ -177,6 +185,7 @@ std::string Codec::Text() const {
   if (is_sparse()) {
     return Format("{} {} {} of {} as {}", Mode(), Name(), sparse.k, block, NameOf(sparse.values));
   }
+  if (is_bf16()) return Format("{} {}", Mode(), Name());
   if (is_low_bit()) return Format("{} {} block {}", Mode(), Name(), block);
   return Format("{} block {} {}", Mode(), BlockText(block), NameOf(rule));
 }

@@ -23,6 +23,8 @@ enum class CodecKind : uint8_t {
   kLowBitEf = 4,
   kSparse = 5,
   kSparseEf = 6,
+  kBf16 = 7,
+  kBf16Ef = 8,
 };
 
 // Members of another kind have their defaults, so that equal codecs are equal values.
@@ -42,6 +44,8 @@ struct Codec {
   constexpr bool is_low_bit() const {
     return kind == CodecKind::kLowBit || kind == CodecKind::kLowBitEf;
   }
+  // Elements are rounded to bf16. Each is a block of its own, without a scale (kernels/bf16.h).
+  constexpr bool is_bf16() const { return kind == CodecKind::kBf16 || kind == CodecKind::kBf16Ef; }
   // Every element has a code, and not a sign alone.
   constexpr bool has_codes() const { return !is_dense() && !is_sign() && !is_sparse(); }
   // Some elements of each block are sent, and nothing of the others (kernels/sparse.h).
@@ -64,17 +68,23 @@ struct Codec {
   constexpr bool rounds_at_random() const {
     return is_low_bit() && low_bit == kernels::LowBitCodec::kInt8Stochastic;
   }
-  // Segments of a chunk are multiples of this many elements: of blocks, and dense ones of what is
-  // the smallest block of signs.
-  constexpr size_t segment_unit() const { return is_dense() ? kernels::kBlockMultiple : block; }
+  // Segments of a chunk are multiples of this many elements: of blocks, or where there are none, of
+  // what is the smallest block of signs.
+  constexpr size_t segment_unit() const {
+    return is_dense() || is_bf16() ? kernels::kBlockMultiple : block;
+  }
 
   // Of a packet that is not sparse: the bits of an element, and the bytes of scales and minimums
   // together, without and with the padding behind them.
-  constexpr size_t element_bits() const { return is_low_bit() ? kernels::CodeBits(low_bit) : 1; }
+  constexpr size_t element_bits() const {
+    return is_bf16() ? 16 : is_low_bit() ? kernels::CodeBits(low_bit) : 1;
+  }
   constexpr size_t used_scale_bytes(size_t scales) const {
+    if (is_bf16()) return 0;
     return is_low_bit() ? kernels::UsedScaleBytes(low_bit, scales) : scales * sizeof(float);
   }
   constexpr size_t scale_bytes(size_t scales) const {
+    if (is_bf16()) return 0;
     return is_low_bit() ? kernels::ScaleBytes(low_bit, scales) : scales * sizeof(float);
   }
 
@@ -99,7 +109,7 @@ const char* NameOf(kernels::ScaleRule rule);
 std::string BlockText(uint32_t block);
 
 // A codec in headers and states: its kind; the scale rule of signs or the number of another codec
-// (FORMAT.md, sections 15 and 18); its block, and in the upper half a sparse codec's k.
+// (FORMAT.md, sections 15, 18 and 20); its block, and in the upper half a sparse codec's k.
 struct CodecOnWire {
   uint8_t kind = 0;
   uint8_t rule = 0;

@@ -20,6 +20,14 @@ struct KernelSet {
 };
 
 KernelSet KernelsOf(const Codec& codec) {
+  if (codec.is_bf16()) {
+    return {.compress = Kernel::kBf16Compress,
+            .reduce = Kernel::kBf16Reduce,
+            .average = Kernel::kBf16Average,
+            .decode = Kernel::kBf16Decode,
+            .add_delta = Kernel::kBf16AddDelta,
+            .tile_elements = kernels::kTensorSumBlock};
+  }
   return {.compress = Kernel::kLowBitCompress,
           .reduce = Kernel::kLowBitReduce,
           .average = Kernel::kLowBitAverage,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "steps/batch.h"
+#include "steps/bf16_ops.h"
 #include "steps/low_bit_ops.h"
 #include "steps/sign_ops.h"
 #include "steps/sparse_ops.h"
@@ -29,7 +30,12 @@ void WriteVerdict(const Call& call, const Step& step, kernels::Checksum held,
 class StepCompute {
  public:
   explicit StepCompute(uint32_t ranks)
-      : signs_(ranks), low_bit_(ranks), sparse_(ranks), weighted_(ranks), pieces_(ranks) {}
+      : signs_(ranks),
+        low_bit_(ranks),
+        sparse_(ranks),
+        bf16_(ranks),
+        weighted_(ranks),
+        pieces_(ranks) {}
 
   // Runs `step`. checksums[p] receives the checksum of every packet p the step makes; null if they
   // are not needed. is_nonfinite: an input of the step is not finite, so it makes an all-zero
@@ -43,12 +49,14 @@ class StepCompute {
   CodecOps& OpsOf(const Codec& codec) {
     if (codec.is_sparse()) return sparse_;
     if (codec.is_low_bit()) return low_bit_;
+    if (codec.is_bf16()) return bf16_;
     return signs_;
   }
 
   SignOps signs_;
   LowBitOps low_bit_;
   SparseOps sparse_;
+  Bf16Ops bf16_;
   WeightedCompute weighted_;
   std::vector<const void*> pieces_;  // of a dense reduce step, by rank
 };

@@ -165,9 +165,39 @@ TEST_F(CompressorConfigTest, LowBitCodecsHaveLimitsOfTheirOwn) {
   ExpectRefused(with(onebitCodecInt2, [](auto& c) { c.scaleRule = onebitScaleL2; }), "scaleRule",
                 "0");
   ExpectRefused(with(onebitCodecInt8Stochastic, [](auto&) {}), "mode", "1");
-  for (const int codec : {-1, 8}) {
+  for (const int codec : {-1, 9}) {
     ExpectRefused([&](auto& c) { c.codec = codec; }, "codec", std::to_string(codec));
   }
+}
+
+TEST_F(CompressorConfigTest, Bf16HasNoBlock) {
+  ASSERT_EQ(Create([](auto& c) { c.codec = onebitCodecBf16; }), onebitSuccess);
+  EXPECT_EQ(config().codec, (Codec{.kind = CodecKind::kBf16Ef, .block = 1}));
+  ASSERT_EQ(Create([](auto& c) {
+              c.codec = onebitCodecBf16;
+              c.mode = onebitModePlain;
+              c.collective = onebitCollectiveReduceScatter;
+            }),
+            onebitSuccess);
+  EXPECT_EQ(config().codec.Text(), "plain bf16");
+  for (const int block : {ONEBIT_BLOCK_TENSOR, 64, 4096, -1}) {
+    ExpectRefused(
+        [&](auto& c) {
+          c.codec = onebitCodecBf16;
+          c.block = block;
+        },
+        "block", std::to_string(block));
+    EXPECT_NE(std::string(onebitGetLastError(nullptr)).find("left undefined with this codec"),
+              std::string::npos);
+  }
+  const auto with = [](const Change& change) {
+    return [=](onebitCompressorConfig_t& c) {
+      c.codec = onebitCodecBf16;
+      change(c);
+    };
+  };
+  ExpectRefused(with([](auto& c) { c.scaleRule = onebitScaleL2; }), "scaleRule", "0");
+  ExpectRefused(with([](auto& c) { c.k = 5; }), "k", "5");
 }
 
 TEST_F(CompressorConfigTest, SparseCodecsHaveDefaults) {

@@ -38,14 +38,25 @@ TEST(CodecTest, EveryCodecIsReadAsWritten) {
       numbers.emplace(wire.kind, wire.rule);
     }
   }
-  EXPECT_EQ(numbers.size(), 20u);  // those of sparse codecs say if there is one hop
+  EXPECT_EQ(numbers.size(), 22u);  // those of sparse codecs say if there is one hop
 }
 
 TEST(CodecTest, BytesOfNoCodecAreRefused) {
-  EXPECT_EQ(FromWire({.kind = 7}, false), std::nullopt);
+  EXPECT_EQ(FromWire({.kind = 9}, false), std::nullopt);
   EXPECT_EQ(FromWire({.kind = 1, .rule = 2}, false), std::nullopt);   // no scale rule
   EXPECT_EQ(FromWire({.kind = 3, .rule = 99}, false), std::nullopt);  // no low-bit codec
   EXPECT_EQ(FromWire({.kind = 5, .rule = 3, .block = 4096}, false), std::nullopt);  // k is 0
+  for (const uint8_t kind : {7, 8}) {  // bf16 has neither a rule nor a block
+    EXPECT_NE(FromWire({.kind = kind}, false), std::nullopt);
+    EXPECT_EQ(FromWire({.kind = kind, .rule = 1}, false), std::nullopt);
+    EXPECT_EQ(FromWire({.kind = kind, .block = 1}, false), std::nullopt);
+  }
+}
+
+// A block of bf16 is one element.
+TEST(CodecTest, SegmentsOfBf16BeginAtBytesOfTheMask) {
+  for (const Codec& codec : AllCodecs()) EXPECT_EQ(codec.segment_unit() % 32, 0u) << codec.Text();
+  EXPECT_EQ((Codec{.kind = CodecKind::kBf16, .block = 1}).segment_unit(), 64u);
 }
 
 TEST(CodecTest, EveryCodecHasATextOfItsOwn) {
@@ -61,6 +72,7 @@ TEST(CodecTest, EveryCodecHasATextOfItsOwn) {
   EXPECT_EQ((Codec{.kind = CodecKind::kLowBit, .block = 128}).Text(), "plain fp4 block 128");
   EXPECT_EQ((Codec{.kind = CodecKind::kSparseEf, .sparse = {.k = 5}, .block = 320}).Text(),
             "ef topk 5 of 320 as two magnitudes");
+  EXPECT_EQ((Codec{.kind = CodecKind::kBf16Ef, .block = 1}).Text(), "ef bf16");
 }
 
 }  // namespace

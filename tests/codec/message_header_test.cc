@@ -242,7 +242,7 @@ TEST(MessageHeaderTest, RejectsMembersOutsideTheirRange) {
   EXPECT_TRUE(refuses([](auto& h) { h.call.type = static_cast<kernels::DataType>(7); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.op = static_cast<ReduceOp>(1); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.op = static_cast<ReduceOp>(5); }));
-  EXPECT_TRUE(refuses([](auto& h) { h.call.codec.kind = static_cast<CodecKind>(7); }));
+  EXPECT_TRUE(refuses([](auto& h) { h.call.codec.kind = static_cast<CodecKind>(9); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.codec.rule = static_cast<kernels::ScaleRule>(2); }));
   EXPECT_TRUE(refuses([](auto& h) {
     h.call.codec.kind = CodecKind::kLowBit;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "codec/message_header.h"
+#include "perf/common/codec_table.h"
 #include "tests/support/tensor.h"
 
 namespace onebit::testing {
@@ -28,6 +29,7 @@ kernels::LowBitCodec KernelCodec(onebitCodec_t codec) {
     case onebitCodecSign:
     case onebitCodecTopk:
     case onebitCodecRandk:
+    case onebitCodecBf16:
       break;
   }
   return LowBitCodec::kFp4;
@@ -67,10 +69,14 @@ uint64_t LowBitCase::WireBytes(size_t rank) const {
   constexpr uint64_t kHeader = 64;
   const size_t n = model.ranks;
   if (n == 1) return 0;
+  const auto payload = [this](const std::vector<size_t>& counts) -> uint64_t {
+    if (codec != onebitCodecBf16) return PayloadBytes(model.format, counts);
+    return 2 * std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+  };
   const uint64_t peers = n - 1;
   const uint64_t verdicts = has_feedback ? peers * kHeader : 0;
   if (collective != onebitCollectiveAllReduce) {
-    return peers * (kHeader + PayloadBytes(model.format, {model.count})) + verdicts;
+    return peers * (kHeader + payload({model.count})) + verdicts;
   }
   std::vector<size_t> chunks;
   const size_t length = ((model.count + n - 1) / n + 63) / 64 * 64;
@@ -78,10 +84,10 @@ uint64_t LowBitCase::WireBytes(size_t rank) const {
     const size_t begin = std::min(chunk * length, model.count);
     chunks.push_back(std::min(begin + length, model.count) - begin);
   }
-  if (is_one_exchange) return peers * (kHeader + PayloadBytes(model.format, chunks));
-  uint64_t bytes = peers * (2 * kHeader + PayloadBytes(model.format, {chunks[rank]}));
+  if (is_one_exchange) return peers * (kHeader + payload(chunks));
+  uint64_t bytes = peers * (2 * kHeader + payload({chunks[rank]}));
   for (size_t chunk = 0; chunk < n; ++chunk) {
-    if (chunk != rank) bytes += PayloadBytes(model.format, {chunks[chunk]});
+    if (chunk != rank) bytes += payload({chunks[chunk]});
   }
   return bytes;
 }
@@ -102,14 +108,16 @@ LowBitCase RandomLowBitCase(onebitCollective_t collective, onebitCodec_t codec, 
     return values[random() % values.size()];
   };
   LowBitCase c = {.collective = collective, .codec = codec, .has_feedback = has_feedback};
-  c.model = {.ranks = ranks,
-             .count = count,
-             .type = one_of(DataType::kF32, DataType::kF16, DataType::kBf16),
-             .format = {KernelCodec(codec),
-                        one_of(size_t{32}, size_t{96}, size_t{128}, size_t{256}, size_t{4096})},
-             .has_feedback = has_feedback,
-             .seed = (uint64_t{random()} << 32) | random(),
-             .tensor_id = static_cast<uint32_t>(random() % 1000)};
+  c.model = {
+      .ranks = ranks,
+      .count = count,
+      .type = one_of(DataType::kF32, DataType::kF16, DataType::kBf16),
+      .format = {.block = one_of(size_t{32}, size_t{96}, size_t{128}, size_t{256}, size_t{4096})},
+      .has_feedback = has_feedback,
+      .seed = (uint64_t{random()} << 32) | random(),
+      .tensor_id = static_cast<uint32_t>(random() % 1000)};
+  if (codec == onebitCodecBf16) c.model.format.block = 1;
+  perf::SetCodec(codec, static_cast<int32_t>(c.model.format.block), &c.model);
   const bool reduces =
       collective == onebitCollectiveAllReduce || collective == onebitCollectiveReduceScatter;
   c.model.is_sum = reduces && one_of(false, true);

@@ -20,6 +20,12 @@ inline constexpr onebitCodec_t kLowBitCodecs[] = {onebitCodecFp4, onebitCodecInt
                                                   onebitCodecUint8mm, onebitCodecInt2,
                                                   onebitCodecInt8Stochastic};
 
+// All codecs with a code for each element.
+inline constexpr onebitCodec_t kCodesCodecs[] = {
+    onebitCodecFp4,  onebitCodecInt8,           onebitCodecUint8mm,
+    onebitCodecInt2, onebitCodecInt8Stochastic, onebitCodecBf16};
+
+// A case of any of them.
 struct LowBitCase {
   onebitCollective_t collective = onebitCollectiveAllReduce;
   onebitCodec_t codec = onebitCodecFp4;
@@ -31,7 +37,7 @@ struct LowBitCase {
   // Points into this case, which must outlive it.
   onebitCompressorConfig_t config() const;
   size_t elements() const;  // of the tensor
-  // Bytes that `rank` sends in one call, by the formulas of FORMAT.md, section 15.
+  // Bytes that `rank` sends in one call, by the formulas of FORMAT.md, sections 15 and 20.
   uint64_t WireBytes(size_t rank) const;
 };
 std::ostream& operator<<(std::ostream& out, const LowBitCase& c);

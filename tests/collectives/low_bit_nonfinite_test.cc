@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// NaN and infinity under low-bit codecs: without error feedback only their blocks suffer, with it
-// the call changes nothing, as with signs.
+// NaN and infinity under codecs with a code for each element: without error feedback only their
+// blocks suffer, with it the call changes nothing, as with signs.
 #include <cmath>
 #include <limits>
 #include <random>
@@ -21,7 +21,8 @@ namespace {
 using kernels::DataType;
 
 constexpr int kRanks = 3;
-constexpr size_t kBlock = 64;
+// A block of bf16 is one element.
+constexpr size_t BlockOf(onebitCodec_t codec) { return codec == onebitCodecBf16 ? 1 : 64; }
 constexpr size_t kCount = 1000;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
@@ -31,7 +32,7 @@ onebitCompressorConfig_t ConfigOf(onebitCodec_t codec, onebitMode_t mode,
   config.codec = codec;
   config.mode = mode;
   config.collective = collective;
-  config.block = kBlock;
+  config.block = static_cast<int32_t>(BlockOf(codec));
   config.tensorId = 9;  // decides the draws of stochastic rounding
   return config;
 }
@@ -63,16 +64,16 @@ Results AllReduceWith(CommGroup& group, onebitCodec_t codec, size_t element, flo
 
 class PlainTest : public ::testing::TestWithParam<onebitCodec_t> {};
 
-// Chunks begin at multiples of 384 elements: element 400 is in the first block of chunk 1.
+// Chunks begin at multiples of 384 elements: element 384 is in the first block of chunk 1.
 TEST_P(PlainTest, OnlyTheBlockOfAValueThatIsNotFiniteIsLost) {
   for (const CommOptions& options : {kPatient, kPatientOneExchange}) {
     CommGroup group(kRanks, options);
     const Results good = AllReduceWith(group, GetParam(), kCount, 0);
-    for (const float bad : {kNan, std::numeric_limits<float>::infinity(), 3e38f}) {
-      const Results results = AllReduceWith(group, GetParam(), 400, bad);
+    for (const float bad : {kNan, std::numeric_limits<float>::infinity(), 3.4e38f}) {
+      const Results results = AllReduceWith(group, GetParam(), 384, bad);
       for (size_t rank = 0; rank < kRanks; ++rank) {
         for (size_t i = 0; i < kCount; ++i) {
-          const bool is_lost = i >= 384 && i < 384 + kBlock;
+          const bool is_lost = i >= 384 && i < 384 + BlockOf(GetParam());
           ASSERT_EQ(std::isnan(results.outputs[rank][i]), is_lost) << i;
           if (!is_lost) {
             ASSERT_EQ(results.outputs[rank][i], good.outputs[rank][i]) << i;
@@ -111,14 +112,14 @@ TEST_P(PlainTest, CollectivesOfPartsLoseTheBlockOnItsReceiversAlone) {
       const bool receives_it = collective == onebitCollectiveAllGather || rank == 0;
       const size_t first = collective == onebitCollectiveReduceScatter ? 0 : kPart;
       for (size_t i = 0; i < output.count(); ++i) {
-        const bool is_lost = receives_it && i >= first && i < first + kBlock;
+        const bool is_lost = receives_it && i >= first && i < first + BlockOf(GetParam());
         ASSERT_EQ(std::isnan(output.Get(i)), is_lost) << i;
       }
     });
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, PlainTest, ::testing::ValuesIn(kLowBitCodecs),
+INSTANTIATE_TEST_SUITE_P(Codecs, PlainTest, ::testing::ValuesIn(kCodesCodecs),
                          [](const auto& info) { return std::string(TextOf(info.param)); });
 
 class FeedbackTest : public ::testing::TestWithParam<onebitCodec_t> {};
@@ -174,7 +175,7 @@ TEST_P(FeedbackTest, ASumThatOverflowsItsTypeChangesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Codecs, FeedbackTest,
                          ::testing::Values(onebitCodecFp4, onebitCodecInt8, onebitCodecUint8mm,
-                                           onebitCodecInt2),
+                                           onebitCodecInt2, onebitCodecBf16),
                          [](const auto& info) { return std::string(TextOf(info.param)); });
 
 }  // namespace

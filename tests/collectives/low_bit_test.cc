@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Every collective with every low-bit codec, with and without error feedback, against the scalar
-// model: outputs of several calls and residuals byte for byte, and the bytes sent against their
-// formula, so that a call that fell back to full precision would fail.
+// Every collective with every codec that has a code for each element, with and without error
+// feedback, against the scalar model: outputs of several calls and residuals byte for byte, and the
+// bytes sent against their formula, so that a call that fell back to full precision would fail.
 #include <random>
 #include <vector>
 
@@ -135,7 +135,7 @@ class LowBitTest : public ::testing::TestWithParam<int> {
     for (const onebitCollective_t collective :
          {onebitCollectiveAllReduce, onebitCollectiveReduceScatter, onebitCollectiveAllGather,
           onebitCollectiveAllToAll}) {
-      for (const onebitCodec_t codec : kLowBitCodecs) {
+      for (const onebitCodec_t codec : kCodesCodecs) {
         for (const bool has_feedback : {false, true}) {
           if (has_feedback && codec == onebitCodecInt8Stochastic) continue;
           expect(RandomLowBitCase(collective, codec, has_feedback, static_cast<size_t>(GetParam()),

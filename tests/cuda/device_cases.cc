@@ -21,16 +21,14 @@ struct Codec {
   onebitCodec_t codec;
   int32_t row;  // a block for an all-to-all-v
 };
-constexpr Codec kLowBitCodecs[] = {{onebitCodecFp4, 10},
-                                   {onebitCodecInt8, 7},
-                                   {onebitCodecUint8mm, 33},
-                                   {onebitCodecInt2, 36},
-                                   {onebitCodecInt8Stochastic, 5}};
+constexpr Codec kCodesCodecs[] = {
+    {onebitCodecFp4, 10},  {onebitCodecInt8, 7},           {onebitCodecUint8mm, 33},
+    {onebitCodecInt2, 36}, {onebitCodecInt8Stochastic, 5}, {onebitCodecBf16, ONEBIT_UNDEF_INT}};
 
 // Calls add(case) with each codec and each mode that it has in this collective.
 template <typename Add>
 void ForEachLowBit(onebitCollective_t collective, const Add& add) {
-  for (const Codec& codec : kLowBitCodecs) {
+  for (const Codec& codec : kCodesCodecs) {
     const bool is_all_to_all_v = collective == onebitCollectiveAllToAllv;
     for (const onebitMode_t mode : {onebitModePlain, onebitModeEf}) {
       const bool has_feedback = codec.codec != onebitCodecInt8Stochastic && !is_all_to_all_v;
@@ -38,7 +36,7 @@ void ForEachLowBit(onebitCollective_t collective, const Add& add) {
       add(DeviceCase{.collective = collective,
                      .mode = mode,
                      .codec = codec.codec,
-                     .block = is_all_to_all_v ? codec.row : 96});
+                     .block = is_all_to_all_v || codec.row < 0 ? codec.row : 96});
     }
   }
 }
@@ -186,7 +184,7 @@ Cases CasesOfLowBitOptions() {
     cases.push_back(one);
     one.is_transactional = false;
     one.residual = onebitBfloat16;
-    one.block = 8192;
+    if (one.block > 0) one.block = 8192;
     one.count = 40'000;
     one.shift_elements = 1;
     cases.push_back(one);

@@ -74,12 +74,13 @@ std::vector<CallKind> RandomLowBitKinds(size_t calls, unsigned seed) {
   std::vector<CallKind> kinds = RandomKinds(calls, seed);
   std::mt19937 random(seed + 77);
   constexpr onebitCodec_t kCodecs[] = {onebitCodecFp4, onebitCodecInt8, onebitCodecUint8mm,
-                                       onebitCodecInt2};
+                                       onebitCodecInt2, onebitCodecBf16};
   constexpr int32_t kBlocks[] = {32, 256, 4096};
   for (CallKind& kind : kinds) {
     if (random() % 5 == 0) continue;
-    kind.codec = kCodecs[random() % 4];
+    kind.codec = kCodecs[random() % std::size(kCodecs)];
     kind.block = kBlocks[random() % 3];
+    if (kind.codec == onebitCodecBf16) kind.block = ONEBIT_UNDEF_INT;
   }
   return kinds;
 }

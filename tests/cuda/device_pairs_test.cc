@@ -34,8 +34,8 @@ using ::testing::HasSubstr;
 constexpr size_t kLong = 20'000;
 constexpr int kDense = -1;
 constexpr int kCodecs[] = {
-    kDense,          onebitCodecSign,          onebitCodecFp4, onebitCodecInt8, onebitCodecUint8mm,
-    onebitCodecInt2, onebitCodecInt8Stochastic};
+    kDense,          onebitCodecSign,           onebitCodecFp4, onebitCodecInt8, onebitCodecUint8mm,
+    onebitCodecInt2, onebitCodecInt8Stochastic, onebitCodecBf16};
 
 std::string LastError() { return onebitGetLastError(nullptr); }
 
@@ -95,7 +95,7 @@ UniqueCompressor NewCompressor(onebitComm_t comm, const Message& message, bool i
   config.mode = message.mode;
   config.transactional = message.is_transactional;
   config.codec = static_cast<onebitCodec_t>(message.codec);
-  config.block = message.block;
+  if (message.codec != onebitCodecBf16) config.block = message.block;
   config.tensorId = tensor_id;
   if (is_on_device) config.memory = onebitMemoryDevice;
   onebitCompressor_t compressor = nullptr;
@@ -244,7 +244,7 @@ TEST_P(DevicePairsTest, MessagesOfManyPairsGoTogether) {
     messages.push_back({.from = static_cast<int>(random() % 3),
                         .to = static_cast<int>(random() % 3),
                         .count = random() % 5 == 0 ? random() % 3 : random() % 5000,
-                        .codec = kCodecs[random() % 7],
+                        .codec = kCodecs[random() % std::size(kCodecs)],
                         .type = random() % 2 == 0 ? onebitFloat32 : onebitBfloat16});
   }
   ExpectAsOnHost(3, messages, 3);

@@ -32,7 +32,7 @@ struct Case {
     const bool is_dense = codec.is_dense();
     const bool is_whole = collective == Collective::kAllToAllv || (!is_dense && codec.block == 0);
     const size_t wished = is_dense ? DenseSegmentElements(segment_elements) : segment_elements;
-    return Partition::OfChunks(count, 2, is_dense || codec.block == 0 ? 64 : codec.block,
+    return Partition::OfChunks(count, 2, codec.block == 0 ? 64 : codec.segment_unit(),
                                is_whole ? 0 : wished);
   }
 };
@@ -47,8 +47,11 @@ Case CaseOf(uint8_t byte) {
   const Collective collective = kCollectives[byte & 3];
   CodecKind kind = kKinds[byte >> 2 & 3];
   if (collective == Collective::kAllToAllv && kind == CodecKind::kEf) kind = CodecKind::kSign;
+  // What signs have as their block, the others have as their codec.
+  if (kind == CodecKind::kLowBit && (byte & 16) != 0) kind = CodecKind::kBf16;
   Codec codec = {.kind = kind};
-  if (codec.is_low_bit() || (!codec.is_dense() && (byte & 16) != 0)) codec.block = 64;
+  if (codec.is_bf16()) codec.block = 1;
+  if (codec.is_low_bit() || (codec.is_sign() && (byte & 16) != 0)) codec.block = 64;
   return {.collective = collective,
           .codec = codec,
           .count = kCounts[byte >> 5 & 3],

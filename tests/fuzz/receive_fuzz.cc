@@ -34,7 +34,7 @@ struct Case {
     const bool has_segments = !is_one_exchange && (codec.is_dense() || codec.block != 0);
     const size_t wished =
         codec.is_dense() ? DenseSegmentElements(segment_elements) : segment_elements;
-    return {count, 2, 64, codec.block == 0 ? 64 : codec.block, has_segments ? wished : 0};
+    return {count, 2, 64, codec.block == 0 ? 64 : codec.segment_unit(), has_segments ? wished : 0};
   }
 };
 
@@ -90,11 +90,15 @@ Case CaseOf(uint8_t byte) {
   constexpr size_t kLargeCounts[] = {300, 700, 1000, 1023};
   const bool is_large = (byte & 128) != 0;
   Codec codec = {.kind = static_cast<CodecKind>(((byte & 127) >> 2) % 5)};
-  if (codec.is_low_bit() || (!codec.is_dense() && (byte & 16) != 0)) codec.block = 64;
+  if (codec.is_low_bit() || (codec.is_sign() && (byte & 16) != 0)) codec.block = 64;
+  const bool is_bf16 = codec.is_dense() && (byte & 32) != 0;
+  if (is_bf16) {
+    codec = {.kind = (byte & 4) != 0 ? CodecKind::kBf16Ef : CodecKind::kBf16, .block = 1};
+  }
   if (codec.is_low_bit() && (byte & 16) != 0) codec.low_bit = kernels::LowBitCodec::kUint8;
   return {.count = (is_large ? kLargeCounts : kCounts)[byte & 3],
           .codec = codec,
-          .is_one_exchange = !codec.is_dense() && (byte & 32) != 0,
+          .is_one_exchange = !codec.is_dense() && (byte & (is_bf16 ? 64 : 32)) != 0,
           .segment_elements = is_large ? size_t{64} : size_t{0}};
 }
 

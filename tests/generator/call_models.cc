@@ -7,10 +7,10 @@
 
 #include "kernels/kernels.h"
 #include "perf/common/allreduce_model.h"
+#include "perf/common/codec_table.h"
 #include "perf/common/low_bit_model.h"
 #include "perf/common/sparse_model.h"
 #include "tests/collectives/chunk_model.h"
-#include "tests/collectives/low_bit_calls.h"
 #include "tests/support/tensor.h"
 
 namespace onebit::testing::generator {
@@ -24,7 +24,7 @@ int64_t BlockOf(const TensorCase& t) {
   if (t.codec == onebitCodecSign || t.codec == onebitCodecInt2 || t.is_sparse()) {
     return Or(t.block, 4096);
   }
-  return Or(t.block, 256);
+  return Or(t.block, t.codec == onebitCodecBf16 ? 1 : 256);
 }
 
 DataType TypeOf(const TensorCase& t) { return KernelType(static_cast<onebitDataType_t>(t.type)); }
@@ -252,19 +252,19 @@ class Collectives : public Model {
 };
 
 reference::LowBitConfig LowBitConfigOf(const Case& c, const TensorCase& t, int tensor) {
-  return {
-      .ranks = static_cast<size_t>(c.ranks),
-      .count = static_cast<size_t>(t.count),
-      .type = TypeOf(t),
-      .format = {KernelCodec(static_cast<onebitCodec_t>(t.codec)), static_cast<size_t>(BlockOf(t))},
-      .is_sum = t.op == onebitSum,
-      .has_feedback = t.has_feedback(),
-      .chunk_alignment = static_cast<size_t>(Or(t.alignment, 64)),
-      .has_server_residual = t.server != 0,
-      .residual_type = ResidualTypeOf(t),
-      .mask = {},
-      .seed = TensorSeed(c, tensor),
-      .tensor_id = static_cast<uint32_t>(100 * tensor)};
+  reference::LowBitConfig config = {.ranks = static_cast<size_t>(c.ranks),
+                                    .count = static_cast<size_t>(t.count),
+                                    .type = TypeOf(t),
+                                    .is_sum = t.op == onebitSum,
+                                    .has_feedback = t.has_feedback(),
+                                    .chunk_alignment = static_cast<size_t>(Or(t.alignment, 64)),
+                                    .has_server_residual = t.server != 0,
+                                    .residual_type = ResidualTypeOf(t),
+                                    .mask = {},
+                                    .seed = TensorSeed(c, tensor),
+                                    .tensor_id = static_cast<uint32_t>(100 * tensor)};
+  perf::SetCodec(static_cast<onebitCodec_t>(t.codec), static_cast<int32_t>(BlockOf(t)), &config);
+  return config;
 }
 
 reference::SparseConfig SparseConfigOf(const Case& c, const TensorCase& t, int tensor) {
@@ -356,19 +356,19 @@ class Messages : public Model {
       reference::Decode(bits.data(), scales.data(), count, block, mask, TypeOf(t()), output);
       return;
     }
-    const kernels::LowBitFormat format = {KernelCodec(static_cast<onebitCodec_t>(t().codec)),
-                                          block};
+    const reference::LowBitConfig config = LowBitConfigOf(case_, t(), tensor_);
     std::vector<uint16_t> scales(kernels::BlockCount(count, block)), minimums(scales.size());
-    std::vector<uint8_t> codes(kernels::CodeBytes(format.codec, count));
+    std::vector<uint8_t> codes((count * config.code_bits + 7) / 8);
     const kernels::Draws draws = {
         .seed = TensorSeed(case_, tensor_),
         .first = begin,
         .epoch = calls_,
         .tensor = static_cast<uint32_t>(100 * tensor_ + (t().is_ring() ? from : 0)),
         .stream = static_cast<uint32_t>(from)};
-    reference::LowBitCompress(in, format, draws, {scales.data(), minimums.data(), codes.data()});
-    reference::LowBitDecode({scales.data(), minimums.data(), codes.data()}, format, count, mask,
-                            TypeOf(t()), output);
+    config.functions->compress(in, config.format, draws,
+                               {scales.data(), minimums.data(), codes.data()});
+    config.functions->Decode({scales.data(), minimums.data(), codes.data()}, config.format, count,
+                             mask, TypeOf(t()), output);
   }
 
   const Case case_;

@@ -31,7 +31,8 @@ constexpr std::pair<int64_t, const char*> kCodecNames[] = {
     {onebitCodecInt2, "int2"},
     {onebitCodecInt8Stochastic, "int8_stochastic"},
     {onebitCodecTopk, "topk"},
-    {onebitCodecRandk, "randk"}};
+    {onebitCodecRandk, "randk"},
+    {onebitCodecBf16, "bf16"}};
 constexpr std::pair<int64_t, const char*> kModeNames[] = {{onebitModePlain, "plain"},
                                                           {onebitModeEf, "ef"}};
 constexpr std::pair<int64_t, const char*> kTypeNames[] = {
@@ -235,6 +236,7 @@ void MakeLegal(TensorCase& t, int64_t ranks) {
       t.codec != onebitCodecInt8Stochastic && !t.is_ragged() && !(t.is_sparse() && !is_all_reduce);
   if (!can_feed_back) t.mode = onebitModePlain;
   if (t.codec != onebitCodecSign) drop(&TensorCase::rule);
+  if (t.codec == onebitCodecBf16) drop(&TensorCase::block);
   if (!t.is_sparse()) {
     for (const auto member : {&TensorCase::k, &TensorCase::values, &TensorCase::decay})
       drop(member);

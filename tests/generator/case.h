@@ -17,8 +17,8 @@ namespace onebit::testing::generator {
 
 inline constexpr int kBroadcast = 6;  // follows onebitCollective_t, which has no compressed one
 inline constexpr int kCollectives = 7;
-inline constexpr int kDense = -1;  // a codec
-inline constexpr int kCodecs = 9;  // with kDense
+inline constexpr int kDense = -1;   // a codec
+inline constexpr int kCodecs = 10;  // with kDense
 inline constexpr int kDefault = ONEBIT_UNDEF_INT;
 
 // A tensor and how it is sent. Members at kDefault are left to the library.

@@ -1,14 +1,16 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Low-bit codecs against golden files that make_golden_low_bit.py wrote from the text of the format
-// alone: packets of both exchanges from the kernels, headers, and outputs and residuals of whole
-// calls from the public API down.
+// Codecs with a code for each element against golden files that make_golden_low_bit.py and
+// make_golden_bf16.py wrote from the text of the format alone: packets of both exchanges from the
+// kernels, headers, and outputs and residuals of whole calls from the public API down.
+#include <span>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "codec/packet.h"
+#include "kernels/bf16.h"
 #include "plan/partition.h"
 #include "tests/golden/golden_calls.h"
 
@@ -23,22 +25,51 @@ constexpr uint32_t kServerStream = 65'536;
 
 struct CodecName {
   const char* name;
-  LowBitCodec codec;
   onebitCodec_t number;
 };
-constexpr CodecName kCodecs[] = {
-    {"fp4", LowBitCodec::kFp4, onebitCodecFp4},
-    {"int8", LowBitCodec::kInt8, onebitCodecInt8},
-    {"uint8mm", LowBitCodec::kUint8, onebitCodecUint8mm},
-    {"int2", LowBitCodec::kInt2, onebitCodecInt2},
-    {"int8s", LowBitCodec::kInt8Stochastic, onebitCodecInt8Stochastic},  // as it was
-    {"int8s_up", LowBitCodec::kInt8Stochastic, onebitCodecInt8Stochastic}};
+constexpr CodecName kCodecs[] = {{"fp4", onebitCodecFp4},
+                                 {"int8", onebitCodecInt8},
+                                 {"uint8mm", onebitCodecUint8mm},
+                                 {"int2", onebitCodecInt2},
+                                 {"int8s", onebitCodecInt8Stochastic},  // as it was
+                                 {"int8s_up", onebitCodecInt8Stochastic},
+                                 {"bf16", onebitCodecBf16}};
 
 const CodecName& CodecNamed(const std::string& name) {
   for (const CodecName& codec : kCodecs) {
     if (name == codec.name) return codec;
   }
   throw std::runtime_error("no codec " + name);
+}
+
+Codec CodecOf(const json& golden) {
+  Codec codec = FindCodec(CodecNamed(golden["codec"]).number)->codec;
+  codec.kind = codec.KindIn(golden["mode"] == "ef");
+  codec.block = golden["block"];
+  return codec;
+}
+
+// Functions of bf16, by the signatures of the others.
+template <auto kCompress>
+kernels::LowBitResult Compress(const kernels::CompressInput& in, kernels::LowBitFormat,
+                               const kernels::Draws&, kernels::LowBitPacket out) {
+  return kCompress(in, out);
+}
+template <auto kReduce>
+kernels::LowBitResult Reduce(const kernels::LowBitReduceInput& in, kernels::LowBitFormat,
+                             const kernels::Draws&, kernels::LowBitPacket out) {
+  return kReduce(in, out);
+}
+template <auto kAverage>
+kernels::LowBitResult Decode(kernels::LowBitPacketView packet, kernels::LowBitFormat, size_t count,
+                             const uint8_t* mask, DataType type, void* output) {
+  return kAverage({.packets = &packet,
+                   .ranks = 1,
+                   .mask = mask,
+                   .count = count,
+                   .output_type = type,
+                   .is_sum = true},
+                  output);
 }
 
 struct Functions {
@@ -51,6 +82,16 @@ constexpr Functions kFunctions[] = {
     {"reference", kernels::reference::LowBitCompress, kernels::reference::LowBitReduce,
      kernels::reference::LowBitDecode},
     {"cpu", kernels::cpu::LowBitCompress, kernels::cpu::LowBitReduce, kernels::cpu::LowBitDecode}};
+constexpr Functions kBf16Functions[] = {
+    {"reference", Compress<kernels::reference::Bf16Compress>,
+     Reduce<kernels::reference::Bf16Reduce>, Decode<kernels::reference::Bf16Average>},
+    {"cpu", Compress<kernels::cpu::Bf16Compress>, Reduce<kernels::cpu::Bf16Reduce>,
+     Decode<kernels::cpu::Bf16Average>}};
+
+std::span<const Functions> FunctionsOf(const json& golden) {
+  if (golden["codec"] == "bf16") return kBf16Functions;
+  return kFunctions;
+}
 
 // Plays all ranks of one golden case, by kernels alone.
 class Player {
@@ -63,9 +104,7 @@ class Player {
         type_(TypeNamed(golden["kind"])),
         residual_type_(TypeNamed(golden["residual"])),
         has_feedback_(golden["mode"] == "ef"),
-        format_{{.kind = has_feedback_ ? CodecKind::kLowBitEf : CodecKind::kLowBit,
-                 .low_bit = CodecNamed(golden["codec"]).codec,
-                 .block = golden["block"]}},
+        format_{CodecOf(golden)},
         chunks_(count_, ranks_, golden["align"], 1, 0),
         worker_(ranks_, std::vector<std::byte>(count_ * kernels::BytesOf(residual_type_))),
         server_(count_ * kernels::BytesOf(residual_type_)),
@@ -205,7 +244,7 @@ class GoldenLowBitTest : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(GoldenLowBitTest, KernelsReproducePacketsAndResiduals) {
-  for (const Functions& functions : kFunctions) {
+  for (const Functions& functions : FunctionsOf(golden_)) {
     SCOPED_TRACE(functions.name);
     Player player(golden_, functions);
     for (const json& call : golden_["calls"]) player.Play(call);
@@ -268,7 +307,9 @@ TEST_F(FormerStochasticTest, HeadersAreReadAndDiffer) {
 INSTANTIATE_TEST_SUITE_P(Files, GoldenLowBitTest,
                          ::testing::Values("fp4_ef_fp32", "fp4_plain_bf16_sum_masked",
                                            "int8_ef_fp16_sum", "uint8mm_ef_fp32",
-                                           "int2_ef_bf16_masked", "int8s_up_plain_fp32"),
+                                           "int2_ef_bf16_masked", "int8s_up_plain_fp32",
+                                           "bf16_plain_fp32", "bf16_ef_fp32",
+                                           "bf16_ef_fp16_sum_masked"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

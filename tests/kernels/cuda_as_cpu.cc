@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "kernels/lamb.h"
 #include "kernels/low_bit.h"
@@ -320,6 +321,48 @@ cuda::LowBitDecodeParams DecodeParamsOf(LowBitFormat format, DataType output_typ
   return p;
 }
 
+// ---- bf16
+
+// A packet of codes alone that ends at a guard page. The case's piece is its last part.
+class PlacedCodes {
+ public:
+  explicit PlacedCodes(size_t count)
+      : count_(count),
+        before_(8 * (NextChoice() % 3)),
+        memory_(bytes() + 1),
+        codes_(memory_.Place(std::vector<uint16_t>(before_ + count, 0xEEEE), Edge::kHigh)) {}
+
+  size_t bytes() const { return (before_ + count_) * sizeof(uint16_t); }
+  const uint8_t* data() const { return reinterpret_cast<const uint8_t*>(codes_); }
+
+  void SetPart(cuda::LowBitPiece* piece) {
+    piece->packet = reinterpret_cast<std::byte*>(codes_);
+    piece->element = before_;
+  }
+  void Fill(const uint8_t* codes) {
+    if (count_ != 0) memcpy(codes_ + before_, codes, count_ * sizeof(uint16_t));
+  }
+  // Throws if anything before the part was written.
+  void CopyTo(uint8_t* codes) const {
+    if (count_ != 0) memcpy(codes, codes_ + before_, count_ * sizeof(uint16_t));
+    for (size_t i = 0; i < before_; ++i) {
+      if (codes_[i] != 0xEEEE) throw std::runtime_error("code " + std::to_string(i));
+    }
+  }
+
+ private:
+  size_t count_, before_;
+  GuardedMemory memory_;
+  uint16_t* codes_;
+};
+
+PlacedSources PlacePackets(const LowBitReduceInput& in, PlacedCodes* layout) {
+  return PlacedSources(in.ranks, layout->bytes(), 16, [&](size_t rank) {
+    layout->Fill(in.packets[rank].codes);
+    return std::vector<uint8_t>(layout->data(), layout->data() + layout->bytes());
+  });
+}
+
 LambNorms RunLamb(cuda::Kernel kernel, const LambUpdate& update) {
   std::vector<cuda::LambTile> tiles(BlockCount(update.count, kTensorSumBlock));
   LambNorms norms;
@@ -560,6 +603,80 @@ LowBitResult LowBitDecode(LowBitPacketView from, LowBitFormat format, size_t cou
   Launch(cuda::Kernel::kLowBitDecode,
          DecodeParamsOf(format, output_type, output, launch.List(count, mask, kTensorSumBlock, {}),
                         &packet));
+  return launch.Result();
+}
+
+LowBitResult Bf16Compress(const CompressInput& in, LowBitPacket out) {
+  LowBitLaunch launch;
+  PlacedCodes packet(in.count);
+  cuda::LowBitCompressParams p;
+  p.input_type = in.input_type;
+  p.value_type = in.scale_type;
+  p.residual_type = in.residual_type;
+  p.keeps_residual = in.residual_out != nullptr;
+  p.list = launch.List(in.count, in.mask, kTensorSumBlock, {});
+  p.list.pieces[0].values = const_cast<void*>(in.input);
+  packet.SetPart(&p.list.pieces[0]);
+  launch.SetResidual(in.residual_in, in.residual_out, &p.list.pieces[0]);
+  Launch(cuda::Kernel::kBf16Compress, p);
+  packet.CopyTo(out.codes);
+  return launch.Result();
+}
+
+LowBitResult Bf16Reduce(const LowBitReduceInput& in, LowBitPacket out) {
+  LowBitLaunch launch;
+  PlacedCodes layout(in.count);
+  const PlacedSources sources = PlacePackets(in, &layout);
+  cuda::LowBitReduceParams p = ParamsOf(in, {}, sources);
+  p.list = launch.List(in.count, in.mask, kTensorSumBlock, {});
+  cuda::LowBitPiece& piece = p.list.pieces[0];
+  layout.SetPart(&piece);
+  piece.source = sources.packets().sources;
+  piece.own_source = sources.packets().own_source;
+  launch.SetResidual(in.residual_in, in.residual_out, &piece);
+  Launch(cuda::Kernel::kBf16Reduce, p);
+  layout.CopyTo(out.codes);
+  return launch.Result();
+}
+
+LowBitResult Bf16Average(const LowBitReduceInput& in, void* output) {
+  LowBitLaunch launch;
+  PlacedCodes layout(in.count);
+  const PlacedSources sources = PlacePackets(in, &layout);
+  // A single packet is decoded in one of two ways.
+  const bool is_decoded = in.ranks == 1 && NextChoice() % 2 == 0;
+  if (is_decoded) {
+    cuda::LowBitDecodeParams p;
+    p.output_type = in.output_type;
+    p.list = launch.List(in.count, in.mask, kTensorSumBlock, {});
+    layout.SetPart(&p.list.pieces[0]);
+    p.list.pieces[0].values = output;
+    Launch(cuda::Kernel::kBf16Decode, p);
+    return launch.Result();
+  }
+  cuda::LowBitReduceParams p = ParamsOf(in, {}, sources);
+  p.list = launch.List(in.count, in.mask, kTensorSumBlock, {});
+  cuda::LowBitPiece& piece = p.list.pieces[0];
+  layout.SetPart(&piece);
+  piece.source = sources.packets().sources;
+  piece.own_source = sources.packets().own_source;
+  piece.packet = nullptr;
+  piece.values = output;
+  Launch(cuda::Kernel::kBf16Average, p);
+  return launch.Result();
+}
+
+LowBitResult Bf16AddDelta(const LowBitDeltaInput& in, void* output) {
+  LowBitLaunch launch;
+  PlacedCodes packet(in.count);
+  packet.Fill(in.packet.codes);
+  cuda::LowBitDecodeParams p;
+  p.output_type = in.output_type;
+  p.list = launch.List(in.count, in.mask, kTensorSumBlock, {});
+  packet.SetPart(&p.list.pieces[0]);
+  p.list.pieces[0].values = output;
+  launch.SetResidual(in.held_in, in.held_out, &p.list.pieces[0]);
+  Launch(cuda::Kernel::kBf16AddDelta, p);
   return launch.Result();
 }
 

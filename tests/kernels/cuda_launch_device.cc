@@ -93,6 +93,8 @@ void Place(Stage* stage, Kernel kernel, ReduceParamsOf<kPieces>* p) {
 // Bytes up to the end of a piece's codes in its packet.
 size_t PacketBytesOf(const LowBitPiece& piece, LowBitCodec codec) {
   if (piece.count == 0) return 0;
+  // Those of bf16 have no scales.
+  if (piece.scale_count == 0) return (piece.element + piece.count) * sizeof(uint16_t);
   return ScaleBytes(codec, piece.scale_count) + CodeBytes(codec, piece.element + piece.count);
 }
 

@@ -60,7 +60,8 @@ TEST(CodecChoiceTest, ACodecBringsItsModeAndBlock) {
                {"int2", onebitCodecInt2, Mode::kEf, 4096},
                {"int8s", onebitCodecInt8Stochastic, Mode::kPlain, 256},
                {"topk", onebitCodecTopk, Mode::kEf, 4096},
-               {"randk", onebitCodecRandk, Mode::kEf, 4096}};
+               {"randk", onebitCodecRandk, Mode::kEf, 4096},
+               {"bf16", onebitCodecBf16, Mode::kEf, 1}};
   for (const auto& c : cases) {
     const CodecChoice choice = Parse({"--codec", c.name});
     EXPECT_EQ(choice.codec, c.codec);
@@ -92,7 +93,11 @@ TEST(CodecChoiceTest, ContradictionsSayWhatWouldBeRight) {
   EXPECT_THAT(ErrorOf({"--mode", "ef"}, onebitCollectiveAllToAllv),
               HasSubstr("no error feedback: it is --mode plain"));
   EXPECT_THAT(ErrorOf({"--codec", "fp5"}),
-              HasSubstr("sign|fp4|int8|uint8mm|int2|int8s|topk|randk"));
+              HasSubstr("sign|fp4|int8|uint8mm|int2|int8s|topk|randk|bf16"));
+  EXPECT_THAT(ErrorOf({"--codec", "bf16", "--block", "64"}),
+              HasSubstr("--block: '64' is for codecs with scales"));
+  EXPECT_THAT(ErrorOf({"--codec", "bf16", "--block", "64"}, onebitCollectiveAllToAllv),
+              HasSubstr("for codecs with scales"));
 }
 
 TEST(CodecChoiceTest, SparseCodecsTakeKAndHops) {

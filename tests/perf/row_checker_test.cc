@@ -92,11 +92,11 @@ TEST(RowCheckerTest, RightResultsHaveNothingWrong) {
 
 // Random rounding goes on with the number of calls, so passes need compressors of their own.
 TEST(RowCheckerTest, EveryCodecIsRight) {
-  for (const onebitCodec_t codec : {onebitCodecFp4, onebitCodecInt8Stochastic}) {
+  for (const onebitCodec_t codec : {onebitCodecFp4, onebitCodecInt8Stochastic, onebitCodecBf16}) {
     Options options;
     options.mode = Mode::kPlain;
     options.codec = codec;
-    options.block = 256;
+    options.block = codec == onebitCodecBf16 ? 1 : 256;
     options.checks = 2;
     const CheckResult result = CheckInProcesses(FaultyAllReduce(-1, 0), options)[0];
     EXPECT_EQ(result.wrong_out_of_place, 0u) << result.problem;

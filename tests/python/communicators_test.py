@@ -314,10 +314,10 @@ class GroupsTest(unittest.TestCase):
             results, messages = [], []
             for is_grouped in (False, True):
                 compressors = [
-                    onebit.Compressor(comm, 6000, codec=codec) for codec in ("sign", "fp4", "int8")
+                    onebit.Compressor(comm, 6000, codec=codec) for codec in ("sign", "fp4", "int8", "bf16")
                 ]
                 arrays, before = [
-                    tensor(comm.rank + index) for index in range(3)
+                    tensor(comm.rank + index) for index in range(4)
                 ], comm.stats().messages_sent
                 if is_grouped:
                     with onebit.group(), onebit.group():

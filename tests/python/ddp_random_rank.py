@@ -77,7 +77,7 @@ class Mode:
     def __init__(self, draw: random.Random):
         self.steps = draw.randint(3, 6)
         self.dense = draw.randint(0, 2)
-        self.codec = draw.choice(["fp4", "int8", "sign", "int2"])
+        self.codec = draw.choice(["fp4", "int8", "sign", "int2", "bf16"])
         self.micro_steps = draw.choice([1, 1, 2, 3])
         self.view = draw.random() < 0.4
         self.cap = draw.choice([0.005, 0.02, 25])

@@ -25,6 +25,7 @@ class DdpTest(unittest.TestCase):
         for codec, bits, block, scale_bytes, most in (
             ("fp4", 4, 128, 2, 1.02),
             ("sign", 1, 4096, 4, 1.5),
+            ("bf16", 16, 1, 0, 1.001),
         ):
             with self.subTest(codec=codec):
                 found = run_job(2, "learns", codec)
