@@ -204,8 +204,8 @@ Status Engine::Sum(void* values, size_t count, kernels::DataType type) {
                                .count = count,
                                .type = type,
                                .can_be_native = false};
-  GroupMember call{.engine = this, .requests = {&request, 1}};
-  return RunCalls({&call, 1}, /*are_entered=*/true);
+  GroupMember member{.engine = this, .requests = {&request, 1}};
+  return RunCalls({&member, 1}, /*are_entered=*/true);
 }
 
 Status Engine::Reserve(const Plan& plan, size_t calls) {

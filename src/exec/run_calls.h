@@ -26,9 +26,9 @@ Status RunCalls(std::span<GroupMember> members, bool are_entered = false);
 
 // Runs a single call, as a group of one whose messages are those of a call outside of any group.
 inline Result<CallOutcome> RunCall(Engine& engine, const CallRequest& request) {
-  GroupMember call{.engine = &engine, .requests = {&request, 1}};
-  ONEBIT_TRY(RunCalls({&call, 1}));
-  return call.outcome;
+  GroupMember member{.engine = &engine, .requests = {&request, 1}};
+  ONEBIT_TRY(RunCalls({&member, 1}));
+  return member.outcome;
 }
 
 }  // namespace onebit

@@ -130,8 +130,8 @@ class Priming {
   }
 
   Status Exchange() {
-    GroupMember call{.engine = &engine_, .requests = {&dense_, 1}};
-    return RunCalls({&call, 1}, /*are_entered=*/true);
+    GroupMember member{.engine = &engine_, .requests = {&dense_, 1}};
+    return RunCalls({&member, 1}, /*are_entered=*/true);
   }
 
   // A rank copies its own part of an all-to-all from its input.

@@ -200,7 +200,7 @@ TEST(DeviceGroupTest, HasOneWayToTheWire) {
         ASSERT_EQ(onebitGroupStart(), onebitSuccess);
         EXPECT_EQ(call(first, 0), onebitSuccess);
         EXPECT_EQ(call(second, 1), onebitInvalidUsage);
-        EXPECT_THAT(LastError(), HasSubstr("over transport nccl and over another one"));
+        EXPECT_THAT(LastError(), HasSubstr("use transport nccl and another one"));
         EXPECT_EQ(onebitGroupEnd(), onebitInvalidUsage);
         for (const onebitComm_t comm : {local, nccl}) {
           EXPECT_EQ(call(comm, 0), onebitSuccess) << "usable: " << LastError();
