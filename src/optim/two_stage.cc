@@ -331,10 +331,11 @@ Status TwoStage::CheckState() const {
                  "the state is damaged: it is frozen at step {}, but nothing is ever compressed",
                  state.frozen_at);
   }
-  const bool are_powers =
-      dense_beta2_power_ >= 0 && dense_beta2_power_ <= 1 && frozen_beta2_power_ >= 0;
-  if (!are_powers || frozen_beta2_power_ >= 1) {
-    return Error(Code::kCorrupt, "the state is damaged: {} or {} is no power of beta2",
+  const bool are_powers = dense_beta2_power_ >= 0 && dense_beta2_power_ <= 1 &&
+                          frozen_beta2_power_ >= 0 && frozen_beta2_power_ < 1;
+  if (!are_powers) {
+    return Error(Code::kCorrupt,
+                 "the state is damaged: its powers of beta2 are {} and {}, not between 0 and 1",
                  dense_beta2_power_, frozen_beta2_power_);
   }
   if (rule_->IsStatePossible()) return OkStatus();
