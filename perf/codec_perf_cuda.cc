@@ -62,7 +62,7 @@ void Measure(benchmark::State& state, const CudaSession& session, const Launch& 
     copy_seconds = std::min(copy_seconds, session.SecondsOf(copies, copy));
     state.ResumeTiming();
   }
-  if (session.HasVerdict()) state.SkipWithError("a value was not finite: the figures mean nothing");
+  if (session.HasFaults()) state.SkipWithError("a value was not finite: the figures mean nothing");
   const auto middle = kernel_seconds.begin() + static_cast<ptrdiff_t>(kernel_seconds.size() / 2);
   std::nth_element(kernel_seconds.begin(), middle, kernel_seconds.end());
   const double copy_gbps = 2 * static_cast<double>(session.float_bytes()) / copy_seconds / 1e9;
@@ -85,7 +85,7 @@ PieceList WholeBuffer(const CudaSession& session, size_t tile_elements) {
   list.pieces[0].count = session.elements();
   list.pieces[0].scales = session.scales();
   list.pieces[0].bits = session.bits();
-  list.pieces[0].verdict = session.verdict();
+  list.pieces[0].faults = session.faults();
   return list;
 }
 
@@ -224,7 +224,7 @@ std::byte* LowBitPacketAt(const CudaSession& session, LowBitFormat format, size_
   return reinterpret_cast<std::byte*>(session.Floats(3)) + rank * LowBitBytes(session, format);
 }
 
-// All elements as one piece. Error feedback has a verdict.
+// All elements as one piece. Error feedback has a fault word.
 kernels::cuda::LowBitPieceList LowBitBuffer(const CudaSession& session, LowBitFormat format,
                                             size_t tile_elements, bool has_residual) {
   kernels::cuda::LowBitPieceList list;
@@ -236,7 +236,7 @@ kernels::cuda::LowBitPieceList LowBitBuffer(const CudaSession& session, LowBitFo
   if (has_residual) {
     piece.residuals[0] = session.Floats(1);
     piece.residuals[1] = session.Floats(2);
-    piece.verdict = session.verdict();
+    piece.faults = session.faults();
   }
   return list;
 }

@@ -114,10 +114,10 @@ double CudaSession::SecondsOf(int times, const std::function<void()>& work) cons
   return CudaEvent::SecondsBetween(begin_, end_) / times;
 }
 
-bool CudaSession::HasVerdict() const {
+bool CudaSession::HasFaults() const {
   uint32_t word = 0;
-  stream_.Copy(&word, verdict(), sizeof(word));
-  stream_.Fill(verdict(), 0, sizeof(word));
+  stream_.Copy(&word, faults(), sizeof(word));
+  stream_.Fill(faults(), 0, sizeof(word));
   stream_.Synchronize();
   return word != 0;
 }

@@ -37,7 +37,7 @@ class CudaSession {
   kernels::Checksum* checksum() const {
     return reinterpret_cast<kernels::Checksum*>(words_.data());
   }
-  uint32_t* verdict() const { return reinterpret_cast<uint32_t*>(words_.data() + 64); }
+  uint32_t* faults() const { return reinterpret_cast<uint32_t*>(words_.data() + 64); }
 
   // kPackets packets, each scales of kPacketBlock, then bits.
   const std::byte* packets() const { return packets_.data(); }
@@ -54,7 +54,7 @@ class CudaSession {
   // Enqueues `work` repeatedly and waits. Returns the device's seconds per run.
   double SecondsOf(int times, const std::function<void()>& work) const;
   // Waits. Returns true if a kernel has met a value that is not finite since the last call.
-  bool HasVerdict() const;
+  bool HasFaults() const;
 
  private:
   const Devices& devices_;

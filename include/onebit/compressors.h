@@ -23,8 +23,8 @@ typedef struct {
                                transactional */
   uint64_t residual_bytes;  /* memory held for residuals */
   uint32_t exchanges;     /* exchanges per call: 1 (small tensors; sparse codes with one hop) or 2;
-                             except in an allreduce the second one carries headers only, and low-bit
-                             codes without feedback, sends and receives leave it out */
+                             except in an allreduce the second one carries headers only; codes other
+                             than     signs leave it out without feedback, as do sends and receives */
   uint32_t segments;      /* pieces of a chunk that travel on their own */
   uint64_t wire_bytes;    /* bytes this rank sends per call, headers included (exact; in an
                              all-gather with onebitModeEf about every 16th call sends 8 more to
@@ -34,9 +34,9 @@ typedef struct {
   uint64_t is_detached;   /* 1 if its communicator was destroyed and it was not rebound */
   uint64_t lost_elements; /* server residual elements set to 0 by a rebind, because the rank that
                              held them was gone */
-  uint64_t nonfinite_blocks; /* blocks of low-bit or sparse codes with a NaN or infinity that this
-                                rank has compressed or decoded; with onebitModePlain only they
-                                become NaN */
+  uint64_t nonfinite_blocks; /* blocks of low-bit or sparse codes, or elements of bf16, with a NaN
+                                or infinity that this rank has compressed or decoded; with
+                                onebitModePlain only they become NaN */
   uint64_t empty_rounds;     /* calls with weights in which all ranks had 0 */
 } onebitCompressorStats_t;
 

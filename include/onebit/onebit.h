@@ -366,9 +366,9 @@ typedef struct {
   int32_t collective; /* onebitCollective_t; default onebitCollectiveAllReduce */
   int32_t scaleRule;  /* onebitScaleRule_t; onebitCodecSign only; default onebitScaleL2 */
   int32_t block; /* elements per scale; default: see onebitCodec_t. onebitCodecSign: a multiple of
-                    64, or ONEBIT_BLOCK_TENSOR. Bf16: undefined. Topk and Randk: a multiple of 64
-                    from 320 to 4096. Others: a multiple of 32 up to 65536; for AllToAllv any length
-                    up to 65536 whose codes fill whole bytes, such as a token's row */
+                    64, or ONEBIT_BLOCK_TENSOR. Bf16: leave it undefined. Topk and Randk: a multiple
+                    of 64 from 320 to 4096. Others: a multiple of 32 up to 65536; for AllToAllv any
+                    length up to 65536 whose codes fill whole bytes, such as a token's row */
   int32_t residualType;   /* onebitFloat32 (default) or onebitBfloat16 (not supported by an
                              AllGather or SendRecv with onebitModeEf) */
   int32_t transactional;  /* 1 (default): two generations of residuals, so an error or NaN loses

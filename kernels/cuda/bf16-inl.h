@@ -77,7 +77,7 @@ ONEBIT_KERNEL void EncodeBf16Tile(const Warp& warp, const LowBitTile& tile, Data
     if (residual.data != nullptr) StoreQuadBits(lost, residual, i, count);
   });
   CountNonfinite(warp, piece, SumOf(warp, nonfinite));
-  if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, piece.verdict, kNonfinite);
+  if (warp.Ballot(is_infinite) != 0) AddFaults(warp, piece.faults, kNonfinite);
 }
 
 template <unsigned kPieces>
@@ -119,7 +119,7 @@ ONEBIT_KERNEL void DecodeBf16Tile(const Warp& warp, const LowBitTile& tile, Data
     StoreValues(values, PartAt(piece.mask, i, count), output, i, count, &is_infinite[lane]);
   });
   CountNonfinite(warp, piece, SumOf(warp, nonfinite));
-  if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, piece.verdict, kNonfinite);
+  if (warp.Ballot(is_infinite) != 0) AddFaults(warp, piece.faults, kNonfinite);
 }
 
 template <unsigned kPieces>

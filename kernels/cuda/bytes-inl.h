@@ -200,27 +200,27 @@ ONEBIT_KERNEL void AddTo(uint64_t* word, uint64_t value) {
 template <unsigned kCalls>
 ONEBIT_KERNEL void Commit(const CommitParamsOf<kCalls>& p, const EndedCall& call) {
   const uint32_t decision = call.decision == nullptr ? 0 : *call.decision;
-  const uint32_t verdict = (call.verdict == nullptr ? 0 : *call.verdict) | decision;
+  const uint32_t faults = (call.faults == nullptr ? 0 : *call.faults) | decision;
   CompressorWords* const words = call.words;
-  if (words != nullptr && verdict == 0 && !call.is_alone) {
+  if (words != nullptr && faults == 0 && !call.is_alone) {
     if (call.has_two_generations) words->current = (~words->current & 1u) | kHasPrevious;
     ++words->epoch;
     ++words->age;
   }
-  if (words != nullptr && verdict != 0) {
+  if (words != nullptr && faults != 0) {
     words->current &= 1u;
-    if (verdict == kNonfinite) ++words->nonfinite_calls;
+    if (faults == kNonfinite) ++words->nonfinite_calls;
     if (!call.has_two_generations) {
       words->age = 0;
       ++words->residual_resets;
     }
   }
   if (call.sequence != nullptr) AddTo(call.sequence, 1);
-  if (p.nonfinite_calls != nullptr && verdict == kNonfinite) AddTo(p.nonfinite_calls, 1);
-  const bool has_failed = (verdict & (kFailed | kPeerFailed)) != 0;
-  if (words != nullptr && has_failed && (verdict & kHalted) == 0) words->has_failed = 1;
+  if (p.nonfinite_calls != nullptr && faults == kNonfinite) AddTo(p.nonfinite_calls, 1);
+  const bool has_failed = (faults & (kFailed | kPeerFailed)) != 0;
+  if (words != nullptr && has_failed && (faults & kHalted) == 0) words->has_failed = 1;
   if (p.halted != nullptr && has_failed) AtomicOr(p.halted, kHalted);
-  if (call.verdict != nullptr) *call.verdict = 0;
+  if (call.faults != nullptr) *call.faults = 0;
 }
 
 template <unsigned kCalls>

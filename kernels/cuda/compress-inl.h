@@ -85,7 +85,7 @@ ONEBIT_KERNEL void RunCompressBlocks(const Warp& warp, const CompressParamsOf<kP
     const auto decide = [&](const BlockSum& sum) ONEBIT_INLINE {
       const float scale = reference::RoundTo(p.scale_type, ScaleOf(sum, p.rule));
       const bool is_finite = sum.is_in_range && IsFinite(scale);
-      if (!is_finite) SetVerdict(warp, piece.verdict, kNonfinite);
+      if (!is_finite) AddFaults(warp, piece.faults, kNonfinite);
       // A division for each tile costs less than a register that keeps the number until here.
       warp.Once([&] { piece.scales[tile.begin / p.block] = scale; });
       return Decision{.is_finite = is_finite, .scale = scale};
@@ -103,7 +103,7 @@ ONEBIT_KERNEL void RunCompressSigns(const Warp& warp, const CompressParamsOf<kPi
     const ResidualPair residual = Resolve(piece, /*keeps_residual=*/false);
     EncodeBlock<32>(warp, WorkerOf(p, residual, piece), EncodingOf(p, residual, piece), tile.begin,
                     tile.end, [&](const BlockSum& sum) {
-                      return AddTileSum(warp, sum, tile.index, p.tile_sums, piece.verdict);
+                      return AddTileSum(warp, sum, tile.index, p.tile_sums, piece.faults);
                     });
   });
 }

@@ -36,7 +36,7 @@ ONEBIT_KERNEL void RunCopy(const Warp& warp, const CopyParamsOf<kPieces>& p) {
         }
       });
     }
-    if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, piece.verdict, kNonfinite);
+    if (warp.Ballot(is_infinite) != 0) AddFaults(warp, piece.faults, kNonfinite);
   });
 }
 

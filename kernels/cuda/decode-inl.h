@@ -121,7 +121,7 @@ ONEBIT_KERNEL void RunAddDelta(const Warp& warp, const DecodeParamsOf<kPieces>& 
         });
       }
     });
-    if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, piece.verdict, kNonfinite);
+    if (warp.Ballot(is_infinite) != 0) AddFaults(warp, piece.faults, kNonfinite);
   };
   ForEachResidualTile<kTileParts>(warp, p.list, kTensorSumBlock, /*keeps_residual=*/true, add);
 }

@@ -323,8 +323,8 @@ ONEBIT_KERNEL void EncodeResidual(const Warp& warp, const Source& source, const 
 
 // Stores the sum of a tile for the kernel that computes a scale of all tiles.
 ONEBIT_KERNEL Decision AddTileSum(const Warp& warp, const BlockSum& sum, uint64_t tile,
-                                  TileSum* tile_sums, uint32_t* verdict) {
-  if (!sum.is_in_range) SetVerdict(warp, verdict, kNonfinite);
+                                  TileSum* tile_sums, uint32_t* faults) {
+  if (!sum.is_in_range) AddFaults(warp, faults, kNonfinite);
   warp.Once([&] {
     tile_sums[tile] = {.sum = sum.is_in_range ? sum.sum : NAN, .element_count = sum.element_count};
   });

@@ -97,11 +97,11 @@ ONEBIT_KERNEL void SetCheck(const Warp& warp, Lanes<uint32_t>* words) {
 template <unsigned kCalls>
 ONEBIT_KERNEL void RunSeal(const Warp& warp, const SealParamsOf<kCalls>& p) {
   ForEachMessage(warp, p.list, [&](const Message& message) {
-    const uint32_t* const word = message.call.verdict;
-    const uint32_t verdict = word == nullptr ? 0 : *word;
-    const uint32_t flag = verdict == 0                             ? 0
-                          : (verdict & ~uint32_t{kNonfinite}) == 0 ? kNonfiniteFlag
-                                                                   : kFailureFlag;
+    const uint32_t* const word = message.call.faults;
+    const uint32_t faults = word == nullptr ? 0 : *word;
+    const uint32_t flag = faults == 0                             ? 0
+                          : (faults & ~uint32_t{kNonfinite}) == 0 ? kNonfiniteFlag
+                                                                  : kFailureFlag;
     Lanes<uint32_t> words = FillIn(warp, message.call.filled);
     warp.ForEachLane([&](unsigned lane) {
       if (lane == kFlagsWord) words[lane] |= flag;
@@ -117,7 +117,7 @@ ONEBIT_KERNEL void RunSeal(const Warp& warp, const SealParamsOf<kCalls>& p) {
 ONEBIT_KERNEL void Report(const Warp& warp, MessageFailure* failure, const Message& message,
                           FailureKind kind, Lanes<uint32_t> filled,
                           const Lanes<uint32_t>& received) {
-  SetVerdict(warp, message.call.verdict, kind == kHasFailed ? kPeerFailed : kFailed);
+  AddFaults(warp, message.call.faults, kind == kHasFailed ? kPeerFailed : kFailed);
   if (failure == nullptr) return;
   Lanes<bool> is_first;
   warp.Once([&] { is_first[0] = Claim(&failure->state); });
@@ -171,7 +171,7 @@ ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParamsOf<kCalls>& p) {
     } else if (flags != 0 && !message.call.has_verdict) {
       report(kFlagUnfit);
     } else if (flags != 0) {
-      SetVerdict(warp, message.call.verdict, kNonfinite);
+      AddFaults(warp, message.call.faults, kNonfinite);
     }
   });
 }

@@ -165,7 +165,7 @@ ONEBIT_KERNEL uint32_t PartAt(const uint8_t* mask, uint64_t i, unsigned count) {
 
 ONEBIT_KERNEL void CountNonfinite(const Warp& warp, const LowBitPiece& piece, uint32_t blocks) {
   if (blocks == 0) return;
-  SetVerdict(warp, piece.verdict, kNonfinite);
+  AddFaults(warp, piece.faults, kNonfinite);
   if (piece.words != nullptr) warp.Once([&] { AddTo(&piece.words->nonfinite_blocks, blocks); });
 }
 
@@ -392,7 +392,7 @@ ONEBIT_KERNEL void EncodeLowBitBlock(const Warp& warp, const Source& source, con
       if (residual.data != nullptr) StoreQuadBits(lost, residual, i, count);
     });
   }
-  if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, piece.verdict, kNonfinite);
+  if (warp.Ballot(is_infinite) != 0) AddFaults(warp, piece.faults, kNonfinite);
 }
 
 template <unsigned kPieces>
@@ -491,7 +491,7 @@ ONEBIT_KERNEL void RunLowBitAverage(const Warp& warp, const LowBitReduceParamsOf
         const Quad<float> sums = SumsAt<kCodec>(p, piece, BlocksOf(i, p.block), i, count);
         StoreValues(sums, PartAt(piece.mask, i, count), output, i, count, &is_infinite[lane]);
       });
-      if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, piece.verdict, kNonfinite);
+      if (warp.Ballot(is_infinite) != 0) AddFaults(warp, piece.faults, kNonfinite);
     });
   });
 }
@@ -520,7 +520,7 @@ ONEBIT_KERNEL void RunLowBitDecode(const Warp& warp, const LowBitDecodeParamsOf<
         const Quad<float> values = ValuesAt<kCodec>(packet, BlocksOf(i, p.block), i, count);
         StoreValues(values, PartAt(piece.mask, i, count), output, i, count, &is_infinite[lane]);
       });
-      if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, piece.verdict, kNonfinite);
+      if (warp.Ballot(is_infinite) != 0) AddFaults(warp, piece.faults, kNonfinite);
     });
   });
 }
@@ -550,7 +550,7 @@ ONEBIT_KERNEL void RunLowBitAddDelta(const Warp& warp, const LowBitDecodeParamsO
         StoreQuad(held, held_out, i, count);
         StoreValues(estimate, part, output, i, count, &is_infinite[lane]);
       });
-      if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, piece.verdict, kNonfinite);
+      if (warp.Ballot(is_infinite) != 0) AddFaults(warp, piece.faults, kNonfinite);
     };
     ForEachResidualTile<kTileParts>(warp, p.list, kTensorSumBlock, /*keeps_residual=*/true, add);
   });

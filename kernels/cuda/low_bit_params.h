@@ -22,7 +22,7 @@ struct LowBitPiece {
   // Name the generation to read, and count the blocks that are not finite. Null: generation 0.
   CompressorWords* words = nullptr;
   // Null without error feedback: values that are not finite then concern their blocks only.
-  uint32_t* verdict = nullptr;
+  uint32_t* faults = nullptr;
   const uint32_t* decision = nullptr;
   // The packet that is made or decoded. Reduce and average: the packet of rank 0, and this rank's
   // own, which lies elsewhere; that of rank r is r * stride behind. All begin at a multiple of 2
@@ -51,7 +51,7 @@ struct LowBitPieceListOf {
 };
 using LowBitPieceList = LowBitPieceListOf<kMaxLowBitPieces>;
 
-// All of the kernels below set kNonfinite in *verdict where LowBitResult::is_finite would be false,
+// All of the kernels below set kNonfinite in *faults where LowBitResult::is_finite would be false,
 // and add its nonfinite_blocks to those of `words`.
 
 // kLowBitCompress: LowBitCompress of every piece; a tile is a block. The piece with the last scale

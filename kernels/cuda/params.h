@@ -20,7 +20,7 @@
 namespace onebit::kernels::cuda {
 
 // Bits of the word with the outcome of a call so far. Kernels only ever set them.
-enum Verdict : uint32_t {
+enum Faults : uint32_t {
   kNonfinite = 1,  // a value of this rank, or of one it received from, is not finite
   kFailed = 2,     // a message differed from what was expected
   // An earlier call failed: kernels of this one write no residual, except that kFillIf clears
@@ -29,9 +29,9 @@ enum Verdict : uint32_t {
   kPeerFailed = 8,  // another rank reports a failure, in this call or before it
 };
 
-// A verdict has two words where the host takes part in the call: the one above, and a decision in
-// pinned memory, which the host alone writes and kernels only read. Each side has a word of its own
-// because a bus may lack atomic operations. The verdict is the bits of both.
+// A fault word has a second one where the host takes part in the call: the one above, and a
+// decision in pinned memory, which the host alone writes and kernels only read. Each side has a
+// word of its own because a bus may lack atomic operations. The faults are the bits of both.
 
 // In CompressorWords::current: the last call committed, so the other generation still holds the
 // residuals from before it.
@@ -60,12 +60,12 @@ struct Piece {
   uint8_t* bits = nullptr;
   // The residual of a tensor, or of the part of it that this rank serves. Both null: there is none.
   // Equal: one generation, overwritten in place. Kernels that write one do nothing at all if
-  // *verdict has kHalted, or *decision any failure: the residuals of the failed call must stay,
+  // *faults has kHalted, or *decision any failure: the residuals of the failed call must stay,
   // because other ranks may have committed it.
   void* residuals[2] = {nullptr, nullptr};
   // Bit 0 is the index of the generation to read; the other one is written. Null means 0.
   const uint32_t* current = nullptr;
-  uint32_t* verdict = nullptr;
+  uint32_t* faults = nullptr;
   const uint32_t* decision = nullptr;  // or null
   // Reduce and average: scales of this piece in the packet of rank 0, and in this rank's own, which
   // lies elsewhere; that of rank r is r * stride behind. kCopy: the elements to be copied, and
@@ -117,9 +117,9 @@ struct TileSum {
 };
 
 // kCompressBlocks: CompressBlocks of every piece, in one pass over memory for blocks of up to 4096
-//   elements. Not finite: sets kNonfinite in *verdict; packet and residual are then unspecified.
+//   elements. Not finite: sets kNonfinite in *faults; packet and residual are then unspecified.
 // kCompressSigns: CompressSigns of every piece; tile_sums[tile] is the tile's contribution to the
-//   sum. If one of its z is not finite, that is NaN, and kNonfinite is set in *verdict.
+//   sum. If one of its z is not finite, that is NaN, and kNonfinite is set in *faults.
 // kCompressResidual: CompressResidual of every piece, with the scale stored in pieces[i].scales.
 struct CompressKind {
   DataType input_type = DataType::kF32;
@@ -264,7 +264,7 @@ struct MessageRun {
 inline constexpr unsigned kMostRuns = 3;
 struct CallMessages {
   HeaderTemplate filled;  // with what only the device knows still missing
-  uint32_t* verdict = nullptr;
+  uint32_t* faults = nullptr;
   uint32_t run_count = 0;
   bool has_verdict = true;  // false: a header must not have the flag of values that are not finite
   MessageRun runs[kMostRuns];
@@ -287,7 +287,7 @@ struct MessageListOf<kInMemory> {
 };
 
 // kSeal: writes the header of each message from its template, with the checksum of its payload.
-//   Sets the flag of values that are not finite if *verdict contains only that, and the flag of a
+//   Sets the flag of values that are not finite if *faults contains only that, and the flag of a
 //   failure if it contains anything else: nobody may commit results of a message that failed, and
 //   they are no result either.
 template <unsigned kCalls>
@@ -318,7 +318,7 @@ enum FailureKind : uint32_t {
 //   checksum and the header's own check must be equal. The age may differ if one of the flags of
 //   kSeal is set, because nobody then commits the call. The header's check must be right, and the
 //   payload's checksum must equal the header's. On a difference sets kFailed in
-//   *verdict and fills in *failure, the first time; if the header has the flag of a failure, does
+//   *faults and fills in *failure, the first time; if the header has the flag of a failure, does
 //   the same with kPeerFailed. Sets kNonfinite if it has the other flag, or kFailed where that must
 //   not be.
 template <unsigned kCalls>
@@ -350,20 +350,20 @@ struct FillParamsOf<kInMemory> {
 };
 
 // kCommit: the end of each call of a list.
-//   *verdict clear: the other generation becomes current (if there are two), epoch and age advance.
+//   *faults clear: the other generation becomes current (if there are two), epoch and age advance.
 //   kNonfinite alone: nonfinite_calls of the words and *nonfinite_calls advance, if not null.
 //   kFailed, kPeerFailed: kHalted is set in *halted, if that is not null, and unless the call was
 //   halted itself, has_failed of the words.
 //   Any of them, with one generation: age becomes 0 and residual_resets advances, as kFillIf has
 //   zeroed the residuals.
-//   In every case *sequence advances, if it is not null, and *verdict becomes 0.
+//   In every case *sequence advances, if it is not null, and *faults becomes 0.
 struct EndedCall {
   CompressorWords* words = nullptr;  // or null; of no other call of the list
   uint64_t* sequence = nullptr;      // of the communicator, or of a pair of its ranks
   bool has_two_generations = false;
   // With one rank the result is the input, so a finite call leaves nothing to commit.
   bool is_alone = false;
-  uint32_t* verdict = nullptr;
+  uint32_t* faults = nullptr;
   const uint32_t* decision = nullptr;  // or null
 };
 template <unsigned kCalls>

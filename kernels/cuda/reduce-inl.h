@@ -176,7 +176,7 @@ ONEBIT_KERNEL void RunReduceBlocks(const Warp& warp, const ReduceParamsOf<kPiece
       const float a = ScaleOf(sum, p.rule);
       const float t = reference::RoundedScale(a, p.ranks, p.is_sum, p.output_type);
       const bool is_finite = sum.is_in_range && IsFinite(t);
-      if (!is_finite) SetVerdict(warp, piece.verdict, kNonfinite);
+      if (!is_finite) AddFaults(warp, piece.faults, kNonfinite);
       warp.Once([&] { piece.scales[block] = t; });
       return Decision{.is_finite = is_finite, .scale = p.is_sum ? QuotientOf(t, p.ranks) : t};
     };
@@ -194,7 +194,7 @@ ONEBIT_KERNEL void RunReduceSigns(const Warp& warp, const ReduceParamsOf<kPieces
     const PacketMean packets(warp, p, piece, 0);
     EncodeBlock<32>(warp, ServerOf(p, packets, residual, piece), EncodingOf(p, residual, piece),
                     tile.begin, tile.end, [&](const BlockSum& sum) {
-                      return AddTileSum(warp, sum, tile.index, p.tile_sums, piece.verdict);
+                      return AddTileSum(warp, sum, tile.index, p.tile_sums, piece.faults);
                     });
   });
 }
@@ -290,7 +290,7 @@ ONEBIT_KERNEL void RunDecodeAverage(const Warp& warp, const ReduceParamsOf<kPiec
       }
     };
     ForEachBlock(tile.begin, tile.end, p.block, store_part);
-    if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, piece.verdict, kNonfinite);
+    if (warp.Ballot(is_infinite) != 0) AddFaults(warp, piece.faults, kNonfinite);
   });
 }
 

@@ -80,7 +80,7 @@ ONEBIT_KERNEL void FinishScale(const Warp& warp, const FinishScaleParamsOf<kPiec
   float scale = reference::ScaleOfSum(sum, element_count, p.rule);
   if (p.ranks != 0) scale = reference::RoundedScale(scale, p.ranks, p.is_sum, p.output_type);
   const bool is_finite = sum - sum == 0 && IsFinite(scale);
-  if (!is_finite) SetVerdict(warp, list.pieces[first].verdict, kNonfinite);
+  if (!is_finite) AddFaults(warp, list.pieces[first].faults, kNonfinite);
   warp.Once([&] {
     for (uint32_t k = first; k < last; ++k) {
       if (list.pieces[k].count != 0) *list.pieces[k].scales = scale;

@@ -105,7 +105,7 @@ struct ResidualPair {
 template <class PieceType>
 ONEBIT_KERNEL bool IsHalted(const PieceType& piece) {
   if (piece.decision != nullptr && (*piece.decision & ~uint32_t{kNonfinite}) != 0) return true;
-  return piece.verdict != nullptr && (*piece.verdict & kHalted) != 0;
+  return piece.faults != nullptr && (*piece.faults & kHalted) != 0;
 }
 
 // The word whose bit 0 is the generation to read, or null.

@@ -248,9 +248,9 @@ ONEBIT_KERNEL T LargestOf(const Warp& warp, const Lanes<T>& values) {
   return Fold(warp, values, [](T a, T b) { return a > b ? a : b; });
 }
 
-// Sets bits of a verdict, or does nothing if there is none.
-ONEBIT_KERNEL void SetVerdict(const Warp& warp, uint32_t* verdict, uint32_t bits) {
-  if (verdict != nullptr) warp.Once([&] { AtomicOr(verdict, bits); });
+// Sets bits of a fault word, or does nothing if there is none.
+ONEBIT_KERNEL void AddFaults(const Warp& warp, uint32_t* faults, uint32_t bits) {
+  if (faults != nullptr) warp.Once([&] { AtomicOr(faults, bits); });
 }
 
 }  // namespace onebit::kernels::cuda

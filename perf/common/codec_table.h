@@ -19,15 +19,15 @@ struct CodecTraits {
   int32_t block;        // elements per scale by default
   size_t element_bits;  // of a code
   size_t scale_bytes;   // of a block's scale, and of its minimum if it has one
-  // What --block may be, but in an all-to-all-v: a multiple in a range. `problem` is what others
-  // are.
+  // Values of --block, except in an all-to-all-v: a multiple in a range. `problem` says what is
+  // wrong with others.
   struct Blocks {
     int32_t multiple;
     int32_t least;
     int32_t most;
     const char* problem;
   } blocks;
-  // Of codecs with a code for each element: what the model computes, and the codes of low-bit ones.
+  // Codecs with a code for each element have functions for the model, low-bit ones also a code.
   const kernels::reference::CodeFunctions* functions = nullptr;
   kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;
 };

@@ -15,8 +15,8 @@
 
 namespace onebit::kernels::reference {
 
-// What the model computes: the functions of kernels/low_bit.h, or others of the same kind. Those of
-// codecs without blocks, or without draws, do not look at them.
+// The model computes by these: the functions of kernels/low_bit.h, or others of the same kind,
+// which ignore blocks or draws if their codec has none.
 struct CodeFunctions {
   LowBitResult (*compress)(const CompressInput& in, LowBitFormat format, const Draws& draws,
                            LowBitPacket out);

@@ -40,11 +40,15 @@ Result<CallOutcome> CompressedAverage(float* values, size_t count, onebitCompres
                      .count = count,
                      .stream = stream}};
     ONEBIT_TRY(CheckCall(&call, onebitFloat32, onebitAvg));
-    return RunInOrder(std::move(call), [&outcome](const ApiCall& made) -> Status {
+    const auto run = [&outcome](const ApiCall& made) -> Status {
       ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(made));
       ONEBIT_ASSIGN_OR_RETURN(outcome, RunCall(made.comm->engine, made.request));
       return OkStatus();
-    });
+    };
+    // Never on a stream of the host, where the call would outlive `outcome`.
+    if (call.request.location.is_device()) return RunOnDevice(call, run);
+    ONEBIT_TRY(CheckNonePending(call));
+    return run(call);
   }));
   return outcome;
 }

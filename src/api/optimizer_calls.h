@@ -39,7 +39,7 @@ void ReserveTensorId(onebitComm_t comm, uint32_t id);
 Result<CallOutcome> CompressedAverage(float* values, size_t count, onebitCompressor_t compressor,
                                       onebitComm_t comm, onebitStream_t stream);
 
-// What a device has counted for a compressor up to some point of its stream. A call has ended when
+// The counters of a compressor on a device at some point of its stream. A call has ended when
 // the totals behind it differ from those before it.
 struct DeviceTotals {
   uint64_t epoch = 0;            // committed calls

@@ -56,7 +56,8 @@ class MessageChannel {
   // Starts to send a message. The header is copied; the payload stays untouched until the request
   // is done. Sends that are done at once share one request.
   // onebitInProgress: there is no room now. Make progress, test what is pending, and try again.
-  // onebitRemoteError, onebitPeerLost: the peer is gone, and the sink knows.
+  // onebitRemoteError, onebitPeerLost: the peer is gone, and the sink knows. Any other error is the
+  // frame transport's.
   onebitResult_t Send(int peer, std::span<const std::byte> header,
                       std::span<const std::byte> payload, Request** request);
   // Starts to receive the next message from `peer`. `header` has kMessageHeaderBytes or more and

@@ -13,7 +13,7 @@ namespace onebit {
 // Largest header of a message, in bytes.
 inline constexpr size_t kMessageHeaderBytes = 64;
 
-// What MessageChannel::Test finds.
+// The states of a request that MessageChannel::Test tells apart.
 enum class TransferState : int {
   kPending = 0,  // nothing new
   kHeader = 1,   // receive only: the header is in place; call Accept or Cancel

@@ -14,7 +14,7 @@
 
 namespace onebit {
 
-// Each codec without feedback, and behind it the same with feedback, which is even.
+// Odd kinds have no feedback; the next even kind is the same codec with it.
 enum class CodecKind : uint8_t {
   kDense = 0,
   kSign = 1,
@@ -74,7 +74,7 @@ struct Codec {
     return is_dense() || is_bf16() ? kernels::kBlockMultiple : block;
   }
 
-  // Of a packet that is not sparse: the bits of an element, and the bytes of scales and minimums
+  // The bits of an element in a packet that is not sparse, and the bytes of its scales and minimums
   // together, without and with the padding behind them.
   constexpr size_t element_bits() const {
     return is_bf16() ? 16 : is_low_bit() ? kernels::CodeBits(low_bit) : 1;
@@ -128,7 +128,7 @@ struct CodecRow {
   int32_t number;  // onebitCodec_t
   const char* name;
   Codec codec;  // without feedback, with the default block
-  // What a configuration may have for a block, but in an all-to-all-v: multiples of a number.
+  // The blocks that a configuration may have, except in an all-to-all-v: multiples of a number.
   struct Blocks {
     int32_t multiple;
     int32_t least;

@@ -148,7 +148,7 @@ class Control {
  protected:
   StopCheck stop_;
   uint64_t calls_made_ = 0;
-  bool has_ended_telling_ = false;
+  bool has_withdrawn_ = false;
   std::unique_ptr<RecordRing> calls_;  // null before RecordCalls
 };
 

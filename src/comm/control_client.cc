@@ -215,7 +215,7 @@ Result<std::vector<Bytes>> ControlClient::Gather(std::span<const std::byte> mine
     return WaitUnlessStopped(changed_, lock, until, stop_, is_settled);
   };
   bool goes_on = wait_until(std::min(deadline, start + kPatience));
-  if (goes_on && !is_settled() && !has_ended_telling_) {
+  if (goes_on && !is_settled() && !has_withdrawn_) {
     Send(Waits{.is_gather = true,
                .gathers = gather_number_,
                .calls = calls_made_,
@@ -307,7 +307,7 @@ void ControlClient::SendCalls() {
 
 void ControlClient::ReportWait(Waits waits) {
   std::lock_guard lock(ControlLoop::Get().mutex());
-  if (has_ended_telling_) return;
+  if (has_withdrawn_) return;
   waits.gathers = gather_number_;
   Send(waits);
 }
@@ -315,7 +315,7 @@ void ControlClient::ReportWait(Waits waits) {
 void ControlClient::WithdrawWait() {
   ReportWait({});
   std::lock_guard lock(ControlLoop::Get().mutex());
-  has_ended_telling_ = true;
+  has_withdrawn_ = true;
 }
 
 void ControlClient::OnEvent(int, uint32_t events) {

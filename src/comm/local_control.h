@@ -90,16 +90,16 @@ class LocalControl final : public Control {
   std::vector<int> lost_ranks() const override { return group_->lost_ranks(); }
   void SendCalls() override { group_->CompareCalls(rank_, calls_.get()); }
   void ReportWait(Waits waits) override {
-    if (!has_ended_telling_) group_->CompareWaits(rank_, std::move(waits));
+    if (!has_withdrawn_) group_->CompareWaits(rank_, std::move(waits));
   }
   void WithdrawWait() override {
     ReportWait({});
-    has_ended_telling_ = true;
+    has_withdrawn_ = true;
   }
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
                                     std::string_view what) override {
     return group_->Gather(rank_, mine, deadline, stop_, what,
-                          has_ended_telling_ ? std::nullopt : std::optional(calls_made_));
+                          has_withdrawn_ ? std::nullopt : std::optional(calls_made_));
   }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How a call has ended.
+// CallOutcome: the end of a call as an optimizer sees it.
 #pragma once
 
 #include <cstdint>

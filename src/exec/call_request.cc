@@ -68,7 +68,7 @@ size_t Extent(const size_t* counts, const size_t* begins, size_t ranks) {
 }  // namespace
 
 void PairLists::Own(size_t ranks) {
-  if (counts_.send_counts == nullptr) return;
+  if (counts_.send_counts == nullptr || counts_.send_counts == numbers_.data()) return;
   numbers_.clear();
   numbers_.reserve(4 * ranks);
   for (const size_t* list :

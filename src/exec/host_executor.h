@@ -144,7 +144,7 @@ class HostExecutor {
   // The same for a peer whose header announces a table, which is received first if it arrives soon.
   Status CompareCalls(uint32_t peer, size_t payload_bytes);
   Status StartSends(bool* has_moved);
-  // Returns false if the transport has no room for another message to the peer.
+  // Returns the header of a message that a step sends.
   HeaderBytes HeaderOf(uint32_t step) const;
   Status PollNative(bool* has_moved);
   // Hands ready steps to the compute threads and takes finished ones back.

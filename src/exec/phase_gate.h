@@ -55,7 +55,7 @@ class PhaseGate {
     return has_moved;
   }
 
-  // What the stream has found in the phases computed so far: faults of a call, and the checksum of
+  // Findings of the stream in the phases computed so far: faults of a call, and the checksum of
   // this rank's estimate of a chunk.
   bool HasFaults(uint32_t call) const { return turns_->call(call).faults != 0; }
   kernels::Checksum Held(uint32_t call, uint32_t chunk) const { return turns_->held(call)[chunk]; }

@@ -246,7 +246,7 @@ void StreamExecutor::AddMessages(size_t index, std::span<const uint32_t> steps,
     if (has_room && Append(message, messages)) continue;
     messages_.push_back(
         {.filled = TemplateOf(index, plan.steps[step]),
-         .verdict = spaces_[index].faults,
+         .faults = spaces_[index].faults,
          .has_verdict = !IsCompressed(calls_[index]) || plan.key.codec.has_verdict(),
          .runs = {}});
     messages = &messages_.back();

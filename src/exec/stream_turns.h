@@ -21,7 +21,7 @@ struct TurnWords {
 
 // The outcome of one call. In pinned memory, followed by the checksums of StreamTurns::held.
 struct OutcomeWords {
-  alignas(64) uint32_t faults = 0;    // written by kernels (kernels::cuda::Verdict)
+  alignas(64) uint32_t faults = 0;    // written by kernels (kernels::cuda::Faults)
   uint64_t age = 0;                   // copied from AgeOnDevice when the call begins
   alignas(64) uint32_t decision = 0;  // written by the host (FaultWords)
 };

@@ -113,7 +113,7 @@ void DeviceArithmetic::ClearOutside(const uint8_t* mask, size_t count, float* v)
   params.list.pieces[0] = {.count = count,
                            .values = v,
                            .mask = mask,
-                           .verdict = &words()->faults,  // never read
+                           .faults = &words()->faults,  // never read
                            .source = reinterpret_cast<const std::byte*>(v)};
   Launch(Kernel::kCopyFew, &params);
 }

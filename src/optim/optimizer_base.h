@@ -64,8 +64,8 @@ struct Moment {
 //   2. the compressed average, which commits residuals;
 //   3. the update of m, v, x and counters, which cannot fail on the host. A device that breaks in
 //      it leaves the optimizer torn.
-// Whether all is finite after 1 or 2 is the same on every rank, since it is read from bytes that
-// are the same on every rank; if it is not, the step ends there.
+// All ranks agree after 1 or 2 on whether all is finite, since they read it from equal bytes; if it
+// is not, the step ends there.
 //
 // All functions that touch elements are called between Begin, or BeginAlone, and End of the
 // arithmetic. One thread at a time.

@@ -192,8 +192,8 @@ class SraPlanner {
 
 Plan PlanAllReduceSra(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements) {
   const bool is_dense = key.codec.is_dense();
-  // A tensor-wide scale is known only after the last element, which rules out segments. Dense
-  // segments are cut like those of the smallest block.
+  // A tensor-wide scale is known only after the last element, which rules out segments. Where
+  // elements have no block, segment_unit() says how segments are cut.
   const bool has_segments = is_dense || key.codec.block != 0;
   if (is_dense) segment_elements = DenseSegmentElements(segment_elements);
   const Partition partition(key.count, ranks, key.chunk_alignment, key.codec.segment_unit(),

@@ -7,8 +7,8 @@
 namespace onebit {
 namespace {
 
-// A tensor-wide scale is known only after the last element, which rules out segments. Dense
-// segments are cut like those of the smallest block.
+// A tensor-wide scale is known only after the last element, which rules out segments. Where
+// elements have no block, segment_unit() says how segments are cut.
 Partition PartitionOf(const PlanKey& key, uint32_t ranks, size_t segment_elements) {
   if (key.codec.is_dense()) {
     segment_elements = DenseSegmentElements(segment_elements);

@@ -3,11 +3,11 @@
 // Parts that the plans of reduce-scatter, all-gather and all-to-all share: the tensor is one chunk
 // per rank, cut by the count of the call.
 //
-// Compressed calls of this kind end with verdicts, but for low-bit calls without feedback, which
-// keep nothing and leave values that are not finite to their blocks. Their packets go one way only,
-// so received packets do not tell whether the other ranks met a value that is not finite, or had
-// everything they needed. After its last computing step a rank sends its verdict to all (exchange
-// 2, headers only). Once it has all verdicts, the call can be committed.
+// Compressed calls of this kind end with verdicts, except those without feedback of codes other
+// than signs, which keep nothing and leave values that are not finite to their blocks. Their
+// packets go one way only, so received packets do not tell whether the other ranks met a value that
+// is not finite, or had everything they needed. After its last computing step a rank sends its
+// verdict to all (exchange 2, headers only). Once it has all verdicts, the call can be committed.
 #pragma once
 
 #include <vector>

@@ -121,7 +121,7 @@ class DeviceCompute::StepKernels {
             .mask = mask,
             .scales = packet.scales,
             .bits = packet.bits,
-            .verdict = plan_.key.codec.has_verdict() ? words_.faults : nullptr,
+            .faults = plan_.key.codec.has_verdict() ? words_.faults : nullptr,
             .decision = words_.decision};
   }
 
@@ -427,7 +427,7 @@ void DeviceCompute::AddEnd(const Call& call, const FaultWords& words, const Comm
                    .sequence = comm.sequence,
                    .has_two_generations = call.compressor->has_two_generations(),
                    .is_alone = plan.is_alone(),
-                   .verdict = words.faults,
+                   .faults = words.faults,
                    .decision = words.decision});
 }
 

@@ -16,7 +16,7 @@
 
 namespace onebit {
 
-// What has gone wrong in a call so far (kernels::cuda::Verdict).
+// The faults of a call so far (kernels::cuda::Faults).
 struct FaultWords {
   uint32_t* faults = nullptr;  // set by kernels, which must be able to address it
   const uint32_t* decision =

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // A code for every element, in packets whose parts can be read from any block on, on host memory.
-// What a code is, and what is in front of the codes, is up to subclasses.
+// Subclasses define the code, and what is in front of the codes.
 #pragma once
 
 #include <vector>

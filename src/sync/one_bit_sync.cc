@@ -237,9 +237,10 @@ Status OneBitSync::Import(std::span<const std::byte> blob, PlannedCompressor* co
   const auto nested = reader.section(SectionTag::kCompressor);
   SyncFields fields;
   if (!header || header->size() != sizeof(fields)) {
-    return Error(Code::kCorrupt,
-                 "the state is damaged: its section of settings is missing or has not {} bytes",
-                 sizeof(fields));
+    return Error(
+        Code::kCorrupt,
+        "the state is damaged: its section of settings is missing, or is not {} bytes long",
+        sizeof(fields));
   }
   if (!sum || !nested || reader.section_count() != 3) {
     return Error(Code::kCorrupt,
@@ -269,9 +270,14 @@ Status OneBitSync::Import(std::span<const std::byte> blob, PlannedCompressor* co
     return Error(Code::kCorrupt, "the state is damaged: step {} is not behind last_sync {}",
                  fields.step, fields.last_sync);
   }
-  if (!std::isfinite(fields.weight_sum) || fields.weight_sum < 0 || fields.zero != 0) {
-    return Error(Code::kCorrupt, "the state is damaged: weight_sum is {}, followed by {}, not 0",
-                 fields.weight_sum, fields.zero);
+  if (!std::isfinite(fields.weight_sum) || fields.weight_sum < 0) {
+    return Error(Code::kCorrupt,
+                 "the state is damaged: weight_sum is {}, but must be finite and not negative",
+                 fields.weight_sum);
+  }
+  if (fields.zero != 0) {
+    return Error(Code::kCorrupt, "the state is damaged: the word behind weight_sum is {}, not 0",
+                 fields.zero);
   }
   if (sum->size() != count_ * sizeof(float)) {
     return Error(Code::kCorrupt, "the state is damaged: its sum has {} bytes, but count is {}",

@@ -63,13 +63,15 @@ Status Explained(Code code, std::string text) {
   return {code, std::move(text)};
 }
 
-// Runs code that may throw std::bad_alloc, which becomes a result like those of the transport.
+// Runs code that may throw, most likely std::bad_alloc. The caller must still tell other ranks.
 template <typename Body>
 onebitResult_t WithoutExceptions(Body body) {
   try {
     return body();
   } catch (const std::bad_alloc&) {
     return onebitOutOfMemory;
+  } catch (...) {
+    return onebitInternalError;
   }
 }
 
@@ -212,7 +214,10 @@ Result<Endpoint> Endpoint::Open(const Transport& transport, const Info& info) {
                                           .nranks = info.nranks,
                                           .commId = info.comm_id,
                                           .group = info.group};
-    return transport.functions().open(transport.context(), &streams, &endpoint.comm_);
+    void* comm = nullptr;
+    const auto opened = transport.functions().open(transport.context(), &streams, &comm);
+    if (opened == onebitSuccess) endpoint.comm_ = comm;
+    return opened;
   });
   ONEBIT_TRY(endpoint.Check(result, "open an endpoint"));
   return endpoint;
@@ -240,7 +245,7 @@ Result<std::vector<std::byte>> Endpoint::Address() const {
   size_t bytes = address.size();
   ONEBIT_TRY(Check(channel_ != nullptr ? channel_->GetAddress(address.data(), &bytes)
                                        : functions_->getAddress(comm_, address.data(), &bytes),
-                   "tell its address"));
+                   "give its address"));
   address.resize(bytes);
   return address;
 }

@@ -47,7 +47,7 @@ Case CaseOf(uint8_t byte) {
   const Collective collective = kCollectives[byte & 3];
   CodecKind kind = kKinds[byte >> 2 & 3];
   if (collective == Collective::kAllToAllv && kind == CodecKind::kEf) kind = CodecKind::kSign;
-  // What signs have as their block, the others have as their codec.
+  // The bit that chooses a block of signs chooses another codec here.
   if (kind == CodecKind::kLowBit && (byte & 16) != 0) kind = CodecKind::kBf16;
   Codec codec = {.kind = kind};
   if (codec.is_bf16()) codec.block = 1;

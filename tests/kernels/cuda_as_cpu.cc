@@ -20,6 +20,10 @@
 #include "tests/kernels/guarded_memory.h"
 
 namespace onebit::kernels {
+
+static_assert(&cpu::Bf16Compress != &reference::Bf16Compress,
+              "the tests would compare the reference with itself");
+
 namespace {
 
 using cuda::Launch;
@@ -48,7 +52,7 @@ void SetResidual(const void* in, void* out, cuda::Piece* piece) {
 }
 
 cuda::CompressParams ParamsOf(const CompressInput& in, size_t tile_elements, float* scales,
-                              uint8_t* bits, uint32_t* verdict) {
+                              uint8_t* bits, uint32_t* faults) {
   cuda::CompressParams p;
   p.input_type = in.input_type;
   p.scale_type = in.scale_type;
@@ -59,17 +63,17 @@ cuda::CompressParams ParamsOf(const CompressInput& in, size_t tile_elements, flo
   cuda::Piece& piece = p.list.pieces[0];
   piece.values = const_cast<void*>(in.input);
   piece.mask = in.mask;
-  piece.verdict = verdict;
+  piece.faults = faults;
   SetResidual(in.residual_in, in.residual_out, &piece);
   return p;
 }
 
-void AddTiles(const std::vector<cuda::TileSum>& tiles, uint32_t verdict, TensorSum* sum) {
+void AddTiles(const std::vector<cuda::TileSum>& tiles, uint32_t faults, TensorSum* sum) {
   for (const cuda::TileSum& tile : tiles) {
     sum->sum += tile.sum;
     sum->element_count += tile.element_count;
   }
-  sum->is_finite = sum->is_finite && verdict == 0;
+  sum->is_finite = sum->is_finite && faults == 0;
 }
 
 // Elements or packets of all ranks at one stride, and this rank's own elsewhere; both end at a
@@ -121,7 +125,7 @@ PlacedSources PlacePackets(const ReduceInput& in, size_t block, size_t* bits_off
 }
 
 cuda::ReduceParams ParamsOf(const ReduceInput& in, const PlacedSources& sources, size_t bits_offset,
-                            size_t tile_elements, float* scales, uint8_t* bits, uint32_t* verdict) {
+                            size_t tile_elements, float* scales, uint8_t* bits, uint32_t* faults) {
   const cuda::SourcePackets& packets = sources.packets();
   cuda::ReduceParams p;
   p.stride = packets.stride;
@@ -134,7 +138,7 @@ cuda::ReduceParams ParamsOf(const ReduceInput& in, const PlacedSources& sources,
   p.list = OnePiece(in.count, tile_elements, scales, bits);
   cuda::Piece& piece = p.list.pieces[0];
   piece.mask = in.mask;
-  piece.verdict = verdict;
+  piece.faults = faults;
   piece.source = packets.sources;
   piece.own_source = packets.own_source;
   piece.source_bits = bits_offset;
@@ -259,7 +263,7 @@ class LowBitLaunch {
     cuda::LowBitPiece& piece = list.pieces[0];
     piece.count = count;
     piece.mask = mask;
-    piece.verdict = &verdict_;
+    piece.faults = &faults_;
     piece.draws = draws;
     piece.draws.epoch = ~draws.epoch;  // that of the words counts
     words_.epoch = draws.epoch + (uint64_t{5} << 32);
@@ -271,12 +275,12 @@ class LowBitLaunch {
   }
   LowBitResult Result() const {
     return {.nonfinite_blocks = static_cast<size_t>(words_.nonfinite_blocks),
-            .is_finite = verdict_ == 0};
+            .is_finite = faults_ == 0};
   }
 
  private:
   cuda::CompressorWords words_;
-  uint32_t verdict_ = 0;
+  uint32_t faults_ = 0;
 };
 
 // Sets everything but the list.
@@ -378,20 +382,20 @@ LambNorms RunLamb(cuda::Kernel kernel, const LambUpdate& update) {
 namespace cpu {
 
 bool CompressBlocks(const CompressInput& in, size_t block, float* scales, uint8_t* bits) {
-  uint32_t verdict = 0;
-  cuda::CompressParams p = ParamsOf(in, block, scales, bits, &verdict);
+  uint32_t faults = 0;
+  cuda::CompressParams p = ParamsOf(in, block, scales, bits, &faults);
   p.block = static_cast<uint32_t>(block);
   Launch(cuda::Kernel::kCompressBlocks, p);
-  return verdict == 0;
+  return faults == 0;
 }
 
 void CompressSigns(const CompressInput& in, uint8_t* bits, TensorSum* sum) {
-  uint32_t verdict = 0;
-  cuda::CompressParams p = ParamsOf(in, kTensorSumBlock, nullptr, bits, &verdict);
+  uint32_t faults = 0;
+  cuda::CompressParams p = ParamsOf(in, kTensorSumBlock, nullptr, bits, &faults);
   std::vector<cuda::TileSum> tiles(p.list.tiles);
   p.tile_sums = tiles.data();
   Launch(cuda::Kernel::kCompressSigns, p);
-  AddTiles(tiles, verdict, sum);
+  AddTiles(tiles, faults, sum);
 }
 
 void CompressResidual(const CompressInput& in, float scale) {
@@ -399,25 +403,25 @@ void CompressResidual(const CompressInput& in, float scale) {
 }
 
 bool ReduceBlocks(const ReduceInput& in, size_t block, float* scales, uint8_t* bits) {
-  uint32_t verdict = 0;
+  uint32_t faults = 0;
   size_t bits_offset = 0;
   const PlacedSources sources = PlacePackets(in, block, &bits_offset);
-  cuda::ReduceParams p = ParamsOf(in, sources, bits_offset, block, scales, bits, &verdict);
+  cuda::ReduceParams p = ParamsOf(in, sources, bits_offset, block, scales, bits, &faults);
   p.block = static_cast<uint32_t>(block);
   Launch(cuda::Kernel::kReduceBlocks, p);
-  return verdict == 0;
+  return faults == 0;
 }
 
 void ReduceSigns(const ReduceInput& in, uint8_t* bits, TensorSum* sum) {
-  uint32_t verdict = 0;
+  uint32_t faults = 0;
   size_t bits_offset = 0;
   const PlacedSources sources = PlacePackets(in, 0, &bits_offset);
   cuda::ReduceParams p =
-      ParamsOf(in, sources, bits_offset, kTensorSumBlock, nullptr, bits, &verdict);
+      ParamsOf(in, sources, bits_offset, kTensorSumBlock, nullptr, bits, &faults);
   std::vector<cuda::TileSum> tiles(p.list.tiles);
   p.tile_sums = tiles.data();
   Launch(cuda::Kernel::kReduceSigns, p);
-  AddTiles(tiles, verdict, sum);
+  AddTiles(tiles, faults, sum);
 }
 
 void ReduceResidual(const ReduceInput& in, float t) {
@@ -428,15 +432,15 @@ void ReduceResidual(const ReduceInput& in, float t) {
 }
 
 bool DecodeAverage(const ReduceInput& in, size_t block, void* output) {
-  uint32_t verdict = 0;
+  uint32_t faults = 0;
   size_t bits_offset = 0;
   const PlacedSources sources = PlacePackets(in, block, &bits_offset);
   cuda::ReduceParams p =
-      ParamsOf(in, sources, bits_offset, kTensorSumBlock, nullptr, nullptr, &verdict);
+      ParamsOf(in, sources, bits_offset, kTensorSumBlock, nullptr, nullptr, &faults);
   p.block = static_cast<uint32_t>(block);
   p.list.pieces[0].values = output;
   Launch(cuda::Kernel::kDecodeAverage, p);
-  return verdict == 0;
+  return faults == 0;
 }
 
 float ScaleOf(const TensorSum& sum, ScaleRule rule) {
@@ -455,13 +459,13 @@ void Decode(const uint8_t* bits, const float* scales, size_t count, size_t block
 }
 
 bool AddDelta(const DeltaInput& in, size_t block, void* output) {
-  uint32_t verdict = 0;
+  uint32_t faults = 0;
   cuda::DecodeParams p =
       ParamsOf(in.bits, in.scales, in.count, block, in.mask, in.output_type, output);
-  p.list.pieces[0].verdict = &verdict;
+  p.list.pieces[0].faults = &faults;
   SetResidual(in.held_in, in.held_out, &p.list.pieces[0]);
   Launch(cuda::Kernel::kAddDelta, p);
-  return verdict == 0;
+  return faults == 0;
 }
 
 void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type, DenseOp op,

@@ -31,7 +31,7 @@ void Place(Stage* stage, Piece* piece, uint32_t block, size_t residual_bytes) {
     stage->InOut(&residual, residual_bytes * piece->count);
   }
   stage->In(&piece->current, sizeof(*piece->current));
-  stage->InOut(&piece->verdict, sizeof(*piece->verdict));
+  stage->InOut(&piece->faults, sizeof(*piece->faults));
   stage->In(&piece->decision, sizeof(*piece->decision));
 }
 
@@ -93,7 +93,7 @@ void Place(Stage* stage, Kernel kernel, ReduceParamsOf<kPieces>* p) {
 // Bytes up to the end of a piece's codes in its packet.
 size_t PacketBytesOf(const LowBitPiece& piece, LowBitCodec codec) {
   if (piece.count == 0) return 0;
-  // Those of bf16 have no scales.
+  // Packets of bf16 have no scales.
   if (piece.scale_count == 0) return (piece.element + piece.count) * sizeof(uint16_t);
   return ScaleBytes(codec, piece.scale_count) + CodeBytes(codec, piece.element + piece.count);
 }
@@ -119,7 +119,7 @@ void Place(Stage* stage, LowBitPieceListOf<kPieces>* list, LowBitCodec codec,
     stage->In(&piece.mask, BitBytes(piece.count));
     for (void*& residual : piece.residuals) stage->InOut(&residual, residual_bytes * piece.count);
     stage->InOut(&piece.words, sizeof(*piece.words));
-    stage->InOut(&piece.verdict, sizeof(*piece.verdict));
+    stage->InOut(&piece.faults, sizeof(*piece.faults));
     stage->In(&piece.decision, sizeof(*piece.decision));
     stage->InOut(&piece.packet, SharedPacketBytes(original, codec, &LowBitPiece::packet, piece));
   }
@@ -193,7 +193,7 @@ void Place(Stage* stage, HeaderTemplate* header) {
 // The strides of runs are positive here.
 void Place(Stage* stage, CallMessages* call) {
   Place(stage, &call->filled);
-  stage->InOut(&call->verdict, sizeof(*call->verdict));
+  stage->InOut(&call->faults, sizeof(*call->faults));
   for (MessageRun& run : std::span(call->runs).first(call->run_count)) {
     const auto distance = static_cast<uint64_t>(run.stride) * (run.count - 1);
     stage->InOut(&run.header, distance + kHeaderBytes + run.bytes);
@@ -210,7 +210,7 @@ void Place(Stage* stage, FillSpan* span) {
 void Place(Stage* stage, EndedCall* call) {
   stage->InOut(&call->words, sizeof(*call->words));
   stage->InOut(&call->sequence, sizeof(*call->sequence));
-  stage->InOut(&call->verdict, sizeof(*call->verdict));
+  stage->InOut(&call->faults, sizeof(*call->faults));
   stage->In(&call->decision, sizeof(*call->decision));
 }
 

@@ -66,7 +66,7 @@ class CudaLowBitPiecesTest : public testing::Test {
       LowBitPiece& piece = list.pieces[k];
       piece.count = layout.counts_of_pieces[k];
       piece.words = &words_[k % 2];
-      piece.verdict = &verdicts_[k % 2];
+      piece.faults = &faults_[k % 2];
       piece.packet = reinterpret_cast<std::byte*>(packet.data());
       piece.element = layout.begins[k];
       piece.scale = static_cast<uint32_t>(layout.scales[k]);
@@ -101,7 +101,7 @@ class CudaLowBitPiecesTest : public testing::Test {
   }
 
   CompressorWords words_[2];
-  uint32_t verdicts_[2] = {};
+  uint32_t faults_[2] = {};
   Random random_{41};
 };
 
@@ -138,7 +138,7 @@ TEST_F(CudaLowBitPiecesTest, CompressEqualsOneCallForEach) {
     Launch(Kernel::kLowBitCompress, p);
     EXPECT_EQ(packet, expected) << "codec " << static_cast<int>(codec);
     EXPECT_EQ(residual_out, expected_residual);
-    EXPECT_EQ(verdicts_[0] | verdicts_[1], 0u);
+    EXPECT_EQ(faults_[0] | faults_[1], 0u);
   }
 }
 
@@ -214,13 +214,13 @@ TEST_F(CudaLowBitPiecesTest, ReduceAndAverageEqualOneCallForEach) {
 // Data written by the failed call before must stay.
 TEST_F(CudaLowBitPiecesTest, HaltedCallsWriteNoResidual) {
   for (const bool is_delta : {false, true}) {
-    for (const uint32_t verdict : {uint32_t{kHalted}, uint32_t{kHalted | kNonfinite}, 0u}) {
+    for (const uint32_t faults : {uint32_t{kHalted}, uint32_t{kHalted | kNonfinite}, 0u}) {
       const Layout layout({LowBitCodec::kInt8, 128}, random_);
       const size_t bytes = layout.element_count * sizeof(float);
       Bytes values =
           RandomElements(DataType::kF32, Numbers::kOrdinary, layout.element_count, random_);
       Bytes packet(layout.shape().bytes()), in(bytes), out(bytes, kUntouched);
-      verdicts_[0] = verdicts_[1] = verdict;
+      faults_[0] = faults_[1] = faults;
       const auto prepare = [&](LowBitPieceList* list) {
         *list = ListOf(layout, packet, is_delta ? kTensorSumBlock : 128);
         Place(layout, in, out, list);
@@ -242,13 +242,14 @@ TEST_F(CudaLowBitPiecesTest, HaltedCallsWriteNoResidual) {
         Launch(Kernel::kLowBitCompress, p);
       }
       const bool is_untouched = out == Bytes(bytes, kUntouched);
-      EXPECT_EQ(is_untouched, verdict != 0 || bytes == 0);
+      EXPECT_EQ(is_untouched, faults != 0 || bytes == 0);
     }
   }
 }
 
-// Without a verdict, values that are not finite concern nobody but their blocks, which are counted.
-TEST_F(CudaLowBitPiecesTest, NonfiniteBlocksNeedNoVerdict) {
+// Without a fault word, values that are not finite concern nobody but their blocks, which are
+// counted.
+TEST_F(CudaLowBitPiecesTest, NonfiniteBlocksNeedNoFaults) {
   std::vector<float> values(1000, 1.0f);
   values[40] = values[41] = values[999] = std::numeric_limits<float>::infinity();
   Bytes packet(ScaleBytes(LowBitCodec::kInt8, 32) + 1000);

@@ -41,9 +41,9 @@ HeaderTemplate TemplateOf(const MessageHeader& header) {
   return result;
 }
 
-CallMessages MessagesOf(std::initializer_list<MessageRun> runs, uint32_t* verdict) {
+CallMessages MessagesOf(std::initializer_list<MessageRun> runs, uint32_t* faults) {
   CallMessages messages = {.filled = TemplateOf(SomeHeader()),
-                           .verdict = verdict,
+                           .faults = faults,
                            .run_count = static_cast<uint32_t>(runs.size()),
                            .runs = {}};
   std::ranges::copy(runs, messages.runs);
@@ -54,7 +54,7 @@ TEST(CudaMessagesTest, SealedHeadersAreThoseOfTheCodec) {
   for (const uint64_t age : {0, 1, 2, 255, 256, 511}) {
     for (const bool is_nonfinite : {false, true}) {
       const uint64_t calls = 5;
-      uint32_t verdict = is_nonfinite ? uint32_t{kNonfinite} : 0;
+      uint32_t faults = is_nonfinite ? uint32_t{kNonfinite} : 0;
       HeaderBytes headers[2];
       std::vector<std::byte> whole(kHeaderBytes + 5'001);
       for (size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<std::byte>(i * i / 7);
@@ -66,7 +66,7 @@ TEST(CudaMessagesTest, SealedHeadersAreThoseOfTheCodec) {
           MessagesOf({{.header = headers[0].data(), .stride = kHeaderBytes, .count = 2},
                       {.header = anywhere + 1},
                       {.header = whole.data(), .bytes = whole.size() - kHeaderBytes, .sums = &sum}},
-                     &verdict);
+                     &faults);
       p.list.calls[0].filled.sequence = &calls;
       p.list.calls[0].filled.replica_age = &age;
       Launch(Kernel::kSeal, p);
@@ -94,17 +94,17 @@ TEST(CudaMessagesTest, SealedHeadersAreThoseOfTheCodec) {
 // Nothing that follows a failure may look like a result, or like values that are not finite.
 TEST(CudaMessagesTest, SealedHeadersTellOfAFailure) {
   for (const uint32_t failed : {uint32_t{kFailed}, uint32_t{kHalted}, uint32_t{kPeerFailed}}) {
-    for (uint32_t verdict : {failed, failed | kNonfinite}) {
+    for (uint32_t faults : {failed, failed | kNonfinite}) {
       HeaderBytes header;
       SealParams p;
       p.list.count = 1;
-      p.list.calls[0] = MessagesOf({{.header = header.data()}}, &verdict);
+      p.list.calls[0] = MessagesOf({{.header = header.data()}}, &faults);
       Launch(Kernel::kSeal, p);
       MessageHeader expected = SomeHeader();
       expected.has_failed = true;
       HeaderBytes bytes;
       EncodeHeader(expected, &bytes);
-      EXPECT_EQ(header, bytes) << "verdict " << verdict;
+      EXPECT_EQ(header, bytes) << "faults " << faults;
     }
   }
 }
@@ -115,7 +115,7 @@ class CudaCheckTest : public testing::Test {
     for (size_t i = 0; i < kMessages; ++i) Send(i, SomeHeader());
     params_.failure = &failure_;
     params_.list.count = 1;
-    params_.list.calls[0] = MessagesOf({RunOf(0, 3), RunOf(3, 1), RunOf(4, 1)}, &verdict_);
+    params_.list.calls[0] = MessagesOf({RunOf(0, 3), RunOf(3, 1), RunOf(4, 1)}, &faults_);
   }
 
   MessageRun RunOf(uint32_t first, uint32_t count) {
@@ -151,7 +151,7 @@ class CudaCheckTest : public testing::Test {
 
   void ExpectFailure(uint32_t peer, FailureKind kind) {
     RunCheck();
-    EXPECT_EQ(verdict_, kFailed);
+    EXPECT_EQ(faults_, kFailed);
     EXPECT_EQ(failure_.state, 2u);
     EXPECT_EQ(failure_.peer, peer);
     EXPECT_EQ(failure_.kind, kind);
@@ -163,13 +163,13 @@ class CudaCheckTest : public testing::Test {
   std::array<std::byte, kHeaderBytes + kPayload> messages_[kMessages];
   PayloadSum sums_[kMessages];
   CheckParams params_;
-  uint32_t verdict_ = 0;
+  uint32_t faults_ = 0;
   MessageFailure failure_;
 };
 
 TEST_F(CudaCheckTest, AcceptsEqualHeaders) {
   RunCheck();
-  EXPECT_EQ(verdict_, 0u);
+  EXPECT_EQ(faults_, 0u);
   EXPECT_EQ(failure_.state, 0u);
 }
 
@@ -178,15 +178,15 @@ TEST_F(CudaCheckTest, PassesOnThatAValueIsNotFinite) {
   header.is_nonfinite = true;
   Send(3, header);
   RunCheck();
-  EXPECT_EQ(verdict_, kNonfinite);
+  EXPECT_EQ(faults_, kNonfinite);
   EXPECT_EQ(failure_.state, 0u);
 }
 
-// A call without verdicts has no such flag.
+// A call without faults has no such flag.
 TEST_F(CudaCheckTest, RefusesTheFlagWhereItHasNoMeaning) {
   params_.list.calls[0].has_verdict = false;
   RunCheck();
-  EXPECT_EQ(verdict_, 0u);
+  EXPECT_EQ(faults_, 0u);
   MessageHeader header = SomeHeader();
   header.is_nonfinite = true;
   Send(3, header);
@@ -199,7 +199,7 @@ TEST_F(CudaCheckTest, TellsWhichPeerHadAFailure) {
   header.call.replica_age += 1;  // a value that the peer did not commit
   Send(3, header);
   RunCheck();
-  EXPECT_EQ(verdict_, kPeerFailed);
+  EXPECT_EQ(faults_, kPeerFailed);
   EXPECT_EQ(failure_.state, 2u);
   EXPECT_EQ(failure_.peer, 13u);
   EXPECT_EQ(failure_.kind, kHasFailed);
@@ -222,7 +222,7 @@ TEST_F(CudaCheckTest, ExpectsTheSequenceAndTheAgeOfTheDevice) {
   header.call.replica_age = 9;
   for (size_t i = 0; i < kMessages; ++i) Send(i, header);
   RunCheck();
-  EXPECT_EQ(verdict_, 0u);
+  EXPECT_EQ(faults_, 0u);
   // The expected header can be decoded.
   header.call.sequence += 1;
   Send(1, header);
@@ -241,18 +241,18 @@ TEST_F(CudaCheckTest, ComparesNoAgeOfACallThatNobodyCommits) {
   header.call.replica_age += 1;
   Send(2, header);
   ExpectFailure(12, kHeaderDiffers);
-  verdict_ = 0;
+  faults_ = 0;
   failure_ = {};
   header.is_nonfinite = true;
   Send(2, header);
   RunCheck();
-  EXPECT_EQ(verdict_, kNonfinite);
+  EXPECT_EQ(faults_, kNonfinite);
   EXPECT_EQ(failure_.state, 0u);
 }
 
 TEST_F(CudaCheckTest, SeesEveryByteThatDiffers) {
   for (size_t byte = 0; byte < kHeaderBytes; ++byte) {
-    verdict_ = 0;
+    faults_ = 0;
     failure_ = {};
     Send(3, SomeHeader());
     messages_[3][byte] ^= std::byte{0x10};
@@ -270,7 +270,7 @@ TEST_F(CudaCheckTest, SeesAnotherCall) {
 
 TEST_F(CudaCheckTest, SeesADamagedPayload) {
   for (const size_t at : {size_t{0}, kPayload / 2, PayloadOf(3) - 1}) {
-    verdict_ = 0;
+    faults_ = 0;
     failure_ = {};
     Send(3, SomeHeader());
     const std::byte* const payload = messages_[3].data() + kHeaderBytes;
@@ -298,7 +298,7 @@ TEST_F(CudaCheckTest, KeepsTheFirstFailure) {
   messages_[2][40] ^= std::byte{1};
   RunCheck();
   EXPECT_EQ(failure_.peer, 11u);
-  EXPECT_EQ(verdict_, kFailed);
+  EXPECT_EQ(faults_, kFailed);
 }
 
 TEST(CudaMessagesTest, ChecksumsOfManySpansEqualTheOracle) {
@@ -357,21 +357,21 @@ TEST(CudaMessagesTest, FillsSpansIfTheConditionHolds) {
 }
 
 CommitParams CommitOf(CompressorWords* words, bool has_two_generations, uint64_t* sequence,
-                      uint32_t* verdict) {
+                      uint32_t* faults) {
   CommitParams p;
   p.count = 1;
   p.calls[0] = {.words = words,
                 .sequence = sequence,
                 .has_two_generations = has_two_generations,
-                .verdict = verdict};
+                .faults = faults};
   return p;
 }
 
 TEST(CudaCommitTest, GoodCallMakesTheOtherGenerationCurrent) {
   CompressorWords words;
   uint64_t sequence = 41;
-  uint32_t verdict = 0;
-  const CommitParams p = CommitOf(&words, true, &sequence, &verdict);
+  uint32_t faults = 0;
+  const CommitParams p = CommitOf(&words, true, &sequence, &faults);
   Launch(Kernel::kCommit, p);
   EXPECT_EQ(words.current, 1u | kHasPrevious);
   EXPECT_EQ(words.epoch, 1u);
@@ -386,8 +386,8 @@ TEST(CudaCommitTest, GoodCallMakesTheOtherGenerationCurrent) {
 TEST(CudaCommitTest, NonfiniteCallKeepsTheGeneration) {
   CompressorWords words = {.current = 1 | kHasPrevious, .epoch = 5, .age = 4};
   uint64_t sequence = 0;
-  uint32_t verdict = kNonfinite;
-  const CommitParams p = CommitOf(&words, true, &sequence, &verdict);
+  uint32_t faults = kNonfinite;
+  const CommitParams p = CommitOf(&words, true, &sequence, &faults);
   Launch(Kernel::kCommit, p);
   EXPECT_EQ(words.current, 1u);
   EXPECT_EQ(words.epoch, 5u);
@@ -395,31 +395,31 @@ TEST(CudaCommitTest, NonfiniteCallKeepsTheGeneration) {
   EXPECT_EQ(words.nonfinite_calls, 1u);
   EXPECT_EQ(words.residual_resets, 0u);
   EXPECT_EQ(sequence, 1u);
-  EXPECT_EQ(verdict, 0u);
+  EXPECT_EQ(faults, 0u);
 }
 
 TEST(CudaCommitTest, ARankAloneCommitsNothingAndCountsNonfiniteCalls) {
   CompressorWords words = {.epoch = 5, .age = 4};
-  uint32_t verdict = 0;
-  CommitParams p = CommitOf(&words, true, nullptr, &verdict);
+  uint32_t faults = 0;
+  CommitParams p = CommitOf(&words, true, nullptr, &faults);
   p.calls[0].is_alone = true;
   Launch(Kernel::kCommit, p);
   EXPECT_EQ(words.current, 0u);
   EXPECT_EQ(words.epoch, 5u);
   EXPECT_EQ(words.age, 4u);
-  verdict = kNonfinite;
+  faults = kNonfinite;
   Launch(Kernel::kCommit, p);
   EXPECT_EQ(words.nonfinite_calls, 1u);
 }
 
 TEST(CudaCommitTest, OneGenerationIsResetByANonfiniteCall) {
   CompressorWords words = {.epoch = 5, .age = 4};
-  uint32_t verdict = 0;
-  const CommitParams p = CommitOf(&words, false, nullptr, &verdict);
+  uint32_t faults = 0;
+  const CommitParams p = CommitOf(&words, false, nullptr, &faults);
   Launch(Kernel::kCommit, p);
   EXPECT_EQ(words.current, 0u);
   EXPECT_EQ(words.epoch, 6u);
-  verdict = kNonfinite;
+  faults = kNonfinite;
   Launch(Kernel::kCommit, p);
   EXPECT_EQ(words.age, 0u);
   EXPECT_EQ(words.residual_resets, 1u);
@@ -431,9 +431,9 @@ TEST(CudaCommitTest, FailedCallChangesNothing) {
                                 uint32_t{kPeerFailed}, uint32_t{kPeerFailed | kNonfinite}}) {
     CompressorWords words = {.current = 1, .epoch = 5, .age = 4};
     uint64_t sequence = 7;
-    uint32_t verdict = failed;
+    uint32_t faults = failed;
     uint32_t ever_failed = 0;
-    CommitParams p = CommitOf(&words, true, &sequence, &verdict);
+    CommitParams p = CommitOf(&words, true, &sequence, &faults);
     p.halted = &ever_failed;
     Launch(Kernel::kCommit, p);
     EXPECT_EQ(ever_failed, kHalted);
@@ -443,7 +443,7 @@ TEST(CudaCommitTest, FailedCallChangesNothing) {
     EXPECT_EQ(words.age, 4u);
     EXPECT_EQ(words.nonfinite_calls + words.residual_resets, 0u);
     EXPECT_EQ(sequence, 8u);
-    EXPECT_EQ(verdict, 0u);
+    EXPECT_EQ(faults, 0u);
   }
 }
 
@@ -455,9 +455,9 @@ TEST(CudaCommitTest, HaltedCallIsNotTheOneThatFailed) {
     CompressorWords words = {.current = 1, .epoch = 5, .age = 4};
     uint64_t sequence = 7;
     uint64_t nonfinite_calls = 0;
-    uint32_t verdict = halted;
+    uint32_t faults = halted;
     uint32_t ever_halted = kHalted;
-    CommitParams p = CommitOf(&words, true, &sequence, &verdict);
+    CommitParams p = CommitOf(&words, true, &sequence, &faults);
     p.halted = &ever_halted;
     p.nonfinite_calls = &nonfinite_calls;
     Launch(Kernel::kCommit, p);
@@ -473,8 +473,8 @@ TEST(CudaCommitTest, HaltedCallIsNotTheOneThatFailed) {
 TEST(CudaCommitTest, NonfiniteCallsOfTheCommunicatorAreCounted) {
   CompressorWords words;
   uint64_t nonfinite_calls = 2;
-  for (uint32_t verdict : {uint32_t{0}, uint32_t{kNonfinite}, uint32_t{kFailed | kNonfinite}}) {
-    CommitParams p = CommitOf(&words, true, nullptr, &verdict);
+  for (uint32_t faults : {uint32_t{0}, uint32_t{kNonfinite}, uint32_t{kFailed | kNonfinite}}) {
+    CommitParams p = CommitOf(&words, true, nullptr, &faults);
     p.nonfinite_calls = &nonfinite_calls;
     Launch(Kernel::kCommit, p);
   }

@@ -121,7 +121,7 @@ class CudaPiecesTest : public testing::Test {
       piece.residuals[current_ % 2] = residual_in_.data() + at;
       piece.residuals[1 - current_ % 2] = residual_out_.data() + at;
       piece.current = &current_;
-      piece.verdict = &verdict_;
+      piece.faults = &faults_;
       if (is_masked) piece.mask = memory.mask.data() + memory.mask_at[k];
     }
   }
@@ -142,7 +142,7 @@ class CudaPiecesTest : public testing::Test {
   }
 
   Bytes input_, residual_, residual_in_, residual_out_;
-  uint32_t current_ = 0, verdict_ = 0;
+  uint32_t current_ = 0, faults_ = 0;
   Random random_{31};
 };
 
@@ -162,7 +162,7 @@ TEST_F(CudaPiecesTest, CompressBlocksEqualsOneCallForEach) {
                                             expected.scales.data() + expected.scale_at[k],
                                             expected.bits.data() + expected.bits_at[k]));
     }
-    EXPECT_EQ(verdict_, 0u);
+    EXPECT_EQ(faults_, 0u);
     EXPECT_EQ(memory.scales, expected.scales);
     EXPECT_EQ(memory.bits, expected.bits);
     EXPECT_EQ(residual_out_, expected_residual);
@@ -173,16 +173,16 @@ TEST_F(CudaPiecesTest, CompressBlocksEqualsOneCallForEach) {
 // Data written by the failed call before must stay.
 TEST_F(CudaPiecesTest, HaltedCallsWriteNoResidual) {
   for (const Kernel kernel : {Kernel::kCompressBlocks, Kernel::kCompressResidual}) {
-    for (const uint32_t verdict : {uint32_t{kHalted}, uint32_t{kHalted | kNonfinite}, 0u}) {
+    for (const uint32_t faults : {uint32_t{kHalted}, uint32_t{kHalted | kNonfinite}, 0u}) {
       const PieceLayout layout = RandomLayout(random_);
       PieceMemory memory(layout, 4096, random_);
       CompressParams p = RandomParams(layout, &memory, 4096);
       static_assert(kTensorSumBlock == 4096);
       p.block = 4096;
-      verdict_ = verdict;
+      faults_ = faults;
       Launch(kernel, p);
       const bool is_untouched = residual_out_ == Bytes(residual_.size(), kUntouched);
-      EXPECT_EQ(is_untouched, verdict != 0 || p.list.tiles == 0);
+      EXPECT_EQ(is_untouched, faults != 0 || p.list.tiles == 0);
       EXPECT_EQ(residual_in_, residual_);
     }
   }
@@ -229,7 +229,7 @@ TEST_F(CudaPiecesTest, TensorScaleEqualsTheOracle) {
       expected.scales[expected.scale_at[k]] = scale;
       reference::CompressResidual(WorkerInput(p, layout, k, expected_residual.data()), scale);
     }
-    EXPECT_EQ(verdict_, 0u);
+    EXPECT_EQ(faults_, 0u);
     EXPECT_EQ(memory.scales, expected.scales);
     EXPECT_EQ(memory.bits, expected.bits);
     EXPECT_EQ(residual_out_, expected_residual);
@@ -300,7 +300,7 @@ TEST_F(CudaPiecesTest, ReduceBlocksEqualsOneCallForEach) {
       EXPECT_TRUE(reference::ReduceBlocks(in, block, expected.scales.data() + expected.scale_at[k],
                                           expected.bits.data() + expected.bits_at[k]));
     }
-    EXPECT_EQ(verdict_, 0u);
+    EXPECT_EQ(faults_, 0u);
     EXPECT_EQ(memory.scales, expected.scales) << "ranks " << ranks;
     EXPECT_EQ(memory.bits, expected.bits) << "ranks " << ranks;
     EXPECT_EQ(residual_out_, expected_residual) << "ranks " << ranks;
@@ -338,8 +338,8 @@ TEST_F(CudaPiecesTest, DecodeEqualsOneCallForEach) {
 }
 
 // A value that is not finite anywhere is found by whichever warp has its tile. Otherwise the
-// verdict is not written.
-TEST_F(CudaPiecesTest, VerdictIsOnlySetWhereAValueIsNotFinite) {
+// fault word is not written.
+TEST_F(CudaPiecesTest, FaultsAreOnlySetWhereAValueIsNotFinite) {
   for (const size_t block : {size_t{64}, size_t{4096}, size_t{8192}}) {
     for (int repetition = 0; repetition < Repetitions(20); ++repetition) {
       const size_t count = 1 + random_() % 30000;
@@ -349,39 +349,39 @@ TEST_F(CudaPiecesTest, VerdictIsOnlySetWhereAValueIsNotFinite) {
       p.block = static_cast<uint32_t>(block);
       p.list = OnePiece(count, block, scales.data(), bits.data());
       p.list.pieces[0].values = input.data();
-      uint32_t verdict = 0;
-      p.list.pieces[0].verdict = &verdict;
+      uint32_t faults = 0;
+      p.list.pieces[0].faults = &faults;
       Launch(Kernel::kCompressBlocks, p);
-      EXPECT_EQ(verdict, 0u);
+      EXPECT_EQ(faults, 0u);
       input[random_() % count] = repetition % 2 == 0 ? NAN : -INFINITY;
-      verdict = kFailed;
+      faults = kFailed;
       Launch(Kernel::kCompressBlocks, p);
-      EXPECT_EQ(verdict, kFailed | kNonfinite) << "bits of others stay";
+      EXPECT_EQ(faults, kFailed | kNonfinite) << "bits of others stay";
     }
   }
 }
 
 TEST_F(CudaPiecesTest, FinishScaleSeesSumsAndScalesThatAreNotFinite) {
   float scale = -1;
-  uint32_t verdict = 0;
+  uint32_t faults = 0;
   TileSum tiles[2] = {{1e10, 4096}, {3e10, 4096}};
   FinishScaleParams p;
   p.tile_sums = tiles;
   p.rule = ScaleRule::kL1;
   p.list = OnePiece(8192, kTensorSumBlock, &scale, nullptr);
-  p.list.pieces[0].verdict = &verdict;
+  p.list.pieces[0].faults = &faults;
   Launch(Kernel::kFinishScale, p);
   EXPECT_EQ(scale, 4e10f / 8192);
-  EXPECT_EQ(verdict, 0u);
+  EXPECT_EQ(faults, 0u);
   p.ranks = 1;
   p.output_type = DataType::kF16;  // which does not fit
   Launch(Kernel::kFinishScale, p);
-  EXPECT_EQ(verdict, kNonfinite);
-  verdict = 0;
+  EXPECT_EQ(faults, kNonfinite);
+  faults = 0;
   p.ranks = 0;
   tiles[1].sum = NAN;
   Launch(Kernel::kFinishScale, p);
-  EXPECT_EQ(verdict, kNonfinite);
+  EXPECT_EQ(faults, kNonfinite);
 }
 
 // A sum whose terms before `turn` vanish beside the first one, if they are added in index order.
@@ -400,7 +400,7 @@ TEST_F(CudaPiecesTest, SumsOfManyTilesAreAddedInIndexOrder) {
     p.tile_sums = tile_sums.data();
     p.rule = ScaleRule::kL1;
     p.list = OnePiece(tiles * kTensorSumBlock, kTensorSumBlock, &scale, nullptr);
-    p.list.pieces[0].verdict = &verdict_;
+    p.list.pieces[0].faults = &faults_;
     Launch(Kernel::kFinishScale, p);
     EXPECT_EQ(scale, static_cast<float>(static_cast<double>(tiles - 21) / tiles)) << tiles;
     LambNorms norms;

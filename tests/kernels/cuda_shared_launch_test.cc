@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls that share a launch keep to themselves: each has its own verdict, decision and residuals.
+// Calls that share a launch keep to themselves: each has its own faults, decision and residuals.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -39,7 +39,7 @@ struct SharedCall {
     piece.residuals[current] = residual.data();
     piece.residuals[1 - current] = written.data();
     piece.current = &current;
-    piece.verdict = &verdict;
+    piece.faults = &faults;
     piece.decision = &decision;
     piece.source = piece.own_source = packet;
     piece.source_bits = scales.size() * sizeof(float);
@@ -47,7 +47,7 @@ struct SharedCall {
   }
 
   uint32_t current;
-  uint32_t verdict = 0;
+  uint32_t faults = 0;
   uint32_t decision = 0;
   std::array<float, kCount> values, residual, written;
   std::array<float, (kCount + kBlock - 1) / kBlock> scales;
@@ -63,7 +63,7 @@ class CudaSharedLaunchTest : public testing::Test {
 
   CudaSharedLaunchTest() {
     for (size_t i = 0; i < kCalls; ++i) calls_.emplace_back(random_, i % 2 == 1);
-    calls_[1].verdict = kHalted;
+    calls_[1].faults = kHalted;
     calls_[2].decision = kPeerFailed;
     for (size_t i = 0; i < kCalls; ++i) {
       memcpy(Packet(i), calls_[i].scales.data(), sizeof(SharedCall::scales));
@@ -100,8 +100,8 @@ class CudaSharedLaunchTest : public testing::Test {
       one.list.pieces[0].first_tile = 0;
       one.list.tiles = list.tiles / kCalls;
       Launch(kernel, one);
-      EXPECT_EQ(shared[i].verdict, calls_[i].verdict) << i;
-      if ((calls_[i].verdict & kNonfinite) != 0) continue;  // the rest is unspecified
+      EXPECT_EQ(shared[i].faults, calls_[i].faults) << i;
+      if ((calls_[i].faults & kNonfinite) != 0) continue;  // the rest is unspecified
       EXPECT_EQ(shared[i].values, calls_[i].values) << i;
       EXPECT_EQ(shared[i].scales, calls_[i].scales) << i;
       EXPECT_EQ(shared[i].bits, calls_[i].bits) << i;
@@ -127,10 +127,10 @@ TEST_F(CudaSharedLaunchTest, CompressesEachCallAsAlone) {
   CompressParams params;
   params.block = kBlock;
   ExpectAsAlone(Kernel::kCompressBlocks, params, kBlock);
-  EXPECT_EQ(calls_[0].verdict, 0u);
-  EXPECT_EQ(calls_[1].verdict, kHalted);
-  EXPECT_EQ(calls_[3].verdict, 0u);
-  EXPECT_EQ(calls_[4].verdict, kNonfinite);
+  EXPECT_EQ(calls_[0].faults, 0u);
+  EXPECT_EQ(calls_[1].faults, kHalted);
+  EXPECT_EQ(calls_[3].faults, 0u);
+  EXPECT_EQ(calls_[4].faults, kNonfinite);
 }
 
 TEST_F(CudaSharedLaunchTest, ReducesEachCallAsAlone) {
@@ -139,8 +139,8 @@ TEST_F(CudaSharedLaunchTest, ReducesEachCallAsAlone) {
   ReduceParams params;
   params.block = kBlock;
   ExpectAsAlone(Kernel::kReduceBlocks, params, kBlock);
-  EXPECT_EQ(calls_[3].verdict, 0u);
-  EXPECT_EQ(calls_[4].verdict, kNonfinite);
+  EXPECT_EQ(calls_[3].faults, 0u);
+  EXPECT_EQ(calls_[4].faults, kNonfinite);
 }
 
 TEST_F(CudaSharedLaunchTest, AddsTheDeltaOfEachCallAsAlone) {
@@ -148,8 +148,8 @@ TEST_F(CudaSharedLaunchTest, AddsTheDeltaOfEachCallAsAlone) {
   DecodeParams params;
   params.block = kBlock;
   ExpectAsAlone(Kernel::kAddDelta, params, kTensorSumBlock);
-  EXPECT_EQ(calls_[3].verdict, 0u);
-  EXPECT_EQ(calls_[4].verdict, kNonfinite);
+  EXPECT_EQ(calls_[3].faults, 0u);
+  EXPECT_EQ(calls_[4].faults, kNonfinite);
 }
 
 TEST(CudaSharedMessagesTest, HeadersAreThoseOfTheirCalls) {
@@ -157,7 +157,7 @@ TEST(CudaSharedMessagesTest, HeadersAreThoseOfTheirCalls) {
   constexpr size_t kMessages = 2 * kCalls;
   std::vector<std::array<std::byte, kHeaderBytes + 4000>> messages(kMessages);
   std::vector<PayloadSum> sums(kMessages);
-  uint32_t verdicts[3] = {0, kNonfinite, kFailed};
+  uint32_t faults[3] = {0, kNonfinite, kFailed};
   HeaderTemplate templates[3];
   MessageHeader headers[3];
   for (uint32_t c = 0; c < 3; ++c) {
@@ -177,7 +177,7 @@ TEST(CudaSharedMessagesTest, HeadersAreThoseOfTheirCalls) {
   seal.list.count = kCalls;
   for (uint32_t c = 0; c < kCalls; ++c) {
     seal.list.calls[c] = {.filled = templates[c % 3],
-                          .verdict = &verdicts[c % 3],
+                          .faults = &faults[c % 3],
                           .run_count = 1,
                           .runs = {{.header = messages[2 * c].data(),
                                     .stride = sizeof(messages[0]),
@@ -204,7 +204,7 @@ TEST(CudaSharedMessagesTest, HeadersAreThoseOfTheirCalls) {
   check.failure = &failure;
   check.list = seal.list;
   uint32_t received[3] = {0, 0, 0};
-  for (size_t c = 0; c < kCalls; ++c) check.list.calls[c].verdict = &received[c % 3];
+  for (size_t c = 0; c < kCalls; ++c) check.list.calls[c].faults = &received[c % 3];
   for (PayloadSum& sum : sums) sum = {};
   messages[60][kHeaderBytes + 5] ^= std::byte{1};  // of the first call
   Launch(Kernel::kCheck, check);
@@ -238,11 +238,11 @@ TEST(CudaSharedFillTest, SpansHaveConditionsAndValuesOfTheirOwn) {
   }
 }
 
-TEST(CudaSharedCommitTest, CallsEndEachByItsOwnVerdict) {
-  const uint32_t kVerdicts[] = {0, kNonfinite, kFailed, kHalted, kHalted | kNonfinite};
+TEST(CudaSharedCommitTest, CallsEndEachByItsOwnFaults) {
+  const uint32_t kFaults[] = {0, kNonfinite, kFailed, kHalted, kHalted | kNonfinite};
   for (const uint32_t count : {1u, 5u, kFewPieces, kFewPieces + 1, kMaxPieces}) {
     std::vector<CompressorWords> words(count);
-    std::vector<uint32_t> verdicts(count), decisions(count);
+    std::vector<uint32_t> faults(count), decisions(count);
     uint64_t sequences[2] = {3, 70}, nonfinite_calls = 1, nonfinite_expected = 1;
     uint32_t halted = 0;
     CommitParams params;
@@ -250,12 +250,12 @@ TEST(CudaSharedCommitTest, CallsEndEachByItsOwnVerdict) {
     params.halted = &halted;
     params.count = count;
     for (uint32_t i = 0; i < count; ++i) {
-      (i % 2 == 0 ? verdicts : decisions)[i] = kVerdicts[i % 5];
-      if (kVerdicts[i % 5] == kNonfinite) ++nonfinite_expected;
+      (i % 2 == 0 ? faults : decisions)[i] = kFaults[i % 5];
+      if (kFaults[i % 5] == kNonfinite) ++nonfinite_expected;
       params.calls[i] = {.words = &words[i],
                          .sequence = i % 3 == 2 ? nullptr : &sequences[i % 3],
                          .has_two_generations = true,
-                         .verdict = &verdicts[i],
+                         .faults = &faults[i],
                          .decision = &decisions[i]};
     }
     Launch(Kernel::kCommit, params);
@@ -264,12 +264,12 @@ TEST(CudaSharedCommitTest, CallsEndEachByItsOwnVerdict) {
     EXPECT_EQ(nonfinite_calls, nonfinite_expected);
     EXPECT_EQ(halted, count > 2 ? uint32_t{kHalted} : 0u);
     for (uint32_t i = 0; i < count; ++i) {
-      const uint32_t verdict = kVerdicts[i % 5];
-      EXPECT_EQ(words[i].epoch, verdict == 0 ? 1u : 0u) << i;
-      EXPECT_EQ(words[i].current, verdict == 0 ? 1u | kHasPrevious : 0u) << i;
-      EXPECT_EQ(words[i].nonfinite_calls, verdict == kNonfinite ? 1u : 0u) << i;
-      EXPECT_EQ(words[i].has_failed, verdict == kFailed ? 1u : 0u) << i;
-      EXPECT_EQ(verdicts[i], 0u) << i;
+      const uint32_t found = kFaults[i % 5];
+      EXPECT_EQ(words[i].epoch, found == 0 ? 1u : 0u) << i;
+      EXPECT_EQ(words[i].current, found == 0 ? 1u | kHasPrevious : 0u) << i;
+      EXPECT_EQ(words[i].nonfinite_calls, found == kNonfinite ? 1u : 0u) << i;
+      EXPECT_EQ(words[i].has_failed, found == kFailed ? 1u : 0u) << i;
+      EXPECT_EQ(faults[i], 0u) << i;
     }
   }
 }

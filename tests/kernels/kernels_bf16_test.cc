@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -54,7 +55,7 @@ Codes CodesOf(const Outcome& outcome) {
   return codes;
 }
 
-// What the residual of an element that is not finite is, is not specified.
+// FORMAT.md does not specify the residual of an element that is not finite.
 void ClearUnspecifiedElements(DataType type, Outcome* outcome) {
   const Codes codes = CodesOf(*outcome);
   const size_t bytes = BytesOf(type);
@@ -66,8 +67,12 @@ void ClearUnspecifiedElements(DataType type, Outcome* outcome) {
 // Calls on memory that ends, or begins, at a guard page.
 class Runner {
  public:
-  Runner() {
-    for (size_t i = 0; i < kMostRanks; ++i) packets_.push_back(NewMemory());
+  // `bytes` limits each input and output.
+  explicit Runner(size_t bytes = size_t{1} << 20) {
+    for (auto* memory : {&input_, &residual_in_, &residual_, &mask_, &output_}) {
+      *memory = std::make_unique<GuardedMemory>(bytes);
+    }
+    for (auto& packet : packets_) packet = std::make_unique<GuardedMemory>(bytes);
   }
 
   Outcome Compress(const Kernels& kernels, CompressInput in, const Bytes& input,
@@ -127,10 +132,6 @@ class Runner {
  private:
   static constexpr size_t kMostRanks = 9;
 
-  static std::unique_ptr<GuardedMemory> NewMemory() {
-    return std::make_unique<GuardedMemory>(size_t{1} << 20);
-  }
-
   std::vector<LowBitPacketView> Place(const std::vector<Codes>& packets, Edge edge,
                                       LowBitReduceInput* in) {
     views_.clear();
@@ -175,10 +176,8 @@ class Runner {
     return outcome;
   }
 
-  std::unique_ptr<GuardedMemory> input_ = NewMemory(), residual_in_ = NewMemory(),
-                                 residual_ = NewMemory(), mask_ = NewMemory(),
-                                 output_ = NewMemory();
-  std::vector<std::unique_ptr<GuardedMemory>> packets_;
+  std::unique_ptr<GuardedMemory> input_, residual_in_, residual_, mask_, output_;
+  std::array<std::unique_ptr<GuardedMemory>, kMostRanks> packets_;
   std::vector<LowBitPacketView> views_;
 };
 
@@ -357,6 +356,24 @@ TEST_P(Bf16Test, EqualsReferenceAtAllMagnitudes) {
       }
     }
   }
+}
+
+// Large outputs go past the caches. Memory is aligned as the library's is.
+TEST_P(Bf16Test, StreamedOutputsEqualReference) {
+  constexpr size_t kCount = (size_t{2} << 20) + 4096 + 12;  // 4 MiB of codes
+  runner_ = Runner(kCount * sizeof(float));
+  Bytes input = RandomElements(DataType::kF32, Numbers::kOrdinary, kCount, random_);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(input.data() + kCount / 2 * sizeof(float), &nan, sizeof(float));
+  for (const DataType residual_type : {DataType::kF32, DataType::kBf16}) {
+    const Bytes residual = RandomElements(residual_type, Numbers::kOrdinary, kCount, random_);
+    const Outcome outcome =
+        ExpectSameCompress({.residual_type = residual_type, .count = kCount}, input, false,
+                           residual, residual_type == DataType::kF32, Edge::kLow);
+    EXPECT_EQ(outcome.result.nonfinite_blocks, 1u);
+  }
+  ExpectSameOfPackets(RandomPackets(Numbers::kOrdinary, 2, kCount), DataType::kF32,
+                      Numbers::kOrdinary, false, false, Edge::kLow);
 }
 
 TEST_P(Bf16Test, EveryCodeIsDecoded) {
