@@ -282,12 +282,11 @@ Status Submit(ApiCall&& call) {
   // The caller may free its lists when the function returns.
   if (IsInsideGroup() || !is_made_now) call.request.pairs.Own(RanksOf(call));
   if (IsInsideGroup()) return AddToGroup(std::move(call));
-  // Always inlined, which spares calls that are made now a level on the way to the network.
-  return RunInOrder(
-      std::move(call), [](const ApiCall& made) __attribute__((always_inline))->Status {
-        ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(made));
-        return RunCall(made.comm->engine, made.request).status();
-      });
+  if (call.is_blocking()) {
+    ONEBIT_TRY(CheckNonePending(call));
+    return RunChecked(call).status();
+  }
+  return RunInOrder(std::move(call), [](const ApiCall& made) { return RunChecked(made).status(); });
 }
 
 }  // namespace

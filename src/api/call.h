@@ -24,6 +24,13 @@ Status CheckCall(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op);
 // because earlier calls on the stream may still record their use.
 Result<std::optional<CompressorUse>> BeginUse(const ApiCall& call);
 
+// Runs a call that was checked, or enqueues it if its buffers are on a device. Always inlined, as
+// RunCall is: both would be levels between every call and the network.
+[[gnu::always_inline]] inline Result<CallOutcome> RunChecked(const ApiCall& call) {
+  ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(call));
+  return RunCall(call.comm->engine, call.request);
+}
+
 // Takes the communicator out of use after an error of its device, which would also break later
 // calls: the other ranks must not wait for this one.
 inline Status FailOnDeviceError(Comm& comm, Status status) {

@@ -41,8 +41,7 @@ Result<CallOutcome> CompressedAverage(float* values, size_t count, onebitCompres
                      .stream = stream}};
     ONEBIT_TRY(CheckCall(&call, onebitFloat32, onebitAvg));
     const auto run = [&outcome](const ApiCall& made) -> Status {
-      ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(made));
-      ONEBIT_ASSIGN_OR_RETURN(outcome, RunCall(made.comm->engine, made.request));
+      ONEBIT_ASSIGN_OR_RETURN(outcome, RunChecked(made));
       return OkStatus();
     };
     // Never on a stream of the host, where the call would outlive `outcome`.

@@ -25,7 +25,8 @@ struct GroupMember {
 Status RunCalls(std::span<GroupMember> members, bool are_entered = false);
 
 // Runs a single call, as a group of one whose messages are those of a call outside of any group.
-inline Result<CallOutcome> RunCall(Engine& engine, const CallRequest& request) {
+[[gnu::always_inline]] inline Result<CallOutcome> RunCall(Engine& engine,
+                                                          const CallRequest& request) {
   GroupMember member{.engine = &engine, .requests = {&request, 1}};
   ONEBIT_TRY(RunCalls({&member, 1}));
   return member.outcome;
