@@ -15,15 +15,13 @@
 namespace onebit::perf {
 namespace {
 
-namespace reference = kernels::reference;
-
 class DenseReference : public AllReduceReference {
  public:
   using AllReduceReference::AllReduceReference;
 
  private:
   void Simulate(std::span<const void* const> inputs, void* output) override {
-    reference::DenseAllReduce(inputs, row_.count, KernelType(row_.type), KernelOp(row_.op), output);
+    model::DenseAllReduce(inputs, row_.count, KernelType(row_.type), KernelOp(row_.op), output);
   }
 };
 
@@ -99,8 +97,8 @@ class SignReference : public CompressedReference {
       : CompressedReference(row, choice.mode == Mode::kEf), model_(ConfigOf(row, choice)) {}
 
  private:
-  static reference::AllReduceConfig ConfigOf(const Case& row, const CodecChoice& choice) {
-    reference::AllReduceConfig config;
+  static model::AllReduceConfig ConfigOf(const Case& row, const CodecChoice& choice) {
+    model::AllReduceConfig config;
     config.ranks = static_cast<size_t>(row.ranks);
     config.count = row.count;
     config.type = KernelType(row.type);
@@ -121,7 +119,7 @@ class SignReference : public CompressedReference {
   }
   std::vector<float> ServerResidual() const override { return model_.server_residual(); }
 
-  reference::AllReduceModel model_;
+  model::AllReduceModel model_;
 };
 
 // Serves low-bit and sparse codecs.
@@ -153,12 +151,10 @@ class CodesReference : public CompressedReference {
 std::unique_ptr<Reference> MakeAllReduceReference(const Case& row, const Options& options) {
   if (!options.is_compressed()) return std::make_unique<DenseReference>(row);
   if (options.has_codes()) {
-    return std::make_unique<CodesReference<reference::LowBitModel>>(row,
-                                                                    LowBitConfigOf(row, options));
+    return std::make_unique<CodesReference<model::LowBitModel>>(row, LowBitConfigOf(row, options));
   }
   if (options.is_sparse()) {
-    return std::make_unique<CodesReference<reference::SparseModel>>(row,
-                                                                    SparseConfigOf(row, options));
+    return std::make_unique<CodesReference<model::SparseModel>>(row, SparseConfigOf(row, options));
   }
   return std::make_unique<SignReference>(row, options);
 }

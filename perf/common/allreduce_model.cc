@@ -15,7 +15,11 @@
 #include "kernels/reference/elements.h"
 #include "perf/common/model_pieces.h"
 
-namespace onebit::kernels::reference {
+namespace onebit::model {
+
+using namespace kernels;
+using namespace kernels::reference;
+
 namespace {
 
 // Runs work(0) .. work(count - 1) on up to `threads` threads. Returns true if all returned true.
@@ -307,4 +311,4 @@ void DenseAllReduce(std::span<const void* const> inputs, size_t count, DataType 
   DenseReduce(inputs.data(), inputs.size(), count, type, op, output);
 }
 
-}  // namespace onebit::kernels::reference
+}  // namespace onebit::model

@@ -12,19 +12,19 @@
 
 #include "kernels/types.h"
 
-namespace onebit::kernels::reference {
+namespace onebit::model {
 
 struct AllReduceConfig {
   size_t ranks = 1;
   size_t count = 0;
-  DataType type = DataType::kF32;
+  kernels::DataType type = kernels::DataType::kF32;
   bool is_sum = false;       // false: mean over ranks, true: sum
   bool has_feedback = true;  // mode ef; false: mode sign, nothing is remembered
-  ScaleRule rule = ScaleRule::kL2;
+  kernels::ScaleRule rule = kernels::ScaleRule::kL2;
   size_t block = 4096;  // elements per scale; 0: one scale per rank and one per chunk
   size_t chunk_alignment = 64;
   bool has_server_residual = true;  // false: error feedback on the worker side only
-  DataType residual_type = DataType::kF32;
+  kernels::DataType residual_type = kernels::DataType::kF32;
   bool is_transactional = true;  // false: a non-finite call sets all residuals to zero
   std::vector<uint8_t> mask;     // empty: all elements take part; otherwise one bit per element
   std::vector<size_t> cuts;      // elements at which blocks restart, ascending; block > 0
@@ -104,7 +104,7 @@ class AllReduceModel {
 };
 
 // Dense allreduce: DenseReduce in rank order. output may equal an input.
-void DenseAllReduce(std::span<const void* const> inputs, size_t count, DataType type, DenseOp op,
-                    void* output);
+void DenseAllReduce(std::span<const void* const> inputs, size_t count, kernels::DataType type,
+                    kernels::DenseOp op, void* output);
 
-}  // namespace onebit::kernels::reference
+}  // namespace onebit::model

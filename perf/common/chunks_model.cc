@@ -6,7 +6,11 @@
 
 #include "kernels/kernels.h"
 
-namespace onebit::kernels::reference {
+namespace onebit::model {
+
+using namespace kernels;
+using namespace kernels::reference;
+
 namespace {
 
 const std::byte* ChunkOf(const void* buffer, const ChunksConfig& config, size_t chunk) {
@@ -168,4 +172,4 @@ std::vector<float> AllGatherModel::held() const {
   return held;
 }
 
-}  // namespace onebit::kernels::reference
+}  // namespace onebit::model

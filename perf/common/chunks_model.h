@@ -11,15 +11,15 @@
 
 #include "kernels/types.h"
 
-namespace onebit::kernels::reference {
+namespace onebit::model {
 
 struct ChunksConfig {
   size_t ranks = 1;
   size_t count = 0;  // elements of a chunk
-  DataType type = DataType::kF32;
+  kernels::DataType type = kernels::DataType::kF32;
   bool is_sum = false;       // of a reduce-scatter
   bool has_feedback = true;  // mode ef; false: mode sign
-  ScaleRule rule = ScaleRule::kL2;
+  kernels::ScaleRule rule = kernels::ScaleRule::kL2;
   size_t block = 4096;  // elements per scale; 0: one for all that a rank compresses at a time
 
   size_t elements() const { return ranks * count; }
@@ -35,7 +35,7 @@ struct ChunkPacket {
 // to `scale_type`. A scale per tensor covers all chunks of a call.
 class ChunkCompressor {
  public:
-  ChunkCompressor(const ChunksConfig& config, size_t chunks, DataType scale_type);
+  ChunkCompressor(const ChunksConfig& config, size_t chunks, kernels::DataType scale_type);
 
   // Returns a packet for each chunk; `input` has the chunks one after the other.
   std::vector<ChunkPacket> Run(const void* input);
@@ -45,7 +45,7 @@ class ChunkCompressor {
  private:
   const ChunksConfig config_;
   const size_t chunks_;
-  const DataType scale_type_;
+  const kernels::DataType scale_type_;
   std::vector<float> residual_;
 };
 
@@ -91,4 +91,4 @@ class AllGatherModel {
   std::vector<float> negated_;  // what is held
 };
 
-}  // namespace onebit::kernels::reference
+}  // namespace onebit::model

@@ -19,8 +19,6 @@
 namespace onebit::perf {
 namespace {
 
-namespace reference = kernels::reference;
-
 // Keeps the expected result of each call on every rank.
 class ChunksReference : public Reference {
  public:
@@ -88,9 +86,9 @@ class ChunksReference : public Reference {
   const Case row_;
   const size_t ranks_;
   const bool is_dense_;
-  reference::ChunksConfig config_;
-  std::optional<reference::LowBitModel> low_bit_;  // instead of the model of signs
-  std::optional<reference::SparseModel> sparse_;   // the same
+  model::ChunksConfig config_;
+  std::optional<model::LowBitModel> low_bit_;  // instead of the model of signs
+  std::optional<model::SparseModel> sparse_;   // the same
 
  private:
   std::vector<std::vector<Buffer>> expected_;  // [call][rank]
@@ -128,8 +126,7 @@ class ReduceScatterReference : public ChunksReference {
     for (size_t chunk = 0; chunk < ranks_; ++chunk) {
       std::vector<const void*> pieces;
       for (const void* input : inputs) pieces.push_back(ChunkOf(input, chunk));
-      reference::DenseAllReduce(pieces, row_.count, config_.type, KernelOp(row_.op),
-                                outputs[chunk]);
+      model::DenseAllReduce(pieces, row_.count, config_.type, KernelOp(row_.op), outputs[chunk]);
     }
   }
   void Compress(std::span<const void* const> inputs, std::span<void* const> outputs) override {
@@ -138,7 +135,7 @@ class ReduceScatterReference : public ChunksReference {
     model_.Run(inputs, outputs);
   }
 
-  reference::ReduceScatterModel model_;
+  model::ReduceScatterModel model_;
   std::vector<double> inputs_;   // means, summed over calls
   std::vector<double> outputs_;  // the same
   int calls_ = 0;
@@ -187,7 +184,7 @@ class AllToAllReference : public ChunksReference {
     model_.Run(inputs, outputs);
   }
 
-  reference::AllToAllModel model_;
+  model::AllToAllModel model_;
   std::vector<double> inputs_;  // summed over calls
   std::vector<double> outputs_;
 };
@@ -228,7 +225,7 @@ class AllGatherReference : public ChunksReference {
     }
   }
 
-  reference::AllGatherModel model_;
+  model::AllGatherModel model_;
   std::vector<double> outputs_;  // of the last call
 };
 

@@ -11,7 +11,7 @@ namespace onebit::perf {
 namespace {
 
 using kernels::LowBitCodec;
-using kernels::reference::kLowBitFunctions;
+using model::kLowBitFunctions;
 namespace reference = kernels::reference;
 
 constexpr CodecTraits::Blocks kBlocksOfSigns = {64, 0, INT32_MAX,
@@ -21,7 +21,7 @@ constexpr CodecTraits::Blocks kSparseBlocks = {64, 320, 4096, "no multiple of 64
 
 constexpr CodecTraits::Blocks kNoBlocks = {1, 1, 1, "for codecs with scales"};
 
-constexpr reference::CodeFunctions kBf16Functions = {
+constexpr model::CodeFunctions kBf16Functions = {
     .compress = [](const kernels::CompressInput& in, kernels::LowBitFormat, const kernels::Draws&,
                    kernels::LowBitPacket out) { return reference::Bf16Compress(in, out); },
     .reduce = [](const kernels::LowBitReduceInput& in, kernels::LowBitFormat, const kernels::Draws&,
@@ -64,7 +64,7 @@ std::string DefaultBlocks() {
   return text;
 }
 
-void SetCodec(onebitCodec_t codec, int32_t block, kernels::reference::LowBitConfig* config) {
+void SetCodec(onebitCodec_t codec, int32_t block, model::LowBitConfig* config) {
   const CodecTraits& traits = TraitsOf(codec);
   config->format = {traits.low_bit, static_cast<size_t>(block)};
   config->code_bits = traits.element_bits;

@@ -28,7 +28,7 @@ struct CodecTraits {
     const char* problem;
   } blocks;
   // Codecs with a code for each element have functions for the model, low-bit ones also a code.
-  const kernels::reference::CodeFunctions* functions = nullptr;
+  const model::CodeFunctions* functions = nullptr;
   kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;
 };
 
@@ -39,6 +39,6 @@ const CodecTraits& TraitsOf(onebitCodec_t codec);
 std::string DefaultBlocks();
 
 // Makes the model one of a codec with codes.
-void SetCodec(onebitCodec_t codec, int32_t block, kernels::reference::LowBitConfig* config);
+void SetCodec(onebitCodec_t codec, int32_t block, model::LowBitConfig* config);
 
 }  // namespace onebit::perf

@@ -7,8 +7,8 @@
 
 namespace onebit::perf {
 
-kernels::reference::LowBitConfig LowBitConfigOf(const Case& row, const CodecChoice& choice) {
-  kernels::reference::LowBitConfig config;
+model::LowBitConfig LowBitConfigOf(const Case& row, const CodecChoice& choice) {
+  model::LowBitConfig config;
   config.ranks = static_cast<size_t>(row.ranks);
   config.count = row.count;
   config.type = KernelType(row.type);
@@ -19,8 +19,8 @@ kernels::reference::LowBitConfig LowBitConfigOf(const Case& row, const CodecChoi
   return config;
 }
 
-kernels::reference::SparseConfig SparseConfigOf(const Case& row, const CodecChoice& choice) {
-  kernels::reference::SparseConfig config;
+model::SparseConfig SparseConfigOf(const Case& row, const CodecChoice& choice) {
+  model::SparseConfig config;
   config.ranks = static_cast<size_t>(row.ranks);
   config.count = row.count;
   config.type = KernelType(row.type);

@@ -12,8 +12,8 @@
 namespace onebit::perf {
 
 // The model of a row with a code for each element, for the tensor kModelTensorId.
-kernels::reference::LowBitConfig LowBitConfigOf(const Case& row, const CodecChoice& choice);
+model::LowBitConfig LowBitConfigOf(const Case& row, const CodecChoice& choice);
 // The same with a sparse codec.
-kernels::reference::SparseConfig SparseConfigOf(const Case& row, const CodecChoice& choice);
+model::SparseConfig SparseConfigOf(const Case& row, const CodecChoice& choice);
 
 }  // namespace onebit::perf

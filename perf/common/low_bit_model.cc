@@ -7,7 +7,11 @@
 
 #include "kernels/reference/elements.h"
 
-namespace onebit::kernels::reference {
+namespace onebit::model {
+
+using namespace kernels;
+using namespace kernels::reference;
+
 namespace {
 
 constexpr uint32_t kServerStream = 65'536;
@@ -227,4 +231,4 @@ void LowBitModel::AllToAll(std::span<const void* const> inputs, std::span<void* 
   ++calls_;
 }
 
-}  // namespace onebit::kernels::reference
+}  // namespace onebit::model

@@ -13,20 +13,24 @@
 #include "kernels/low_bit.h"
 #include "perf/common/model_pieces.h"
 
-namespace onebit::kernels::reference {
+namespace onebit::model {
 
 // The model computes by these: the functions of kernels/low_bit.h, or others of the same kind,
 // which ignore blocks or draws if their codec has none.
 struct CodeFunctions {
-  LowBitResult (*compress)(const CompressInput& in, LowBitFormat format, const Draws& draws,
-                           LowBitPacket out);
-  LowBitResult (*reduce)(const LowBitReduceInput& in, LowBitFormat format, const Draws& draws,
-                         LowBitPacket out);
-  LowBitResult (*average)(const LowBitReduceInput& in, LowBitFormat format, void* output);
-  LowBitResult (*add_delta)(const LowBitDeltaInput& in, LowBitFormat format, void* output);
+  kernels::LowBitResult (*compress)(const kernels::CompressInput& in, kernels::LowBitFormat format,
+                                    const kernels::Draws& draws, kernels::LowBitPacket out);
+  kernels::LowBitResult (*reduce)(const kernels::LowBitReduceInput& in,
+                                  kernels::LowBitFormat format, const kernels::Draws& draws,
+                                  kernels::LowBitPacket out);
+  kernels::LowBitResult (*average)(const kernels::LowBitReduceInput& in,
+                                   kernels::LowBitFormat format, void* output);
+  kernels::LowBitResult (*add_delta)(const kernels::LowBitDeltaInput& in,
+                                     kernels::LowBitFormat format, void* output);
 
-  LowBitResult Decode(LowBitPacketView packet, LowBitFormat format, size_t count,
-                      const uint8_t* mask, DataType type, void* output) const {
+  kernels::LowBitResult Decode(kernels::LowBitPacketView packet, kernels::LowBitFormat format,
+                               size_t count, const uint8_t* mask, kernels::DataType type,
+                               void* output) const {
     return average({.packets = &packet,
                     .ranks = 1,
                     .mask = mask,
@@ -36,21 +40,22 @@ struct CodeFunctions {
                    format, output);
   }
 };
-inline constexpr CodeFunctions kLowBitFunctions = {LowBitCompress, LowBitReduce, LowBitAverage,
-                                                   LowBitAddDelta};
+inline constexpr CodeFunctions kLowBitFunctions = {
+    kernels::reference::LowBitCompress, kernels::reference::LowBitReduce,
+    kernels::reference::LowBitAverage, kernels::reference::LowBitAddDelta};
 
 struct LowBitConfig {
   size_t ranks = 1;
   size_t count = 0;  // elements as the call counts them
-  DataType type = DataType::kF32;
-  LowBitFormat format;
+  kernels::DataType type = kernels::DataType::kF32;
+  kernels::LowBitFormat format;
   size_t code_bits = 0;  // 0: those of `format`
   const CodeFunctions* functions = &kLowBitFunctions;
   bool is_sum = false;       // of an allreduce or a reduce-scatter
   bool has_feedback = true;  // mode ef; false: mode plain
   size_t chunk_alignment = 64;
   bool has_server_residual = true;
-  DataType residual_type = DataType::kF32;
+  kernels::DataType residual_type = kernels::DataType::kF32;
   // Empty: all elements take part. Otherwise one for each element of the tensor: that of the
   // allreduce, else of all `ranks * count`.
   std::vector<bool> mask;
@@ -91,7 +96,9 @@ class LowBitModel {
     std::vector<uint16_t> scales;
     std::vector<uint16_t> minimums;
     std::vector<uint8_t> codes;
-    LowBitPacketView view() const { return {scales.data(), minimums.data(), codes.data()}; }
+    kernels::LowBitPacketView view() const {
+      return {scales.data(), minimums.data(), codes.data()};
+    }
   };
   using Piece = ModelPiece;
 
@@ -99,7 +106,8 @@ class LowBitModel {
   Piece PieceOf(size_t chunk) const;  // of an allreduce
   Piece PartOf(size_t part) const;    // of the others
   // `input` is where the piece begins.
-  Packet Compress(size_t rank, Piece piece, const void* input, DataType value_type, bool keeps);
+  Packet Compress(size_t rank, Piece piece, const void* input, kernels::DataType value_type,
+                  bool keeps);
   Packet Reduce(size_t chunk, Piece piece, const std::vector<Packet>& packets);
   void Decode(const Packet& packet, Piece masked_as, void* output) const;
   // The mask of a piece as kernels take it; empty without one.
@@ -112,4 +120,4 @@ class LowBitModel {
   uint32_t calls_ = 0;
 };
 
-}  // namespace onebit::kernels::reference
+}  // namespace onebit::model

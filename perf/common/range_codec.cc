@@ -30,20 +30,20 @@ void RangeCodec::Send(const SentRange& range, const void* input, void* output) c
 }
 
 void RangeCodec::SendSigns(size_t count, const void* input, void* output) const {
-  reference::ChunksConfig config;
+  model::ChunksConfig config;
   config.count = count;
   config.type = type_;
   config.has_feedback = false;
   config.rule =
       choice_.scale_rule == onebitScaleL1 ? kernels::ScaleRule::kL1 : kernels::ScaleRule::kL2;
   config.block = static_cast<size_t>(choice_.block);
-  const reference::ChunkPacket packet = reference::ChunkCompressor(config, 1, type_).Run(input)[0];
+  const model::ChunkPacket packet = model::ChunkCompressor(config, 1, type_).Run(input)[0];
   reference::Decode(packet.bits.data(), packet.scales.data(), count, config.block, nullptr, type_,
                     output);
 }
 
 void RangeCodec::SendCodes(const SentRange& range, const void* input, void* output) const {
-  const reference::LowBitConfig config = LowBitConfigOf(row_, choice_);
+  const model::LowBitConfig config = LowBitConfigOf(row_, choice_);
   const size_t blocks = kernels::BlockCount(range.count, config.format.block);
   std::vector<uint16_t> scales(blocks);
   std::vector<uint16_t> minimums(blocks);

@@ -2,7 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/common/sparse_model.h"
 
-namespace onebit::kernels::reference {
+namespace onebit::model {
+
+using namespace kernels;
+using namespace kernels::reference;
+
 namespace {
 
 std::vector<const void*> PointersTo(const std::vector<std::vector<std::byte>>& packets) {
@@ -159,4 +163,4 @@ void SparseModel::AllGather(std::span<const void* const> inputs, std::span<void*
   ++calls_;
 }
 
-}  // namespace onebit::kernels::reference
+}  // namespace onebit::model

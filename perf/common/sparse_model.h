@@ -13,19 +13,19 @@
 #include "kernels/sparse.h"
 #include "perf/common/model_pieces.h"
 
-namespace onebit::kernels::reference {
+namespace onebit::model {
 
 struct SparseConfig {
   size_t ranks = 1;
   size_t count = 0;  // elements as the call counts them
-  DataType type = DataType::kF32;
-  SparseFormat format;
+  kernels::DataType type = kernels::DataType::kF32;
+  kernels::SparseFormat format;
   int hops = 1;              // of an allreduce
   bool is_sum = false;       // of an allreduce or a reduce-scatter
   bool has_feedback = true;  // of an allreduce
   float ef_decay = 1;
   size_t chunk_alignment = 64;
-  DataType residual_type = DataType::kF32;
+  kernels::DataType residual_type = kernels::DataType::kF32;
   // Empty: all elements take part. Otherwise one for each element of the tensor: that of the
   // allreduce, else of all `ranks * count`.
   std::vector<bool> mask;
@@ -67,7 +67,7 @@ class SparseModel {
 
   bool CopyOne(std::span<const void* const> inputs, std::span<void* const> outputs) const;
   Piece PartOf(size_t part) const { return {part * config_.count, config_.count}; }
-  Draws DrawsOf(Piece piece) const;
+  kernels::Draws DrawsOf(Piece piece) const;
   // `input` is where the piece begins.
   Packet Compress(size_t rank, Piece piece, const void* input);
   std::vector<Packet> CompressAll(Piece piece, std::span<const void* const> inputs);
@@ -81,4 +81,4 @@ class SparseModel {
   uint32_t calls_ = 0;
 };
 
-}  // namespace onebit::kernels::reference
+}  // namespace onebit::model

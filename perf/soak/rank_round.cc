@@ -18,8 +18,8 @@
 namespace onebit::soak {
 namespace {
 
-using kernels::reference::AllReduceConfig;
-using kernels::reference::AllReduceModel;
+using model::AllReduceConfig;
+using model::AllReduceModel;
 using perf::Check;
 using perf::ElementBytes;
 using perf::KernelType;
@@ -270,8 +270,8 @@ void RankRound::AllReduce(const Action& action) {
         !is_finite && !plan_.tensors[static_cast<size_t>(action.tensor)].is_transactional;
     tensor.has_residuals = is_finite || (tensor.has_residuals && !is_reset);
   } else {
-    kernels::reference::DenseAllReduce(inputs, action.count, KernelType(action.type),
-                                       perf::KernelOp(action.op), expected);
+    model::DenseAllReduce(inputs, action.count, KernelType(action.type), perf::KernelOp(action.op),
+                          expected);
   }
   const std::byte* send = nullptr;
   std::byte* result = PrepareResult(action, inputs[RankIn(MembersOf(action))], &send);

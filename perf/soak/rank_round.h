@@ -57,7 +57,7 @@ class RankRound {
  private:
   struct Tensor {
     perf::CompressorHandle compressor;  // null: this rank does not hold it
-    std::optional<kernels::reference::AllReduceModel> model;
+    std::optional<model::AllReduceModel> model;
     Members holders;
     bool has_residuals = false;  // a call has committed since they were zero
   };

@@ -21,8 +21,7 @@ using kernels::ScaleRule;
 std::vector<float> ServedPart(const AllReduceCase& c, const ModelRun& run, size_t rank,
                               bool is_one_exchange) {
   if (is_one_exchange || c.model.ranks == 1) return run.server_residual;
-  const auto chunk =
-      kernels::reference::ChunkOf(c.model.count, c.model.ranks, c.model.chunk_alignment, rank);
+  const auto chunk = model::ChunkOf(c.model.count, c.model.ranks, c.model.chunk_alignment, rank);
   return {run.server_residual.begin() + static_cast<std::ptrdiff_t>(chunk.begin),
           run.server_residual.begin() + static_cast<std::ptrdiff_t>(chunk.end)};
 }
@@ -123,7 +122,7 @@ AllReduceCase RandomCase(size_t ranks, size_t count, std::mt19937& random) {
 }
 
 ModelRun RunModel(const AllReduceCase& c, size_t calls, std::mt19937& random) {
-  kernels::reference::AllReduceModel model(c.model);
+  model::AllReduceModel model(c.model);
   ModelRun run;
   for (size_t number = 0; number < calls; ++number) {
     ModelRun::Call call{{}, Tensor(c.model.count, c.type())};

@@ -17,7 +17,7 @@
 namespace onebit::testing {
 
 struct AllReduceCase {
-  kernels::reference::AllReduceConfig model;
+  model::AllReduceConfig model;
   bool is_in_place = false;
   size_t offset_elements = 0;  // of the buffers, from a cache line
 

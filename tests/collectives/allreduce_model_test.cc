@@ -100,7 +100,7 @@ TEST(AllReduceMaskTest, ChangedMaskIsTheModels) {
   c.model.ranks = 3;
   c.model.count = kCount;
   c.model.block = 64;
-  kernels::reference::AllReduceModel model(c.model);
+  model::AllReduceModel model(c.model);
   CommGroup group(3);
   std::vector<UniqueCompressor> compressors;
   for (int rank = 0; rank < 3; ++rank) {

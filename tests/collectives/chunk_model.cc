@@ -107,7 +107,7 @@ void ChunkModel::Hold(std::span<const float> values) {
 void ChunkModel::LoadGlobalState() {
   // What all ranks hold of an all-gather stays as it is.
   if (case_.collective == onebitCollectiveAllGather) return;
-  reference::ShareMean(&residuals_, case_.residual_type);
+  model::ShareMean(&residuals_, case_.residual_type);
 }
 
 std::vector<Tensor> ChunkModel::Run(const std::vector<Tensor>& inputs) {

@@ -39,9 +39,9 @@ Tensor ExpectedSum(const std::vector<Tensor>& inputs, bool is_sum) {
   std::vector<const void*> pointers;
   for (const Tensor& input : inputs) pointers.push_back(input.data());
   Tensor output(inputs[0].count(), inputs[0].type());
-  kernels::reference::DenseAllReduce(pointers, output.count(), output.type(),
-                                     is_sum ? kernels::DenseOp::kSum : kernels::DenseOp::kAverage,
-                                     output.data());
+  model::DenseAllReduce(pointers, output.count(), output.type(),
+                        is_sum ? kernels::DenseOp::kSum : kernels::DenseOp::kAverage,
+                        output.data());
   return output;
 }
 

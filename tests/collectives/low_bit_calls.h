@@ -31,7 +31,7 @@ struct LowBitCase {
   onebitCodec_t codec = onebitCodecFp4;
   bool has_feedback = false;
   bool is_one_exchange = false;
-  kernels::reference::LowBitConfig model;
+  model::LowBitConfig model;
   std::vector<uint8_t> packed_mask;  // of model.mask
 
   // Points into this case, which must outlive it.

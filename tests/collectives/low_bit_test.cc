@@ -18,7 +18,7 @@ namespace onebit::testing {
 namespace {
 
 using kernels::DataType;
-using kernels::reference::LowBitModel;
+using model::LowBitModel;
 
 constexpr uint32_t kSeed = 40'128;
 constexpr size_t kCalls = 3;

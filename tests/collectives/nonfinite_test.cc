@@ -109,7 +109,7 @@ class NonfiniteRun {
 
   CommGroup& group_;
   const AllReduceCase& case_;
-  kernels::reference::AllReduceModel model_;
+  model::AllReduceModel model_;
   std::vector<UniqueCompressor> compressors_;
 };
 
@@ -117,8 +117,7 @@ class NonfiniteRun {
 std::vector<size_t> EdgePositions(const AllReduceCase& c) {
   std::set<size_t> positions;
   for (size_t rank = 0; rank < c.model.ranks; ++rank) {
-    const auto chunk =
-        kernels::reference::ChunkOf(c.model.count, c.model.ranks, c.model.chunk_alignment, rank);
+    const auto chunk = model::ChunkOf(c.model.count, c.model.ranks, c.model.chunk_alignment, rank);
     if (chunk.size() == 0) continue;
     positions.insert({chunk.begin, chunk.begin + chunk.size() / 2, chunk.end - 1});
     if (chunk.size() > 64) positions.insert({chunk.begin + 63, chunk.begin + 64});
@@ -262,7 +261,7 @@ TEST_P(OverflowTest, OneChunkOfTheServer) {
     NonfiniteRun run(group_, c);
     ASSERT_NO_FATAL_FAILURE(run.ExpectGoodCall(run.RandomInputs(random_)));
     std::vector<Tensor> inputs = run.RandomInputs(random_);
-    const auto chunk = kernels::reference::ChunkOf(1000, 3, 8, 1);
+    const auto chunk = model::ChunkOf(1000, 3, 8, 1);
     for (Tensor& input : inputs) {
       input.Fill(0);
       for (size_t i = chunk.begin; i < chunk.end; ++i) input.Set(i, 60'000.0f);

@@ -77,7 +77,7 @@ class Sequence {
       operation.kind = Operation::Kind::kDense;
       operation.op = random_() % 2 == 0 ? onebitSum : onebitAvg;
       MakeInputs(&operation, random_() % 4000, c.type());
-      kernels::reference::DenseAllReduce(
+      model::DenseAllReduce(
           Pointers(operation), operation.output->count(), c.type(),
           operation.op == onebitSum ? kernels::DenseOp::kSum : kernels::DenseOp::kAverage,
           operation.output->data());
@@ -152,7 +152,7 @@ class Sequence {
   const int ranks_;
   std::mt19937 random_;
   std::vector<AllReduceCase> cases_;
-  std::vector<kernels::reference::AllReduceModel> models_;
+  std::vector<model::AllReduceModel> models_;
   std::vector<Operation> operations_;
 };
 

@@ -25,8 +25,8 @@ namespace {
 
 using kernels::DataType;
 using kernels::SparseValues;
-using kernels::reference::SparseConfig;
-using kernels::reference::SparseModel;
+using model::SparseConfig;
+using model::SparseModel;
 using ::testing::HasSubstr;
 
 constexpr uint32_t kSeed = 51'203;

@@ -83,11 +83,10 @@ class TelescopingRun {
       // With one exchange every rank holds all of it, with two its own chunk.
       const std::vector<float> server = ServerResidualOf(compressors_[rank].get());
       const bool is_one_exchange = StatsOf(compressors_[rank].get()).exchanges != 2;
-      const size_t begin = is_one_exchange
-                               ? 0
-                               : kernels::reference::ChunkOf(case_.model.count, case_.model.ranks,
-                                                             case_.model.chunk_alignment, rank)
-                                     .begin;
+      const size_t begin = is_one_exchange ? 0
+                                           : model::ChunkOf(case_.model.count, case_.model.ranks,
+                                                            case_.model.chunk_alignment, rank)
+                                                 .begin;
       if (is_one_exchange && rank != 0) continue;
       for (size_t i = 0; i < server.size(); ++i) {
         balance.server[begin + i] = server[i];

@@ -77,7 +77,7 @@ class DenseModel : public Model {
           for (const void* input : b.inputs) {
             inputs.push_back(static_cast<const std::byte*>(input) + begin);
           }
-          reference::DenseAllReduce(inputs, static_cast<size_t>(t_.count), TypeOf(t_), Op(), out);
+          model::DenseAllReduce(inputs, static_cast<size_t>(t_.count), TypeOf(t_), Op(), out);
           break;
         }
         case onebitCollectiveAllGather:
@@ -168,7 +168,7 @@ class SignAllReduce : public Model {
       std::memcpy(b.outputs[rank], b.outputs[0], bytes);
     }
   }
-  reference::AllReduceModel model_;
+  model::AllReduceModel model_;
 };
 
 // Signs in the other collectives whose tensors have a part for every rank.
@@ -251,23 +251,23 @@ class Collectives : public Model {
   int64_t collective_;
 };
 
-reference::LowBitConfig LowBitConfigOf(const Case& c, const TensorCase& t, int tensor) {
-  reference::LowBitConfig config = {.ranks = static_cast<size_t>(c.ranks),
-                                    .count = static_cast<size_t>(t.count),
-                                    .type = TypeOf(t),
-                                    .is_sum = t.op == onebitSum,
-                                    .has_feedback = t.has_feedback(),
-                                    .chunk_alignment = static_cast<size_t>(Or(t.alignment, 64)),
-                                    .has_server_residual = t.server != 0,
-                                    .residual_type = ResidualTypeOf(t),
-                                    .mask = {},
-                                    .seed = TensorSeed(c, tensor),
-                                    .tensor_id = static_cast<uint32_t>(100 * tensor)};
+model::LowBitConfig LowBitConfigOf(const Case& c, const TensorCase& t, int tensor) {
+  model::LowBitConfig config = {.ranks = static_cast<size_t>(c.ranks),
+                                .count = static_cast<size_t>(t.count),
+                                .type = TypeOf(t),
+                                .is_sum = t.op == onebitSum,
+                                .has_feedback = t.has_feedback(),
+                                .chunk_alignment = static_cast<size_t>(Or(t.alignment, 64)),
+                                .has_server_residual = t.server != 0,
+                                .residual_type = ResidualTypeOf(t),
+                                .mask = {},
+                                .seed = TensorSeed(c, tensor),
+                                .tensor_id = static_cast<uint32_t>(100 * tensor)};
   perf::SetCodec(static_cast<onebitCodec_t>(t.codec), static_cast<int32_t>(BlockOf(t)), &config);
   return config;
 }
 
-reference::SparseConfig SparseConfigOf(const Case& c, const TensorCase& t, int tensor) {
+model::SparseConfig SparseConfigOf(const Case& c, const TensorCase& t, int tensor) {
   const auto block = static_cast<size_t>(BlockOf(t));
   const bool is_random = t.codec == onebitCodecRandk;
   return {
@@ -356,7 +356,7 @@ class Messages : public Model {
       reference::Decode(bits.data(), scales.data(), count, block, mask, TypeOf(t()), output);
       return;
     }
-    const reference::LowBitConfig config = LowBitConfigOf(case_, t(), tensor_);
+    const model::LowBitConfig config = LowBitConfigOf(case_, t(), tensor_);
     std::vector<uint16_t> scales(kernels::BlockCount(count, block)), minimums(scales.size());
     std::vector<uint8_t> codes((count * config.code_bits + 7) / 8);
     const kernels::Draws draws = {
@@ -446,14 +446,14 @@ std::unique_ptr<Model> MakeModel(const Case& c, int tensor) {
     return ring;
   }
   if (t.is_sparse()) {
-    auto model = std::make_unique<Collectives<reference::SparseModel>>(SparseConfigOf(c, t, tensor),
-                                                                       t.collective);
+    auto model = std::make_unique<Collectives<model::SparseModel>>(SparseConfigOf(c, t, tensor),
+                                                                   t.collective);
     model->SetMask(mask);
     return model;
   }
   if (t.codec != onebitCodecSign) {
-    auto model = std::make_unique<Collectives<reference::LowBitModel>>(LowBitConfigOf(c, t, tensor),
-                                                                       t.collective);
+    auto model = std::make_unique<Collectives<model::LowBitModel>>(LowBitConfigOf(c, t, tensor),
+                                                                   t.collective);
     model->SetMask(mask);
     return model;
   }

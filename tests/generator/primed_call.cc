@@ -11,7 +11,6 @@ namespace onebit::testing::generator {
 namespace {
 
 using kernels::DataType;
-namespace reference = kernels::reference;
 
 // The rank that adds the server residual of an element to the sum.
 size_t ServerOf(const Case& c, const TensorCase& t, size_t element) {
@@ -25,7 +24,7 @@ size_t ServerOf(const Case& c, const TensorCase& t, size_t element) {
   if (UsesOneExchange(count, static_cast<uint32_t>(ranks), options) && !t.is_sparse()) return 0;
   const auto alignment = static_cast<size_t>(Or(t.alignment, 64));
   for (size_t rank = 0; rank < ranks; ++rank) {
-    if (element < reference::ChunkOf(count, ranks, alignment, rank).end) return rank;
+    if (element < model::ChunkOf(count, ranks, alignment, rank).end) return rank;
   }
   return 0;
 }
@@ -75,9 +74,8 @@ void Prime(Model& model, const Case& c, const TensorCase& t, const Bytes& mask, 
       std::vector<const void*> terms;
       for (const auto& sum : sums) terms.push_back(&sum[begin + i]);
       float result = 0;
-      reference::DenseAllReduce(terms, 1, DataType::kF32,
-                                is_mean ? kernels::DenseOp::kAverage : kernels::DenseOp::kSum,
-                                &result);
+      model::DenseAllReduce(terms, 1, DataType::kF32,
+                            is_mean ? kernels::DenseOp::kAverage : kernels::DenseOp::kSum, &result);
       write(i, BitAt(mask, begin + i) ? result : 0);
     }
   }

@@ -8,8 +8,10 @@
 
 #include "perf/common/allreduce_model.h"
 
-namespace onebit::kernels::reference {
+namespace onebit::model {
 namespace {
+
+using namespace kernels;
 
 // One call of all ranks, with its expected results.
 struct OracleCall {
@@ -169,4 +171,4 @@ TEST(AllReduceModelOracleTest, PaddedChunksAreClose) {
 }
 
 }  // namespace
-}  // namespace onebit::kernels::reference
+}  // namespace onebit::model

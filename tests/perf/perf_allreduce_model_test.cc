@@ -12,8 +12,11 @@
 #include "kernels/reference/elements.h"
 #include "perf/common/allreduce_model.h"
 
-namespace onebit::kernels::reference {
+namespace onebit::model {
 namespace {
+
+using namespace kernels;
+using namespace kernels::reference;
 
 constexpr uint32_t kSeed = 20240607;
 
@@ -309,4 +312,4 @@ TEST(DenseAllReduceTest, AddsInRankOrderAndRoundsOnce) {
 }
 
 }  // namespace
-}  // namespace onebit::kernels::reference
+}  // namespace onebit::model

@@ -10,8 +10,10 @@
 
 #include "perf/common/allreduce_model.h"
 
-namespace onebit::kernels::reference {
+namespace onebit::model {
 namespace {
+
+using namespace kernels;
 
 constexpr size_t kCount = 1000;
 constexpr size_t kRanks = 3;
@@ -89,4 +91,4 @@ TEST(SoakModelTest, KeepsWhatASumOwes) {
 }
 
 }  // namespace
-}  // namespace onebit::kernels::reference
+}  // namespace onebit::model
