@@ -118,7 +118,9 @@ onebitResult_t FaultyFrames::Open(onebitTransportCommInfo info) {
 onebitResult_t FaultyFrames::Connect(const void* const* addresses, const size_t* bytes,
                                      uint64_t timeout_ms) {
   const onebitResult_t result = inner_.Connect(addresses, bytes, timeout_ms);
-  if (result == onebitSuccess) RefreshLinks();
+  for (int rank = 0; rank < nranks_ && result == onebitSuccess; ++rank) {
+    links_[static_cast<size_t>(rank)] = *inner_.link(rank);
+  }
   return result;
 }
 
@@ -128,12 +130,14 @@ onebitResult_t FaultyFrames::Abort() {
   return onebitSuccess;
 }
 
+// The rest of a link never changes, and any thread may read it.
 void FaultyFrames::RefreshLinks() {
   for (int rank = 0; rank < nranks_; ++rank) {
+    const onebitTransportLink& inner = *inner_.link(rank);
     onebitTransportLink& link = links_[static_cast<size_t>(rank)];
-    const char* const loss = link.loss;
-    link = *inner_.link(rank);
-    if (link.loss == nullptr) link.loss = loss;
+    link.taken = inner.taken;
+    link.sent = inner.sent;
+    if (inner.loss != nullptr) link.loss = inner.loss;
   }
 }
 
