@@ -471,8 +471,8 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
  * With a compressor, a NaN or infinity in any rank's input, or an overflow on the way, makes the
  * whole output NaN on every rank and changes no residual. The call still returns onebitSuccess, as
  * on a GPU stream; nonfinite_calls of the stats counts it. With onebitModePlain and a codec other
- * than onebitCodecSign, only the affected blocks become NaN; without a compressor, only the
- * affected elements.
+ * than onebitCodecSign, only the affected blocks (elements of bf16) become NaN, and only
+ * nonfinite_blocks counts them; without a compressor, only the affected elements become NaN.
  *
  * @param sendbuff   `count` elements. Equal to recvbuff for in place; no other overlap.
  * @param recvbuff   `count` elements. Undefined after an error.

@@ -15,6 +15,8 @@
  *
  * A NaN or infinity, with a compressor, makes the whole output NaN on every rank and changes no
  * residual, as in onebitAllReduce; the ranks end the call by telling each other (64 bytes to each).
+ * With onebitModePlain and a codec other than onebitCodecSign, only the affected blocks (elements
+ * of bf16) become NaN, where they are received, and no other rank is told.
  * Without a compressor only the affected elements are not finite, and ranks whose output has none
  * of them are not notified.
  *
@@ -112,11 +114,11 @@ ONEBIT_API onebitResult_t onebitAllToAll(const void* sendbuff, void* recvbuff, s
 /**
  * Sends sendcounts[j] elements from sendbuff + sdispls[j] to rank j, for every j, and receives
  * recvcounts[r] elements from rank r at recvbuff + rdispls[r]. With a compressor (onebitModePlain
- * only), sends one bit per element.
+ * only), sends its codes: one bit per element, unless the codec says otherwise.
  *
  * Counts may differ between pairs and from call to call. Memory is kept for the next call, so that
  * calls that are no larger allocate nothing. Nothing in recvbuff but the given ranges is written;
- * with a compressor a NaN or infinity makes all of these NaN on every rank.
+ * with a compressor of signs a NaN or infinity makes all of these NaN on every rank.
  *
  * @param sendbuff   Must not overlap what is received; NULL only if all its counts are 0.
  * @param sendcounts n counts, in elements; read before the call returns, as are the other arrays.

@@ -23,7 +23,7 @@ constexpr CodecRow::Blocks kSparseBlocks = {kernels::kBlockMultiple, 320, kernel
                                             "a multiple of 64 from 320 to 4096 with this codec"};
 
 constexpr CodecRow::Blocks kNoBlocks = {
-    1, 1, 1, "left undefined with this codec, whose elements have no scale"};
+    1, 1, 1, "nothing but ONEBIT_UNDEF_INT (in Python None) with this codec, which has no scales"};
 
 constexpr CodecRow LowBitRow(int32_t number, const char* name, uint32_t block, LowBitCodec codec,
                              uint8_t wire) {

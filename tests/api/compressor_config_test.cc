@@ -187,7 +187,7 @@ TEST_F(CompressorConfigTest, Bf16HasNoBlock) {
           c.block = block;
         },
         "block", std::to_string(block));
-    EXPECT_NE(std::string(onebitGetLastError(nullptr)).find("left undefined with this codec"),
+    EXPECT_NE(std::string(onebitGetLastError(nullptr)).find("nothing but ONEBIT_UNDEF_INT"),
               std::string::npos);
   }
   const auto with = [](const Change& change) {

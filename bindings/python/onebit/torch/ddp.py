@@ -54,7 +54,7 @@ class State:
         process_group: the group that DDP averages over. None: that of `model` if DDP wraps it, and
             otherwise the default group. With data and tensor parallelism it is the data-parallel
             group, as for DDP.
-        codec: "fp4" (default), "int8", "int2" or "sign". 1-bit signs suit optimizers whose variance
+        codec: "fp4" (default), "bf16", "int8", "int2" or "sign". 1-bit signs suit optimizers whose variance
             is frozen, not a plain Adam. Other codecs of onebit.Compressor have their defaults here,
             but for `k`.
         mode: "ef" (default): error feedback; "plain": what a call loses is lost.
