@@ -91,6 +91,7 @@ FaultyFrames::FaultyFrames(FaultSwitch* faults, const Transport& inner,
       faults_(*faults),
       inner_(inner.functions(), inner.context()),
       links_(static_cast<size_t>(info.nranks)),
+      released_(static_cast<size_t>(info.nranks)),
       offers_(static_cast<size_t>(info.nranks)) {
   for (auto& offers : offers_) offers.fill(-1);
 }
@@ -174,6 +175,10 @@ onebitResult_t FaultyFrames::Send(int rank, onebitFrameKind kind, std::span<cons
 }
 
 onebitResult_t FaultyFrames::SendMessage(Frame frame) {
+  // A copy takes a slot of the peer's that the channel counts on.
+  if (!HasSlot(frame.rank, renumbering_.ForPeer(frame.rank, frame.wire.number))) {
+    return onebitInProgress;
+  }
   if (const onebitResult_t offered = SendOffer(frame); offered != onebitSuccess) return offered;
   const onebitResult_t result = Forward(frame);
   if (result == onebitSuccess && !late_.empty() && late_.front().frame.rank == frame.rank) {
@@ -298,6 +303,7 @@ void FaultyFrames::Delay(const Frame& frame) {
 void FaultyFrames::SendLateFrames() {
   while (is_overtaken_ && !late_.empty()) {
     const Frame& frame = late_.front().frame;
+    if (!HasSlot(frame.rank, frame.wire.number)) return;
     std::byte header[sizeof frame.wire + kMessageHeaderBytes];
     std::memcpy(header, &frame.wire, sizeof frame.wire);
     std::memcpy(header + sizeof frame.wire, frame.header.data(), frame.wire.header_bytes);
@@ -346,6 +352,10 @@ void FaultyFrames::OnFrame(int peer, const void* header, size_t header_bytes, co
   std::memcpy(copy, header, header_bytes);
   std::memcpy(&wire, copy, sizeof wire);
   const int source = static_cast<int>(wire.source);
+  if (source >= 0 && source < nranks_) {
+    uint64_t& released = released_[static_cast<size_t>(source)];
+    released = std::max(released, wire.released);
+  }
   wire.released = renumbering_.ReleasedBy(source, wire.released);
   if (wire.type == WireType::kAccept || wire.type == WireType::kDrop) {
     if (const auto number = renumbering_.FromPeer(source, wire.number)) {

@@ -102,11 +102,16 @@ class FaultyFrames : public plugin::FrameTransport {
   void ReportLoss();
   void RefreshLinks();
   bool is_silent() const { return faults_.silent_rank() == rank_; }
+  // True if the peer has a slot for the message that it will count by this number.
+  bool HasSlot(int peer, uint64_t number) const {
+    return number < released_[static_cast<size_t>(peer)] + channel::kWindow;
+  }
 
   FaultSwitch& faults_;
   channel::Frames inner_;
   std::vector<onebitTransportLink> links_;  // those of `inner_`, and the loss that is reported
   Renumbering renumbering_;
+  std::vector<uint64_t> released_;  // messages that each peer has released, as it counts them
   std::optional<Damage> damage_;
   std::deque<LateFrame> late_;
   bool is_overtaken_ = false;
