@@ -216,7 +216,12 @@ TEST_P(FaultTest, DuplicateIsAnErrorByTheNextCall) {
     run.Arm({Fault::Kind::kDuplicate, 0, message});
     const std::vector<Outcome> outcomes = run.Call(2);
     ASSERT_TRUE(run.transport().has_struck());
-    for (const Outcome& outcome : outcomes) {
+    for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+      const Outcome& outcome = outcomes[rank];
+      // Without a verdict a rank that has all its messages does not wait for others.
+      const bool may_have_ended = subject().mode == onebitModePlain &&
+                                  static_cast<int>(rank) != run.transport().struck_peer();
+      if (may_have_ended && outcome.result == onebitSuccess) continue;
       EXPECT_NE(outcome.result, onebitSuccess);
       EXPECT_NE(outcome.result, onebitTimeout) << outcome.text;
       EXPECT_TRUE(Contains(outcome.text, "twice or unasked") ||
