@@ -17,11 +17,14 @@ SMALL = ["--steps", str(STEPS), "--hidden", "96,64", "--batch", "16", "--seed", 
          "--lr", "5e-4", "--warmup", "4"]
 # Loses a rank in both stages; rank 0 holds the control channel and was to write the report.
 LOSSES = [(2, 3), (2, 20), (0, 4), (0, 15), (1, 1), (3, STEPS)]
+# How far the held-out loss may be from that of the whole run. 30 steps fall by about 4 nats, and for each loss there
+# are two curves: the step has happened or not. Measured are up to 0.36 of them.
+NEAR = 0.4
 # Tests other optimizers in less detail: 0/1 Adam in a step that refreshes the variance, in a local step
-# and in a sync.
-OTHERS = [(["--optimizer", "onebit-lamb"], [(0, 3), (2, 20)]),
+# and in a sync. If it goes on after step 3 with a variance of three ranks, it ends 0.486 above the whole run.
+OTHERS = [(["--optimizer", "onebit-lamb"], [(0, 3), (2, 20)], NEAR),
           (["--optimizer", "zero-one-adam", "--local-step-scaler", "2", "--local-step-clipper", "4"],
-           [(2, 3), (0, 17), (1, 18), (3, 19), (2, STEPS)])]
+           [(2, 3), (0, 17), (1, 18), (3, 19), (2, STEPS)], 0.6)]
 
 
 class Folder:
@@ -49,7 +52,7 @@ class Folder:
 
 
 def check_survival(report: dict, result: subprocess.CompletedProcess, whole: dict, rank: int,
-                   step: int) -> None:
+                   step: int, near: float = NEAR) -> None:
     survival = report["survival"]
     assert survival["rank"] == rank and survival["step"] == step, survival
     assert survival["ranks_after"] == RANKS - 1, survival
@@ -72,9 +75,7 @@ def check_survival(report: dict, result: subprocess.CompletedProcess, whole: dic
         assert before["loss"] == entry["loss"] or entry["step"] == step - 1, (before, entry)
     assert report["schedule"] == whole["schedule"], report  # which does not depend on the ranks
     assert report["diverged_at"] is None and report["frozen_at"] == FROZEN_AT, report
-    # The curve still moves by half a nat between two reports, and which examples a rank saw depends on the
-    # moment of the loss. A run that had lost its state would be at the 5.5 nats at which all begin.
-    assert abs(report["heldout_loss"] - whole["heldout_loss"]) < 1, (report["heldout_loss"], whole["heldout_loss"])
+    assert abs(report["heldout_loss"] - whole["heldout_loss"]) < near, (report["heldout_loss"], whole["heldout_loss"])
     assert len(report["bytes_sent_by_rank"]) == RANKS - 1 and report["nranks"] == RANKS, report
 
     assert result.stdout.count("held-out loss") == 1, result
@@ -92,11 +93,11 @@ def main() -> None:
             options = [*SMALL, "--survive", f"{rank}@{step}", "--check-replicas"]
             check_survival(*folder.report(tool, *options, "--procs", str(RANKS)), whole, rank, step)
         assert whole["schedule"] == FROZEN_AT * "F" + (STEPS - FROZEN_AT) * "1", whole
-        for optimizer, losses in OTHERS:
+        for optimizer, losses, near in OTHERS:
             other, result = folder.report(tool, *SMALL, *optimizer, "--procs", str(RANKS), "--check-replicas")
             for rank, step in losses:
                 options = [*SMALL, *optimizer, "--survive", f"{rank}@{step}", "--check-replicas"]
-                check_survival(*folder.report(tool, *options, "--procs", str(RANKS)), other, rank, step)
+                check_survival(*folder.report(tool, *options, "--procs", str(RANKS)), other, rank, step, near)
         assert other["schedule"][16:19] == ".1.", other["schedule"]
 
         # The remaining ranks make all evaluations.
