@@ -261,6 +261,11 @@ onebitResult_t FaultyFrames::Forward(Frame frame) {
   if (HasOwnNumber(frame.wire.type)) {
     frame.wire.number = renumbering_.ForPeer(frame.rank, frame.wire.number);
   }
+  return Put(frame);
+}
+
+// Sends a frame, whose number is the peer's.
+onebitResult_t FaultyFrames::Put(const Frame& frame) {
   std::byte header[sizeof frame.wire + kMessageHeaderBytes];
   std::memcpy(header, &frame.wire, sizeof frame.wire);
   std::memcpy(header + sizeof frame.wire, frame.header.data(), frame.wire.header_bytes);
@@ -304,14 +309,7 @@ void FaultyFrames::SendLateFrames() {
   while (is_overtaken_ && !late_.empty()) {
     const Frame& frame = late_.front().frame;
     if (!HasSlot(frame.rank, frame.wire.number)) return;
-    std::byte header[sizeof frame.wire + kMessageHeaderBytes];
-    std::memcpy(header, &frame.wire, sizeof frame.wire);
-    std::memcpy(header + sizeof frame.wire, frame.header.data(), frame.wire.header_bytes);
-    const onebitResult_t result =
-        inner_.Send(frame.rank, frame.kind, {header, sizeof frame.wire + frame.wire.header_bytes},
-                    frame.payload);
-    RefreshLinks();
-    if (result != onebitSuccess) return;
+    if (Put(frame) != onebitSuccess) return;
     late_.pop_front();
   }
 }

@@ -93,6 +93,7 @@ class FaultyFrames : public plugin::FrameTransport {
   onebitResult_t SendMessage(Frame frame);
   onebitResult_t Strike(Frame frame);
   onebitResult_t Forward(Frame frame);
+  onebitResult_t Put(const Frame& frame);
   onebitResult_t SendOffer(const Frame& frame);
   void Delay(const Frame& frame);
   void SendLateFrames();
