@@ -94,7 +94,8 @@ TEST_F(DenseWireTest, ADenseCallHasNoFlag) {
   ExpectError(Run({MessageOf(1, 0)}), Code::kCorrupt, "flags that do not fit a dense call");
 }
 
-// A payload that comes too late would be written to memory that is the caller's again.
+// A payload that comes too late would be written to memory that is the caller's again, and one that
+// leaves too late would be read from it.
 TEST_F(DenseWireTest, NothingIsOutstandingAfterAnError) {
   constexpr size_t kLargeSegment = kScriptedEagerBytes / sizeof(float) + 64;
   std::vector<float> values(4 * kLargeSegment, 10);
@@ -111,6 +112,7 @@ TEST_F(DenseWireTest, NothingIsOutstandingAfterAnError) {
   ExpectError(rank.Run({&request, 1}, {accepted, testing::MessageOf(header, {})}),
               Code::kRemoteError, "rank 1 had a failure");
   EXPECT_EQ(ScriptedTransport::given_up(), 1);
+  EXPECT_EQ(ScriptedTransport::withdrawn(), 2);  // the segments of rank 1's chunk
 }
 
 TEST(SilentPeerTest, EndsAtTheDeadline) {

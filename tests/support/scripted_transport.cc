@@ -27,6 +27,7 @@ struct Script {
   std::map<int, std::deque<ScriptedMessage>> messages;  // by peer
   std::vector<std::vector<std::byte>> sent;
   int given_up = 0;
+  int withdrawn = 0;
   bool is_rank_1_stuck = false;
 };
 
@@ -68,6 +69,8 @@ class Frames : public plugin::FrameTransport {
       ++peer.sent;
     } else if (wire.type == WireType::kDrop) {
       ++TheScript().given_up;
+    } else if (wire.type == WireType::kWithdraw) {
+      ++TheScript().withdrawn;
     } else if (wire.type == WireType::kAccept) {
       peer.accepted.push_back(wire.number);
     }
@@ -180,12 +183,14 @@ constexpr onebitTransport kFunctions = [] {
 void ScriptedTransport::SetScript(int peer, std::deque<ScriptedMessage> messages) {
   TheScript().messages[peer] = std::move(messages);
   TheScript().sent.clear();
-  TheScript().given_up = 0;
+  TheScript().given_up = TheScript().withdrawn = 0;
 }
 
 const std::vector<std::vector<std::byte>>& ScriptedTransport::sent() { return TheScript().sent; }
 
 int ScriptedTransport::given_up() { return TheScript().given_up; }
+
+int ScriptedTransport::withdrawn() { return TheScript().withdrawn; }
 
 void ScriptedTransport::SetStuck(bool is_stuck) { TheScript().is_rank_1_stuck = is_stuck; }
 

@@ -29,8 +29,10 @@ class ScriptedTransport {
   static void SetScript(int peer, std::deque<ScriptedMessage> messages);
   // Headers sent by rank 0 since the script was set.
   static const std::vector<std::vector<std::byte>>& sent();
-  // Payloads larger than kScriptedEagerBytes that rank 0 gave up since the script was set.
+  // Payloads larger than kScriptedEagerBytes since the script was set: those to rank 0 that it gave
+  // up, and its own that it withdrew. Nobody accepts the latter.
   static int given_up();
+  static int withdrawn();
   // Says whether the transport reports that what was sent to rank 1 does not arrive.
   static void SetStuck(bool is_stuck);
   static const onebitTransport* functions();
