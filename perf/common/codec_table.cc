@@ -19,7 +19,7 @@ constexpr CodecTraits::Blocks kBlocksOfSigns = {64, 0, INT32_MAX,
 constexpr CodecTraits::Blocks kLowBitBlocks = {32, 32, 65536, "no multiple of 32 up to 65536"};
 constexpr CodecTraits::Blocks kSparseBlocks = {64, 320, 4096, "no multiple of 64 from 320 to 4096"};
 
-constexpr CodecTraits::Blocks kNoBlocks = {1, 1, 1, "for codecs with scales"};
+constexpr CodecTraits::Blocks kNoBlocks = {1, 1, 1, "for codecs with scales: leave out --block"};
 
 constexpr model::CodeFunctions kBf16Functions = {
     .compress = [](const kernels::CompressInput& in, kernels::LowBitFormat, const kernels::Draws&,
@@ -59,7 +59,7 @@ std::string DefaultBlocks() {
   std::string text;
   for (const CodecTraits& codec : kCodecs) {
     text.append(text.empty() ? "" : ", ").append(codec.name).append(" ");
-    text.append(std::to_string(codec.block));
+    text.append(codec.blocks.most == 1 ? "none" : std::to_string(codec.block));
   }
   return text;
 }
