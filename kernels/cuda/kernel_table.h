@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/low_bit_params.h"
 #include "kernels/cuda/params.h"
+#include "kernels/optimizer_kernels.h"
 
 namespace onebit::kernels::cuda {
 
@@ -57,27 +58,16 @@ namespace onebit::kernels::cuda {
   X(FillIfLong, FillParamsOf<kInMemory>) \
   X(CommitLong, CommitParamsOf<kInMemory>)
 
-#define ONEBIT_CUDA_KERNELS(X)                  \
-  ONEBIT_CUDA_LIST_KERNELS(X)                   \
-  ONEBIT_CUDA_FEW_KERNELS(X)                    \
-  ONEBIT_CUDA_LONG_KERNELS(X)                   \
-  X(DenseReduce, DenseReduceParams)             \
-  X(DenseReduceWords, DenseReduceParams)        \
-  X(Checksum, ChecksumParams)                   \
-  X(SumOfSquares, SumParams)                    \
-  X(SumOfMagnitudes, SumParams)                 \
-  X(FinishSum, SumParams)                       \
-  X(MaskOfNonzero, MaskParams)                  \
-  X(AdamDense, AdamUpdate)                      \
-  X(AdamFrozen, AdamUpdate)                     \
-  X(LocalMomentum, LocalMomentumParams)         \
-  X(LambDense, LambParams)                      \
-  X(LambFrozen, LambParams)                     \
-  X(FinishLamb, LambParams)                     \
-  X(ZeroOneLocal, ZeroOneUpdate)                \
-  X(ZeroOneAccumulate, ZeroOneAccumulateParams) \
-  X(ZeroOneSync, ZeroOneUpdate)                 \
-  X(RefreshVariance, RefreshVarianceParams)
+#define ONEBIT_CUDA_KERNELS(X)           \
+  ONEBIT_CUDA_LIST_KERNELS(X)            \
+  ONEBIT_CUDA_FEW_KERNELS(X)             \
+  ONEBIT_CUDA_LONG_KERNELS(X)            \
+  X(DenseReduce, DenseReduceParams)      \
+  X(DenseReduceWords, DenseReduceParams) \
+  X(Checksum, ChecksumParams)            \
+  X(FinishSum, SumParams)                \
+  X(FinishLamb, LambParams)              \
+  ONEBIT_OPTIMIZER_KERNELS(X)
 
 enum class Kernel : uint32_t {
 #define ONEBIT_X(name, params) k##name,
@@ -98,6 +88,12 @@ ONEBIT_CUDA_KERNELS(ONEBIT_X)
 #undef ONEBIT_X
 template <Kernel kKernel>
 using ParamsOf = typename ParamsOfKernel<kKernel>::Type;
+
+constexpr Kernel KernelFor(OptimizerKernel kernel) {
+  return static_cast<Kernel>(static_cast<uint32_t>(Kernel::kSumOfSquares) +
+                             static_cast<uint32_t>(kernel));
+}
+static_assert(KernelFor(OptimizerKernel::kRefreshVariance) == Kernel::kRefreshVariance);
 
 // The kernel for a dense reduction.
 constexpr Kernel DenseKernelFor(const DenseReduceParams& params) {

@@ -12,10 +12,8 @@
 #include <cstdint>
 
 #include "kernels/kernels.h"
-#include "kernels/lamb.h"
-#include "kernels/optimizer.h"
+#include "kernels/optimizer_kernels.h"
 #include "kernels/types.h"
-#include "kernels/zero_one.h"
 
 namespace onebit::kernels::cuda {
 
@@ -108,12 +106,6 @@ struct SourcePackets {
   const std::byte* own_source = nullptr;
   uint32_t rank = 0;
   uint32_t ranks = 1;
-};
-
-// Partial sums of a scale that spans several blocks.
-struct TileSum {
-  double sum = 0;
-  uint64_t element_count = 0;  // elements that take part
 };
 
 // kCompressBlocks: CompressBlocks of every piece, in one pass over memory for blocks of up to 4096
@@ -381,69 +373,6 @@ struct CommitParamsOf<kInMemory> {
   uint64_t* nonfinite_calls = nullptr;
   uint32_t count = 0;
   const EndedCall* calls = nullptr;
-};
-
-// kSumOfSquares, kSumOfMagnitudes: tile_sums[i] is the sum of elements [i * kTensorSumBlock, ...);
-// kFinishSum sets *sum to their total, in index order.
-struct SumParams {
-  const void* values = nullptr;
-  DataType type = DataType::kF32;
-  uint64_t count = 0;
-  TileSum* tile_sums = nullptr;
-  double* sum = nullptr;
-};
-
-// kMaskOfNonzero: adds the number of set bits to *set_bits.
-struct MaskParams {
-  const float* v = nullptr;
-  uint64_t count = 0;
-  uint8_t* mask = nullptr;
-  unsigned long long* set_bits = nullptr;
-};
-
-// kLocalMomentum.
-struct LocalMomentumParams {
-  const float* m = nullptr;
-  const void* g = nullptr;
-  DataType g_type = DataType::kF32;
-  float g_scale = 1;
-  float beta1 = 0;
-  float one_minus_beta1 = 0;
-  const uint8_t* mask = nullptr;
-  uint64_t count = 0;
-  float* out = nullptr;
-};
-
-// kRefreshVariance.
-struct RefreshVarianceParams {
-  const float* v = nullptr;
-  const void* input = nullptr;
-  DataType type = DataType::kF32;
-  float input_scale = 1;
-  float beta2 = 0;
-  float one_minus_beta2 = 0;
-  uint64_t count = 0;
-  float* out = nullptr;
-};
-
-// kZeroOneAccumulate.
-struct ZeroOneAccumulateParams {
-  ZeroOneUpdate update;
-  float* out = nullptr;
-};
-
-// kLambDense, kLambFrozen: update the moments and compute one LambTile per kTensorSumBlock
-// elements, from which kFinishLamb computes *norms.
-struct LambTile {
-  double x_squared = 0;
-  double update_squared = 0;
-  double decayed_squared = 0;
-  float max_ratio = 0;
-};
-struct LambParams {
-  LambUpdate update;
-  LambTile* tiles = nullptr;  // [BlockCount(count, kTensorSumBlock)]
-  LambNorms* norms = nullptr;
 };
 
 }  // namespace onebit::kernels::cuda

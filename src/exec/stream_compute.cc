@@ -27,7 +27,7 @@ Result<std::unique_ptr<StreamCompute>> StreamCompute::Create(const Devices& devi
 }
 
 size_t StreamCompute::SumBytesFor(const Plan& plan, size_t tensor_elements) const {
-  return TileSumsFor(plan, tensor_elements) * sizeof(kernels::cuda::TileSum);
+  return TileSumsFor(plan, tensor_elements) * sizeof(kernels::TileSum);
 }
 
 Status StreamCompute::ReserveSums(size_t bytes) {
@@ -47,7 +47,7 @@ size_t StreamCompute::ListBytesFor(size_t calls, size_t messages) {
 
 Status StreamCompute::Begin(onebitStream_t stream) {
   stream_ = stream;
-  steps_.Begin(stream, reinterpret_cast<kernels::cuda::TileSum*>(tile_sums_.data()));
+  steps_.Begin(stream, reinterpret_cast<kernels::TileSum*>(tile_sums_.data()));
   ONEBIT_ASSIGN_OR_RETURN(is_capturing_, devices_.IsCapturing(stream));
   lists_.Begin(stream, is_capturing_);
   ONEBIT_TRY(DeviceFills::Order(device_, stream));

@@ -10,13 +10,13 @@
 
 #include "base/status.h"
 #include "device/memory.h"
-#include "kernels/cuda/kernel_table.h"
+#include "kernels/optimizer_kernels.h"
 #include "kernels/types.h"
 #include "onebit/onebit.h"
 
 namespace onebit::optim {
 
-using kernels::cuda::Kernel;
+using Kernel = kernels::OptimizerKernel;
 
 // Every access to elements goes through this class, between Begin and End. Pointers refer to memory
 // at location(), except results and the arguments that Copy allows elsewhere.
@@ -69,11 +69,11 @@ class Arithmetic {
   // out[i] = values[i], rounded to a 16-bit `type`. Waits and allocates, so it is for rare events.
   virtual Status Round(const float* values, size_t count, kernels::DataType type, void* out) = 0;
 
-  // Runs a kernel of optimizer.h, lamb.h or zero_one.h: the CPU's on the host, the device's own on
-  // a device. Results are written to the addresses in `params`. Scratch memory that only a device
-  // needs (partial sums) may be null: Run fills it in.
+  // Runs a kernel: the CPU's on the host, the device's own on a device. Results are written to the
+  // addresses in `params`. Scratch memory that only a device needs (partial sums) may be null: Run
+  // fills it in.
   template <Kernel kKernel>
-  void Run(const kernels::cuda::ParamsOf<kKernel>& params) {
+  void Run(const kernels::OptimizerParamsOf<kKernel>& params) {
     RunKernel(kKernel, &params);
   }
 
@@ -82,7 +82,7 @@ class Arithmetic {
       : location_(location), devices_(devices) {}
 
  private:
-  // `params` must have the type from the kernel's row in kernel_table.h.
+  // `params` must have the type from the kernel's row in optimizer_kernels.h.
   virtual void RunKernel(Kernel kernel, const void* params) = 0;
 
   const MemoryLocation location_;

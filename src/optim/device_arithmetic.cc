@@ -15,6 +15,7 @@ namespace onebit::optim {
 namespace {
 
 using kernels::DataType;
+using kernels::cuda::KernelFor;
 
 Status FailureOf(onebitComm_t comm) {
   onebitResult_t result = onebitSuccess;
@@ -41,8 +42,7 @@ Result<std::unique_ptr<Arithmetic>> DeviceArithmetic::Create(const Devices& devi
   ONEBIT_ASSIGN_OR_RETURN(made->awaited_, DeviceEvent::Create(devices));
   ONEBIT_ASSIGN_OR_RETURN(made->last_, DeviceEvent::Create(devices));
   ONEBIT_ASSIGN_OR_RETURN(made->words_, made->Allocate(sizeof(Words), "counters"));
-  constexpr size_t kTileBytes =
-      std::max(sizeof(kernels::cuda::TileSum), sizeof(kernels::cuda::LambTile));
+  constexpr size_t kTileBytes = std::max(sizeof(kernels::TileSum), sizeof(kernels::LambTile));
   const size_t tiles = kernels::BlockCount(count, kernels::kTensorSumBlock);
   ONEBIT_ASSIGN_OR_RETURN(made->tiles_, made->Allocate(tiles * kTileBytes, "partial sums"));
   return std::unique_ptr<Arithmetic>(std::move(made));
@@ -92,7 +92,7 @@ Status DeviceArithmetic::Await(onebitComm_t comm) {
                     [comm] { return comm == nullptr ? OkStatus() : FailureOf(comm); });
 }
 
-void DeviceArithmetic::Launch(Kernel kernel, const void* params) {
+void DeviceArithmetic::Launch(kernels::cuda::Kernel kernel, const void* params) {
   if (failure_.ok()) failure_ = devices_.Launch(kernel, params, stream_);
 }
 
@@ -115,7 +115,7 @@ void DeviceArithmetic::ClearOutside(const uint8_t* mask, size_t count, float* v)
                            .mask = mask,
                            .faults = &words()->faults,  // never read
                            .source = reinterpret_cast<const std::byte*>(v)};
-  Launch(Kernel::kCopyFew, &params);
+  Launch(kernels::cuda::Kernel::kCopyFew, &params);
 }
 
 // Runs on the host, because no kernel only rounds.
@@ -137,34 +137,34 @@ void DeviceArithmetic::RunKernel(Kernel kernel, const void* params) {
   switch (kernel) {
     case Kernel::kSumOfSquares:
     case Kernel::kSumOfMagnitudes:
-      return Sum(kernel, *static_cast<const kernels::cuda::SumParams*>(params));
+      return Sum(kernel, *static_cast<const kernels::SumParams*>(params));
     case Kernel::kLambDense:
     case Kernel::kLambFrozen:
-      return Lamb(kernel, *static_cast<const kernels::cuda::LambParams*>(params));
+      return Lamb(kernel, *static_cast<const kernels::LambParams*>(params));
     case Kernel::kMaskOfNonzero:
-      return CountNonzero(*static_cast<const kernels::cuda::MaskParams*>(params));
+      return CountNonzero(*static_cast<const kernels::MaskParams*>(params));
     default:  // the kernel needs no scratch memory
-      return Launch(kernel, params);
+      return Launch(KernelFor(kernel), params);
   }
 }
 
-void DeviceArithmetic::Sum(Kernel kernel, kernels::cuda::SumParams params) {
-  params.tile_sums = reinterpret_cast<kernels::cuda::TileSum*>(tiles_.data());
-  Launch(kernel, &params);
-  Launch(Kernel::kFinishSum, &params);
+void DeviceArithmetic::Sum(Kernel kernel, kernels::SumParams params) {
+  params.tile_sums = reinterpret_cast<kernels::TileSum*>(tiles_.data());
+  Launch(KernelFor(kernel), &params);
+  Launch(kernels::cuda::Kernel::kFinishSum, &params);
 }
 
-void DeviceArithmetic::Lamb(Kernel kernel, kernels::cuda::LambParams params) {
-  params.tiles = reinterpret_cast<kernels::cuda::LambTile*>(tiles_.data());
-  Launch(kernel, &params);
-  Launch(Kernel::kFinishLamb, &params);
+void DeviceArithmetic::Lamb(Kernel kernel, kernels::LambParams params) {
+  params.tiles = reinterpret_cast<kernels::LambTile*>(tiles_.data());
+  Launch(KernelFor(kernel), &params);
+  Launch(kernels::cuda::Kernel::kFinishLamb, &params);
 }
 
 // Counts in device memory, because not every device can add atomically to pinned memory.
-void DeviceArithmetic::CountNonzero(kernels::cuda::MaskParams params) {
+void DeviceArithmetic::CountNonzero(kernels::MaskParams params) {
   unsigned long long* const result = std::exchange(params.set_bits, &words()->set_bits);
   Clear(params.set_bits, sizeof(*params.set_bits));
-  Launch(Kernel::kMaskOfNonzero, &params);
+  Launch(KernelFor(Kernel::kMaskOfNonzero), &params);
   Copy(result, params.set_bits, sizeof(*result));
 }
 

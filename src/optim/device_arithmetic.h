@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "kernels/cuda/params.h"
+#include "kernels/cuda/kernel_table.h"
 #include "optim/arithmetic.h"
 
 namespace onebit::optim {
@@ -43,10 +43,10 @@ class DeviceArithmetic final : public Arithmetic {
       : Arithmetic({MemoryKind::kDevice, device}, &devices), devices_(devices) {}
 
   void RunKernel(Kernel kernel, const void* params) override;
-  void Launch(Kernel kernel, const void* params);
-  void Sum(Kernel kernel, kernels::cuda::SumParams params);
-  void Lamb(Kernel kernel, kernels::cuda::LambParams params);
-  void CountNonzero(kernels::cuda::MaskParams params);
+  void Launch(kernels::cuda::Kernel kernel, const void* params);
+  void Sum(Kernel kernel, kernels::SumParams params);
+  void Lamb(Kernel kernel, kernels::LambParams params);
+  void CountNonzero(kernels::MaskParams params);
   Words* words() const { return reinterpret_cast<Words*>(words_.data()); }
 
   const Devices& devices_;

@@ -50,7 +50,7 @@ Result<double> Optimizer::SumOverSegments(Which which, onebitComm_t comm, Params
   const std::vector<Segment>& segments = table_.segments();
   for (size_t i = 0; i < segments.size(); ++i) {
     if (!Includes(which, segments[i])) continue;
-    kernels::cuda::SumParams params = params_of(i);
+    kernels::SumParams params = params_of(i);
     params.count = segments[i].count;
     params.sum = &sums[i];
     arithmetic_->Run<kKernel>(params);
@@ -66,13 +66,13 @@ Result<double> Optimizer::SumOverSegments(Which which, onebitComm_t comm, Params
 Result<double> Optimizer::SumOfSquares(const Gradients& gradients, Which which, onebitComm_t comm) {
   return SumOverSegments<Kernel::kSumOfSquares>(which, comm, [&](size_t i) {
     const Gradient& gradient = gradients.by_segment[i];
-    return kernels::cuda::SumParams{.values = gradient.data, .type = gradient.type};
+    return kernels::SumParams{.values = gradient.data, .type = gradient.type};
   });
 }
 
 Result<double> Optimizer::VarianceSum(Which which) {
   return SumOverSegments<Kernel::kSumOfMagnitudes>(which, nullptr, [&](size_t i) {
-    return kernels::cuda::SumParams{.values = v() + table_.segments()[i].offset};
+    return kernels::SumParams{.values = v() + table_.segments()[i].offset};
   });
 }
 

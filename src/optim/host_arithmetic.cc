@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/host_arithmetic.h"
 
-#include <cstdlib>
-
 #include "kernels/lamb.h"
 #include "kernels/optimizer.h"
 #include "kernels/zero_one.h"
@@ -14,13 +12,12 @@ namespace {
 namespace cpu = kernels::cpu;
 
 template <Kernel kKernel>
-const kernels::cuda::ParamsOf<kKernel>& As(const void* params) {
-  return *static_cast<const kernels::cuda::ParamsOf<kKernel>*>(params);
+const kernels::OptimizerParamsOf<kKernel>& As(const void* params) {
+  return *static_cast<const kernels::OptimizerParamsOf<kKernel>*>(params);
 }
 
 }  // namespace
 
-// Has one case for each kernel of an optimizer.
 void HostArithmetic::RunKernel(Kernel kernel, const void* params) {
   switch (kernel) {
     case Kernel::kSumOfSquares: {
@@ -70,8 +67,6 @@ void HostArithmetic::RunKernel(Kernel kernel, const void* params) {
       return cpu::RefreshVariance(p.v, p.input, p.type, p.input_scale, p.beta2, p.one_minus_beta2,
                                   p.count, p.out);
     }
-    default:
-      std::abort();  // not a kernel of an optimizer
   }
 }
 

@@ -295,7 +295,7 @@ DeviceCompute::DeviceCompute(const Devices& devices, LongLists& long_lists)
 DeviceCompute::~DeviceCompute() = default;
 
 // Forgets what an error has left behind.
-void DeviceCompute::Begin(onebitStream_t stream, kernels::cuda::TileSum* tile_sums) {
+void DeviceCompute::Begin(onebitStream_t stream, kernels::TileSum* tile_sums) {
   stream_ = stream;
   tile_sums_ = tile_sums;
   open_ = Kernel::kCount;

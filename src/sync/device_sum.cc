@@ -45,15 +45,15 @@ Status DeviceSum::Join(const float* x, float* out, onebitStream_t stream) {
 // the output.
 Status DeviceSum::Launch(const float* x, float* out, onebitStream_t stream) {
   const bool is_in_place = out == x;  // the kernel allows its output to equal g
-  const kernels::cuda::LocalMomentumParams params = {.m = is_in_place ? sum() : x,
-                                                     .g = is_in_place ? x : sum(),
-                                                     .g_type = kernels::DataType::kF32,
-                                                     .g_scale = 1,
-                                                     .beta1 = 1,
-                                                     .one_minus_beta1 = 1,
-                                                     .mask = nullptr,
-                                                     .count = count_,
-                                                     .out = out};
+  const kernels::LocalMomentumParams params = {.m = is_in_place ? sum() : x,
+                                               .g = is_in_place ? x : sum(),
+                                               .g_type = kernels::DataType::kF32,
+                                               .g_scale = 1,
+                                               .beta1 = 1,
+                                               .one_minus_beta1 = 1,
+                                               .mask = nullptr,
+                                               .count = count_,
+                                               .out = out};
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(*devices_, device_));
   ONEBIT_TRY(devices_->Launch(kernels::cuda::Kernel::kLocalMomentum, &params, stream));
   return Mark(stream);

@@ -69,8 +69,8 @@ cuda::CompressParams ParamsOf(const CompressInput& in, size_t tile_elements, flo
   return p;
 }
 
-void AddTiles(const std::vector<cuda::TileSum>& tiles, uint32_t faults, TensorSum* sum) {
-  for (const cuda::TileSum& tile : tiles) {
+void AddTiles(const std::vector<TileSum>& tiles, uint32_t faults, TensorSum* sum) {
+  for (const TileSum& tile : tiles) {
     sum->sum += tile.sum;
     sum->element_count += tile.element_count;
   }
@@ -150,7 +150,7 @@ cuda::ReduceParams ParamsOf(const ReduceInput& in, const PlacedSources& sources,
 // Computes a scale by kFinishScale from one tile that has the whole sum.
 float FinishScale(const TensorSum& sum, ScaleRule rule, uint32_t ranks, bool is_sum,
                   DataType output_type) {
-  const cuda::TileSum tile = {sum.sum, sum.element_count};
+  const TileSum tile = {sum.sum, sum.element_count};
   float scale = -1;
   cuda::FinishScaleParams p;
   p.tile_sums = &tile;
@@ -175,9 +175,9 @@ cuda::DecodeParams ParamsOf(const uint8_t* bits, const float* scales, size_t cou
 }
 
 double SumIn(cuda::Kernel kernel, const void* values, DataType type, size_t count) {
-  std::vector<cuda::TileSum> tiles(BlockCount(count, kTensorSumBlock));
+  std::vector<TileSum> tiles(BlockCount(count, kTensorSumBlock));
   double sum = -1;
-  const cuda::SumParams p = {values, type, count, tiles.data(), &sum};
+  const SumParams p = {values, type, count, tiles.data(), &sum};
   Launch(kernel, p);
   Launch(cuda::Kernel::kFinishSum, p);
   return sum;
@@ -369,10 +369,10 @@ PlacedSources PlacePackets(const LowBitReduceInput& in, PlacedCodes* layout) {
 }
 
 LambNorms RunLamb(cuda::Kernel kernel, const LambUpdate& update) {
-  std::vector<cuda::LambTile> tiles(BlockCount(update.count, kTensorSumBlock));
+  std::vector<LambTile> tiles(BlockCount(update.count, kTensorSumBlock));
   LambNorms norms;
   norms.max_ratio = -1;
-  const cuda::LambParams p = {update, tiles.data(), &norms};
+  const LambParams p = {update, tiles.data(), &norms};
   Launch(kernel, p);
   Launch(cuda::Kernel::kFinishLamb, p);
   return norms;
@@ -393,7 +393,7 @@ bool CompressBlocks(const CompressInput& in, size_t block, float* scales, uint8_
 void CompressSigns(const CompressInput& in, uint8_t* bits, TensorSum* sum) {
   uint32_t faults = 0;
   cuda::CompressParams p = ParamsOf(in, kTensorSumBlock, nullptr, bits, &faults);
-  std::vector<cuda::TileSum> tiles(p.list.tiles);
+  std::vector<TileSum> tiles(p.list.tiles);
   p.tile_sums = tiles.data();
   Launch(cuda::Kernel::kCompressSigns, p);
   AddTiles(tiles, faults, sum);
@@ -419,7 +419,7 @@ void ReduceSigns(const ReduceInput& in, uint8_t* bits, TensorSum* sum) {
   const PlacedSources sources = PlacePackets(in, 0, &bits_offset);
   cuda::ReduceParams p =
       ParamsOf(in, sources, bits_offset, kTensorSumBlock, nullptr, bits, &faults);
-  std::vector<cuda::TileSum> tiles(p.list.tiles);
+  std::vector<TileSum> tiles(p.list.tiles);
   p.tile_sums = tiles.data();
   Launch(cuda::Kernel::kReduceSigns, p);
   AddTiles(tiles, faults, sum);
@@ -500,9 +500,8 @@ void AdamFrozen(const AdamUpdate& update) { Launch(cuda::Kernel::kAdamFrozen, up
 
 void LocalMomentum(const float* m, const void* g, DataType g_type, float g_scale, float beta1,
                    float one_minus_beta1, const uint8_t* mask, size_t count, float* out) {
-  Launch(
-      cuda::Kernel::kLocalMomentum,
-      cuda::LocalMomentumParams{m, g, g_type, g_scale, beta1, one_minus_beta1, mask, count, out});
+  Launch(cuda::Kernel::kLocalMomentum,
+         LocalMomentumParams{m, g, g_type, g_scale, beta1, one_minus_beta1, mask, count, out});
 }
 
 double SumOfSquares(const void* values, DataType type, size_t count) {
@@ -516,7 +515,7 @@ double SumOfMagnitudes(const void* values, DataType type, size_t count) {
 size_t MaskOfNonzero(const float* v, size_t count, uint8_t* mask) {
   constexpr unsigned long long kBefore = 1000;
   unsigned long long set_bits = kBefore;
-  Launch(cuda::Kernel::kMaskOfNonzero, cuda::MaskParams{v, count, mask, &set_bits});
+  Launch(cuda::Kernel::kMaskOfNonzero, MaskParams{v, count, mask, &set_bits});
   return set_bits - kBefore;
 }
 
@@ -529,16 +528,15 @@ LambNorms LambFrozen(const LambUpdate& update) {
 void ZeroOneLocal(const ZeroOneUpdate& update) { Launch(cuda::Kernel::kZeroOneLocal, update); }
 
 void ZeroOneAccumulate(const ZeroOneUpdate& update, float* out) {
-  Launch(cuda::Kernel::kZeroOneAccumulate, cuda::ZeroOneAccumulateParams{update, out});
+  Launch(cuda::Kernel::kZeroOneAccumulate, ZeroOneAccumulateParams{update, out});
 }
 
 void ZeroOneSync(const ZeroOneUpdate& update) { Launch(cuda::Kernel::kZeroOneSync, update); }
 
 void RefreshVariance(const float* v, const void* input, DataType type, float input_scale,
                      float beta2, float one_minus_beta2, size_t count, float* out) {
-  Launch(
-      cuda::Kernel::kRefreshVariance,
-      cuda::RefreshVarianceParams{v, input, type, input_scale, beta2, one_minus_beta2, count, out});
+  Launch(cuda::Kernel::kRefreshVariance,
+         RefreshVarianceParams{v, input, type, input_scale, beta2, one_minus_beta2, count, out});
 }
 
 LowBitResult LowBitCompress(const CompressInput& in, LowBitFormat format, const Draws& draws,
