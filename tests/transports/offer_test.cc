@@ -3,6 +3,7 @@
 // The state machine of an offer, in orders of events that threads produce only by chance.
 #include "plugins/transport_local/offer.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 
 #include <gtest/gtest.h>
@@ -64,35 +65,62 @@ TEST_F(OfferTest, CanBeMadeAgain) {
   }
 }
 
-// Memory that can be taken from whoever reads it.
-class Payload {
+// Memory at whose first access a thread stops until it is let go, as if it had been interrupted
+// there. One at a time.
+class StoppingPage {
  public:
-  explicit Payload(size_t bytes)
-      : bytes_(bytes),
-        data_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
-    std::memset(data_, 'p', bytes_);
+  StoppingPage() {
+    data_ = mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    is_reached_ = may_go_ = false;
+    struct sigaction action = {};
+    action.sa_handler = &OnAccess;
+    sigaction(SIGSEGV, &action, &before_);
   }
-  ~Payload() { munmap(data_, bytes_); }
-  Payload(const Payload&) = delete;
-  Payload& operator=(const Payload&) = delete;
+  ~StoppingPage() {
+    sigaction(SIGSEGV, &before_, nullptr);
+    munmap(data_, kBytes);
+  }
+  StoppingPage(const StoppingPage&) = delete;
+  StoppingPage& operator=(const StoppingPage&) = delete;
 
-  const void* data() const { return data_; }
-  void Give() { mprotect(data_, bytes_, PROT_READ); }
-  void Take() { mprotect(data_, bytes_, PROT_NONE); }
+  static constexpr size_t kBytes = 4096;
+  void* data() const { return data_; }
+  static bool is_reached() { return is_reached_; }
+  static void LetGo() { may_go_ = true; }
 
  private:
-  const size_t bytes_;
-  void* const data_;
+  static void OnAccess(int) {
+    is_reached_ = true;
+    while (!may_go_) {
+    }
+    mprotect(data_, kBytes, PROT_READ | PROT_WRITE);
+  }
+
+  static inline std::atomic<bool> is_reached_, may_go_;
+  static inline void* data_;
+  struct sigaction before_ = {};
 };
 
+TEST_F(OfferTest, IsNotRecalledAsLongAsItIsRead) {
+  const StoppingPage target;
+  offer_.Set(payload_, sizeof payload_);
+  Pulled outcome = Pulled::kAll;
+  std::jthread reader([&] { outcome = offer_.Pull(target.data(), sizeof payload_); });
+  while (!target.is_reached()) std::this_thread::yield();
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(offer_.Recall());
+  target.LetGo();
+  reader.join();
+  EXPECT_EQ(outcome, Pulled::kRecalledWhileReading);
+  EXPECT_TRUE(offer_.Recall());
+}
+
 // The sender takes its memory back while the receiver copies. Once Recall has returned true, no
-// byte is read any more: a receiver that does crashes.
+// byte is read any more: AddressSanitizer and ThreadSanitizer see a read that is.
 TEST_F(OfferTest, ARecallWaitsForTheReader) {
   constexpr size_t kBytes = 4u << 20;
   int recalled_while_reading = 0;
-  Payload payload(kBytes);
   for (int round = 0; round < 200; ++round) {
-    payload.Give();
+    std::vector<char> payload(kBytes, 'p');
     std::vector<char> target(kBytes, 't');
     offer_.Set(payload.data(), kBytes);
     std::atomic<bool> has_begun = false;
@@ -105,10 +133,10 @@ TEST_F(OfferTest, ARecallWaitsForTheReader) {
     for (int pause = 0; pause < round % 20 * 100; ++pause)
       std::atomic_signal_fence(std::memory_order_seq_cst);
     while (!offer_.Recall()) std::this_thread::yield();
-    payload.Take();
+    std::memset(payload.data(), 'x', kBytes);
     reader.join();
     if (outcome == Pulled::kAll) {
-      EXPECT_EQ(std::memchr(target.data(), 't', kBytes), nullptr);
+      EXPECT_EQ(std::memchr(target.data(), 'x', kBytes), nullptr);
     }
     recalled_while_reading += outcome == Pulled::kRecalledWhileReading ? 1 : 0;
   }
