@@ -39,7 +39,17 @@ AgreedValues AgreedOptions(const CommOptions& options) {
       {"ONEBIT_GROUP_ELEMENTS", text_of(options.group_elements)},
       {"ONEBIT_SEGMENT_ELEMENTS", Format("{}", options.segment_elements)},
       {"ONEBIT_QUORUM", options.is_quorum_needed ? "1" : "0"},
+      {"ONEBIT_HOST", options.host.empty() ? "not set" : "set"},
+      {"ONEBIT_HOST_RANKS", Format("{}", options.host_ranks)},
   };
+}
+
+CommOptions WithHostOf(int rank, CommOptions options) {
+  if (options.host.empty() && options.host_ranks != 0) {
+    options.host = Format("number {}", static_cast<uint64_t>(rank) / options.host_ranks);
+  }
+  options.host_ranks = 0;
+  return options;
 }
 
 Status CompareOptions(std::span<const CommOptions> options_by_rank) {
@@ -67,10 +77,12 @@ Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroupUnchecked(
   const uint32_t id = group->id();
   std::vector<std::unique_ptr<Comm>> comms;
   std::vector<std::vector<std::byte>> addresses;
+  std::vector<std::string> names;
   for (int rank = 0; rank < ranks; ++rank) {
     comms.push_back(std::unique_ptr<Comm>(
         new Comm(rank, ranks, id, options_by_rank[static_cast<size_t>(rank)], transport)));
     Comm& comm = *comms.back();
+    names.push_back(comm.options_.host);
     comm.are_ranks_threads_ = true;
     comm.local_group_ = group;
     comm.sharing_ranks_ = options_by_rank.size();
@@ -84,11 +96,12 @@ Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroupUnchecked(
     ONEBIT_TRY(comm->endpoint_.Connect(addresses, comm->options_.timeout_ms));
   }
   for (const auto& comm : comms) {
+    comm->hosts_ = HostMap(names);
     FailureListener* listener = comm.get();
     comm->control_ = std::make_unique<LocalControl>(group, comm->rank_, listener);
   }
-  Log(LogLevel::kInfo, "communicator {:08x}: {} ranks, transport {}", id, ranks,
-      transport.properties().name);
+  Log(LogLevel::kInfo, "communicator {:08x}: {} ranks on {}, transport {}", id, ranks,
+      comms[0]->hosts_.Text(), transport.properties().name);
   return comms;
 }
 

@@ -23,6 +23,7 @@
 #include "comm/local_control.h"
 #include "comm/meeting_point.h"
 #include "comm/rendezvous.h"
+#include "topology/host_map.h"
 #include "topology/placement.h"
 #include "transport/transport.h"
 
@@ -41,10 +42,15 @@ struct CommOptions {
   uint64_t regroup_timeout_ms = 60'000;  // for all ranks to enter a Split or Shrink
   uint64_t shrink_grace_ms = 5'000;      // for ranks that do not answer in a Shrink without a list
   bool is_quorum_needed = false;         // in a Shrink without a list; equal on all ranks
+  std::string host;  // a name that the ranks of a host have in common; empty: their machine's
+  uint64_t host_ranks = 0;  // not 0, and no `host`: so many successive ranks are on one host
 };
 
 // The options that change messages, or who may go on, on which ranks must agree.
 AgreedValues AgreedOptions(const CommOptions& options);
+
+// The options of this rank with the name of its host, if they tell hosts apart.
+CommOptions WithHostOf(int rank, CommOptions options);
 
 // Fails with kMismatch if ranks differ in one of them; the text names the variable, two ranks and
 // their values.
@@ -126,6 +132,7 @@ class Comm final : private channel::PeerErrorSink, private FailureListener {
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
+  const HostMap& hosts() const { return hosts_; }
   // A process that is silent for so long counts as lost; 0: ranks are threads.
   std::chrono::milliseconds loss_timeout() const {
     return fallback_ ? fallback_->options.control.loss_timeout : std::chrono::milliseconds(0);
@@ -222,7 +229,11 @@ class Comm final : private channel::PeerErrorSink, private FailureListener {
   };
 
   Comm(int rank, int ranks, uint32_t id, const CommOptions& options, const Transport& transport)
-      : rank_(rank), ranks_(ranks), id_(id), options_(options), transport_(&transport) {}
+      : rank_(rank),
+        ranks_(ranks),
+        id_(id),
+        options_(WithHostOf(rank, options)),
+        transport_(&transport) {}
 
   // Fails if the calls of `ranks` ranks of this process can never be made.
   Status CheckOtherThreads(int ranks) const;
@@ -241,6 +252,8 @@ class Comm final : private channel::PeerErrorSink, private FailureListener {
   Result<std::unique_ptr<Comm>> JoinAlone(const CommOptions& options) const;
   Status ConnectLocal();
   StopCheck StopOfThisCall() const;
+  // Options for a communicator of ranks of this one, which stay on their hosts.
+  CommOptions OnThisHost(CommOptions options) const;
   void OnPeerError(int peer, Code code, const char* text) override;
   Failure PeerFailure(int peer, Code code, const char* text) const noexcept;
   void OnRemoteFailure() override;
@@ -254,8 +267,9 @@ class Comm final : private channel::PeerErrorSink, private FailureListener {
   const int rank_;
   const int ranks_;
   const uint32_t id_;
-  const CommOptions options_;
+  const CommOptions options_;  // with its host's name, if it has one, in place of host_ranks
   const Transport* const transport_;
+  HostMap hosts_;
   bool are_ranks_threads_ = false;  // all ranks are threads of this process
   size_t sharing_ranks_ = 1;        // ranks on this one's processors, itself included
   uint64_t sequence_ = 0;

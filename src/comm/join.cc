@@ -21,6 +21,7 @@ struct Introduction {
   std::string process;
   UniqueId spare;  // rendezvous after the communicator has failed
   Placement placement;
+  std::string host;            // CommOptions::host
   uint64_t memory_domain = 0;  // of the transport
   AgreedValues values;
 };
@@ -33,6 +34,7 @@ Bytes Encode(const Introduction& introduction) {
   writer.Text(introduction.placement.machine);
   writer.Integer(static_cast<uint32_t>(introduction.placement.processors.size()));
   for (const uint64_t word : introduction.placement.processors) writer.Integer(word);
+  writer.Text(introduction.host);
   writer.Integer(introduction.memory_domain);
   Append(introduction.values, &writer);
   return writer.Take();
@@ -48,6 +50,7 @@ Result<Introduction> DecodeIntroduction(const Bytes& bytes, size_t rank) {
   for (uint32_t i = 0; i < words && !reader.is_short(); ++i) {
     introduction.placement.processors.push_back(reader.Integer<uint64_t>());
   }
+  introduction.host = reader.Text();
   introduction.memory_domain = reader.Integer<uint64_t>();
   introduction.values = ReadAgreed(&reader);
   if (!reader.is_complete() || spare.size() != kUniqueIdBytes) {
@@ -90,6 +93,7 @@ AgreedValues ValuesOf(const JoinOptions& options, const Transport& transport) {
 
 // Facts a rank derives from all introductions.
 struct GroupFacts {
+  HostMap hosts;
   size_t sharing_ranks = 1;      // on this rank's processors, itself included
   bool is_one_host = true;       // all ranks can share memory over the transport
   std::vector<UniqueId> spares;  // by rank
@@ -100,6 +104,7 @@ Result<GroupFacts> Introduce(const JoinOptions& options, const Transport& transp
   const Introduction mine = {.process = options.control.process,
                              .spare = spare,
                              .placement = PlacementOfThisThread(),
+                             .host = WithHostOf(options.control.rank, options.comm).host,
                              .memory_domain = transport.properties().memoryDomain,
                              .values = ValuesOf(options, transport)};
   ONEBIT_ASSIGN_OR_RETURN(
@@ -108,11 +113,13 @@ Result<GroupFacts> Introduce(const JoinOptions& options, const Transport& transp
   GroupFacts found;
   std::vector<std::string> processes;
   std::vector<Placement> placements;
+  std::vector<std::string> hosts;
   std::vector<AgreedValues> values;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     ONEBIT_ASSIGN_OR_RETURN(Introduction one, DecodeIntroduction(all[rank], rank));
     processes.push_back(std::move(one.process));
     found.spares.push_back(one.spare);
+    hosts.push_back(one.host.empty() ? one.placement.machine : std::move(one.host));
     placements.push_back(std::move(one.placement));
     found.is_one_host &= one.memory_domain != 0 && one.memory_domain == mine.memory_domain;
     values.push_back(std::move(one.values));
@@ -127,6 +134,7 @@ Result<GroupFacts> Introduce(const JoinOptions& options, const Transport& transp
   }
   // Every rank decides alike.
   ONEBIT_TRY(CompareAgreed(values));
+  found.hosts = HostMap(hosts);
   found.sharing_ranks = RanksSharing(mine.placement, placements);
   return found;
 }
@@ -199,6 +207,7 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options, const StopC
       new Comm(rank, ranks, static_cast<uint32_t>(id), options.comm, *transport.value()));
   const bool is_one_host = found.value().is_one_host;
   comm->sharing_ranks_ = found.value().sharing_ranks;
+  comm->hosts_ = std::move(found.value().hosts);
   auto point = MeetingPoint::Open(std::move(spare).value(), rank, std::move(found.value().spares));
   if (!point.ok()) return fail(point.status());
   comm->fallback_ = Fallback{.options = options, .point = std::move(point).value()};
@@ -220,8 +229,10 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options, const StopC
   comm->endpoint_ = std::move(endpoint).value();
   if (Status status = comm->ConnectTo(control); !status.ok()) return fail(status);
   control->EndJoining();
-  Log(LogLevel::kInfo, "communicator {:08x}: rank {} of {}, transport {}, control channel at {}",
-      comm->id_, rank, ranks, transport.value()->properties().name, control->server().Text());
+  Log(LogLevel::kInfo,
+      "communicator {:08x}: rank {} of {} on {}, transport {}, control channel at {}", comm->id_,
+      rank, ranks, comm->hosts_.Text(), transport.value()->properties().name,
+      control->server().Text());
   return comm;
 }
 

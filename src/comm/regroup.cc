@@ -63,12 +63,14 @@ int PositionOf(std::span<const int> members, int rank) {
 // The data that threads of a group exchange before they connect.
 struct LocalIntroduction {
   AgreedValues values;
+  std::string host;  // CommOptions::host
   Bytes address;
 };
 
 Bytes Encode(const LocalIntroduction& introduction) {
   ByteWriter writer;
   writer.Block(introduction.address);
+  writer.Text(introduction.host);
   Append(introduction.values, &writer);
   return writer.Take();
 }
@@ -76,7 +78,8 @@ Bytes Encode(const LocalIntroduction& introduction) {
 LocalIntroduction DecodeLocal(const Bytes& bytes) {
   ByteReader reader(bytes);
   const auto address = reader.Block();
-  LocalIntroduction introduction{.values = {}, .address = {address.begin(), address.end()}};
+  LocalIntroduction introduction{
+      .values = {}, .host = reader.Text(), .address = {address.begin(), address.end()}};
   introduction.values = ReadAgreed(&reader);
   return introduction;
 }
@@ -227,6 +230,7 @@ Result<std::unique_ptr<Comm>> Comm::JoinAgreed(const MeetingPoint::Agreement& ag
                                                JoinOptions options) const {
   const std::vector<int>& members = agreement.members;
   if (members.size() == 1) return JoinAlone(options.comm);
+  options.comm = OnThisHost(options.comm);
   options.control.rank = PositionOf(members, rank_);
   options.control.ranks = static_cast<int>(members.size());
   options.control.connect_timeout = RegroupTime(options.comm);
@@ -248,7 +252,7 @@ Result<std::unique_ptr<Comm>> Comm::JoinThreads(std::span<const int> members,
   ONEBIT_TRY(CheckOtherThreads(static_cast<int>(members.size())));
   const auto group = local_group_->Subgroup(members, rank_);
   std::unique_ptr<Comm> comm(new Comm(PositionOf(members, rank_), static_cast<int>(members.size()),
-                                      group->id(), options, *transport_));
+                                      group->id(), OnThisHost(options), *transport_));
   comm->are_ranks_threads_ = true;
   comm->sharing_ranks_ = members.size();
   comm->local_group_ = group;
@@ -268,6 +272,12 @@ Result<std::unique_ptr<Comm>> Comm::JoinThreads(std::span<const int> members,
   return comm;
 }
 
+CommOptions Comm::OnThisHost(CommOptions options) const {
+  options.host = options_.host;
+  options.host_ranks = 0;
+  return options;
+}
+
 // Aborting this communicator also cancels the creation of another one from it.
 StopCheck Comm::StopOfThisCall() const {
   return [this, before = aborts_.load(std::memory_order_acquire)] {
@@ -281,16 +291,20 @@ Status Comm::ConnectLocal() {
   ONEBIT_ASSIGN_OR_RETURN(const Bytes address, endpoint_.Address());
   ONEBIT_ASSIGN_OR_RETURN(
       const std::vector<Bytes> contents,
-      Gather(Encode(LocalIntroduction{.values = AgreedOptions(options_), .address = address}),
+      Gather(Encode(LocalIntroduction{
+                 .values = AgreedOptions(options_), .host = options_.host, .address = address}),
              deadline, kWhat));
   std::vector<AgreedValues> values;
+  std::vector<std::string> hosts;
   std::vector<Bytes> addresses;
   for (const Bytes& content : contents) {
     LocalIntroduction one = DecodeLocal(content);
     values.push_back(std::move(one.values));
+    hosts.push_back(std::move(one.host));
     addresses.push_back(std::move(one.address));
   }
   ONEBIT_TRY(CompareAgreed(values));
+  hosts_ = HostMap(hosts);
   ONEBIT_TRY(endpoint_.Connect(addresses, options_.regroup_timeout_ms));
   // No endpoint may close before all are connected.
   return Gather({}, deadline, kWhat).status();
