@@ -24,13 +24,13 @@ bool Contains(const std::string& text, const std::string& part) {
 
 // With these options some compressed calls take one exchange, and segments occur alone and in
 // batches.
-constexpr CommOptions kMixed{
+const CommOptions kMixed{
     .timeout_ms = 20'000, .one_exchange_elements = 2000, .segment_elements = 2000};
-constexpr CommOptions kSmallBatches{.timeout_ms = 20'000,
-                                    .one_exchange_elements = 2000,
-                                    .segment_elements = 2000,
-                                    .group_elements = 3500};
-constexpr CommOptions kThreads{.timeout_ms = 20'000, .compute_threads = 2};
+const CommOptions kSmallBatches{.timeout_ms = 20'000,
+                                .one_exchange_elements = 2000,
+                                .segment_elements = 2000,
+                                .group_elements = 3500};
+const CommOptions kThreads{.timeout_ms = 20'000, .compute_threads = 2};
 
 class GroupResultsTest : public ::testing::TestWithParam<int> {
  protected:
@@ -144,7 +144,7 @@ TEST(GroupTest, SendsOneMessageToEachPeerInEachExchange) {
 }
 
 TEST(GroupTest, LargeCallsAndGroupsOfOneTravelAsEver) {
-  constexpr CommOptions kSmall{.timeout_ms = 20'000, .group_elements = 4000};
+  const CommOptions kSmall{.timeout_ms = 20'000, .group_elements = 4000};
   for (const CommOptions& options : {kPatient, kSmall}) {
     CommGroup alone(2, options), together(2, options);
     auto alone_ranks = RanksOf(alone, {Dense(5000), Dense(5001)});
@@ -256,7 +256,7 @@ TEST(GroupTest, OptimizersStepOutsideGroups) {
 
 // One rank does not take part. The abort comes while the others are inside their groups.
 TEST(GroupTest, AnAbortEndsItAndLeavesAllResidualsAsTheyWere) {
-  constexpr CommOptions kBatches{.timeout_ms = 20'000, .group_elements = 1000};
+  const CommOptions kBatches{.timeout_ms = 20'000, .group_elements = 1000};
   CommGroup group(3, kBatches);
   const std::vector<GroupCall> calls = {Ef(900), Ef(5000), Ef(100), Dense(70), Ef(800)};
   auto ranks = RanksOf(group, calls);

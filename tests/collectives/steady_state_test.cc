@@ -79,9 +79,8 @@ TEST_P(SteadyStateTest, StepsAllocateNothingAndTakeNoLock) {
   }
 }
 
-constexpr CommOptions kManySegments{.timeout_ms = 20'000, .segment_elements = 1000};
-constexpr CommOptions kThreads{
-    .timeout_ms = 20'000, .segment_elements = 20'000, .compute_threads = 2};
+const CommOptions kManySegments{.timeout_ms = 20'000, .segment_elements = 1000};
+const CommOptions kThreads{.timeout_ms = 20'000, .segment_elements = 20'000, .compute_threads = 2};
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, SteadyStateTest,
@@ -322,7 +321,7 @@ TEST(SteadyMixTest, CollectivesInTurnAllocateNothingAndTakeNoLock) {
 
 // A repeated group finds its merged plan, even if it has more tensors than the engine caches plans.
 TEST(SteadyGroupTest, RepeatedGroupsAllocateNothingAndTakeNoLock) {
-  constexpr CommOptions kBatches{.timeout_ms = 20'000, .group_elements = 3000};
+  const CommOptions kBatches{.timeout_ms = 20'000, .group_elements = 3000};
   constexpr size_t kTensors = 100;
   CommGroup group(3, kBatches);
   group.Run([&](int rank) {

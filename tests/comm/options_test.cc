@@ -12,7 +12,7 @@
 namespace onebit {
 namespace {
 
-constexpr CommOptions kOptions{
+const CommOptions kOptions{
     .timeout_ms = 20'000, .one_exchange_elements = 100, .segment_elements = 640};
 
 class CommOptionsTest : public ::testing::Test {

@@ -17,10 +17,10 @@ namespace onebit::testing {
 
 // Options for calls that should succeed: two exchanges, and long time-outs because the machine may
 // be busy.
-inline constexpr CommOptions kPatient{.timeout_ms = 20'000, .one_exchange_elements = 0};
+inline const CommOptions kPatient{.timeout_ms = 20'000, .one_exchange_elements = 0};
 // The same with one exchange for every compressed tensor.
-inline constexpr CommOptions kPatientOneExchange{.timeout_ms = 20'000,
-                                                 .one_exchange_elements = SIZE_MAX};
+inline const CommOptions kPatientOneExchange{.timeout_ms = 20'000,
+                                             .one_exchange_elements = SIZE_MAX};
 // The result of a call on one rank.
 struct Outcome {
   onebitResult_t result = onebitSuccess;
