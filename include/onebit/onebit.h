@@ -48,15 +48,13 @@
  * Facts that hold everywhere
  *   - Compressed calls take onebitFloat32, onebitFloat16 and onebitBfloat16; dense ones take all
  *     types. Sums of these three are fp32, and so are residuals by default.
- *   - Counts are in elements, not bytes, and may be 0. Buffers need the alignment of their element
- *     type and no other.
+ *   - Counts are elements, not bytes, and may be 0. Buffers need an element's alignment, no other.
  *   - After an allreduce, all-gather or broadcast, the output holds the same bytes on every rank.
  *   - Pointers and handles must not be NULL, except where a parameter allows it. Objects are
  *     borrowed for the duration of a call, except where a parameter says how long they must live.
  *     Output parameters are written only on success.
  *   - One thread at a time may use a handle, except where a function says "any thread".
- *   - Nothing waits forever: a collective that makes no progress fails after the communicator's
- *     collectiveTimeoutMs.
+ *   - Nothing waits forever: a collective without progress fails after collectiveTimeoutMs.
  *   - A forked child has copies of its parent's handles, but none of its connections: calls with
  *     them return onebitInvalidUsage, nothing reaches the parent or its peers, and destroying one
  *     does nothing. A child may make handles of its own.
@@ -166,9 +164,8 @@ typedef enum {
 typedef struct onebitComm_s* onebitComm_t;
 typedef struct onebitCompressor_s* onebitCompressor_t;
 /**
- * Orders calls. For host memory: a stream of onebitStreamCreate (stream.h), or NULL, which makes a
- * call block. For memory of a CUDA device: a cudaStream_t, NULL being the legacy default stream
- * (memory.h).
+ * Orders calls. For host memory: a stream of onebitStreamCreate (stream.h), or NULL: calls block.
+ * For memory of a CUDA device (memory.h): a cudaStream_t, NULL being the legacy default stream.
  */
 typedef struct CUstream_st* onebitStream_t;
 
@@ -203,8 +200,7 @@ typedef struct {
   uint32_t magic;           /* ONEBIT_CONFIG_MAGIC */
   uint32_t version;         /* ONEBIT_VERSION_CODE */
   const char* transport;    /* ONEBIT_TRANSPORT; default "socket". Copied. Equal on all ranks */
-  int32_t connectTimeoutMs; /* ONEBIT_CONNECT_TIMEOUT_MS: all ranks must have joined by then;
-                               default 60000 */
+  int32_t connectTimeoutMs; /* ONEBIT_CONNECT_TIMEOUT_MS: for all ranks to join; default 60000 */
   int32_t heartbeatMs;      /* ONEBIT_HEARTBEAT_MS: time between heartbeats; default 1000. Equal on
                                all ranks */
   int32_t lossTimeoutMs;    /* ONEBIT_LOSS_TIMEOUT_MS: a rank that is silent for this long, or for
@@ -215,12 +211,15 @@ typedef struct {
   int32_t shrinkGraceMs; /* ONEBIT_SHRINK_GRACE_MS: how long onebitCommShrink waits for ranks that
                             do not answer; default 5000 */
   int32_t quorum; /* ONEBIT_QUORUM: 0 or 1, see onebitCommShrink; default 0. Equal on all ranks */
+  int32_t hostRanks; /* ONEBIT_HOST_RANKS: this many successive ranks form a host, unless
+                        ONEBIT_HOST is set; default 0: machines are hosts. Equal on all ranks */
 } onebitConfig_t;
 
-#define ONEBIT_CONFIG_INIT                                                                       \
-  {                                                                                              \
-    sizeof(onebitConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, NULL, ONEBIT_UNDEF_INT,    \
-        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT \
+#define ONEBIT_CONFIG_INIT                                                                        \
+  {                                                                                               \
+    sizeof(onebitConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, NULL, ONEBIT_UNDEF_INT,     \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, \
+        ONEBIT_UNDEF_INT                                                                          \
   }
 
 /**
@@ -550,13 +549,12 @@ ONEBIT_API onebitResult_t onebitCommDestroy(onebitComm_t comm);
 
 /* =============================================================================== Communicators */
 
-/** Meeting address of a new communicator, and the secret that admits its ranks. Keep it like a
- * password: whoever has it can join. */
+/** Where a new communicator meets, and its secret. Keep it as a password: who has it can join. */
 typedef struct {
   char internal[128];
 } onebitUniqueId;
 
-/** Counters of a communicator since its creation. */
+/** Counters of a communicator since its creation, and where its ranks are. */
 typedef struct {
   size_t size;               /* sizeof(onebitCommStats_t) as the caller was compiled; input */
   uint64_t dense_calls;      /* successful collectives without a compressor */
@@ -572,6 +570,11 @@ typedef struct {
   uint64_t compute_threads; /* threads that have computed besides the caller so far */
   uint64_t native_calls;    /* dense_calls that were the transport's own (ONEBIT_NCCL_NATIVE_DENSE,
                                ONEBIT_MPI_NATIVE_DENSE); bytes_sent does not include theirs */
+  /* Hosts are machines unless ONEBIT_HOST (a word that the ranks of one host have in common),
+     ONEBIT_HOST_RANKS or hostRanks say otherwise. Ranks stay on their hosts in Split and Shrink. */
+  uint64_t hosts;      /* number of hosts */
+  uint64_t host;       /* this rank's, from 0 on, in the order of the hosts' lowest ranks */
+  uint64_t host_ranks; /* ranks on this rank's host, itself included */
 } onebitCommStats_t;
 
 /**
@@ -593,9 +596,8 @@ typedef struct {
 ONEBIT_API onebitResult_t onebitGetUniqueId(onebitUniqueId* id);
 
 /**
- * Joins a communicator of `nranks` processes. Collective: returns when all ranks have joined, or
- * with an error that names those that did not come in time. Threads of one process may be ranks,
- * too.
+ * Joins a communicator of `nranks` processes, or threads. Collective: returns when all ranks have
+ * joined, or with an error that names those that did not come in time.
  *
  * Every connection proves by a keyed challenge that it knows the secret of `id`. The ranks then
  * compare library version, nranks, transport, and the settings that must be equal.
@@ -624,8 +626,7 @@ ONEBIT_API onebitResult_t onebitCommInitRankConfig(onebitComm_t* comm, int nrank
  *
  * Collective on that communicator, in the order of its ranks. Its rank 0 opens a port as
  * onebitGetUniqueId does and broadcasts the 128 bytes over `native`, so no other rendezvous is
- * needed. `native` stays the caller's: over MPI the library works on a duplicate, over NCCL on
- * `native` itself.
+ * needed. `native` stays the caller's: over MPI a duplicate is used, over NCCL `native` itself.
  *
  * @param comm        Receives the handle.
  * @param transport   That of the other library: "mpi" or "nccl".
@@ -691,8 +692,7 @@ ONEBIT_API onebitResult_t onebitCommGetAsyncError(onebitComm_t comm, onebitResul
 ONEBIT_API onebitResult_t onebitCommGetLost(onebitComm_t comm, int* ranks, int* count);
 
 /**
- * Stops a communicator: a call that is blocked in it, on any rank, returns an error within a
- * second.
+ * Stops a communicator: calls that are blocked in it, on any rank, return an error within 1 s.
  *
  * Afterwards the buffers of interrupted calls are the caller's again, and only Shrink, Destroy,
  * GetAsyncError, GetStats, Count, UserRank and GetLastError make sense. Unlike with ncclCommAbort
@@ -761,8 +761,7 @@ typedef enum {
   onebitLogTrace = 4
 } onebitLogLevel_t;
 
-/** Receives one line of the log, without a newline. Called from any thread, one at a time. Must not
- * call onebit. */
+/** Receives a log line without newline, from any thread, one at a time; must not call onebit. */
 typedef void (*onebitLogCallback_t)(onebitLogLevel_t level, const char* text, void* argument);
 
 /**

@@ -168,6 +168,8 @@ onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_t* stats) {
     const auto read = [](const std::atomic<uint64_t>& counter) {
       return counter.load(std::memory_order_relaxed);
     };
+    const onebit::HostMap& hosts = comm->comm->hosts();
+    const uint32_t host = hosts.HostOf(static_cast<uint32_t>(comm->comm->rank()));
     const onebitCommStats_t ours = {
         .size = sizeof(ours),
         .dense_calls = read(counters.dense_calls),
@@ -181,6 +183,9 @@ onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_t* stats) {
         .call_ns = read(counters.call_ns),
         .compute_threads = read(counters.compute_threads),
         .native_calls = read(counters.native_calls),
+        .hosts = hosts.hosts(),
+        .host = host,
+        .host_ranks = hosts.RanksOn(host).size(),
     };
     return onebit::CopyStats(&ours, sizeof(ours), stats);
   });

@@ -15,7 +15,15 @@ namespace onebit {
 namespace {
 
 // Sizes of onebitConfig_t before it grew.
-constexpr std::array<size_t, 1> kFormerSizes = {offsetof(onebitConfig_t, shrinkGraceMs)};
+constexpr std::array<size_t, 2> kFormerSizes = {offsetof(onebitConfig_t, shrinkGraceMs),
+                                                offsetof(onebitConfig_t, hostRanks)};
+// Four bytes of padding follow hostRanks. A later member must not fit into them: the size could not
+// tell whether a caller knows that member.
+static_assert(sizeof(onebitConfig_t) == offsetof(onebitConfig_t, hostRanks) + 8);
+
+constexpr int32_t kMostRanks = 65'536;
+// A longer word could exceed what a rank may say of itself in one message.
+constexpr size_t kMostHostBytes = 200;
 
 // A duration from the environment, the configuration or the default, in this order of precedence.
 struct Time {
@@ -50,6 +58,8 @@ CommOptions CommOptionsOf(const Settings& settings) {
       .regroup_timeout_ms = settings.connect_timeout_ms,
       .shrink_grace_ms = settings.shrink_grace_ms,
       .is_quorum_needed = settings.quorum != 0,
+      .host = settings.host,
+      .host_ranks = settings.host_ranks,
   };
 }
 
@@ -102,6 +112,20 @@ Result<JoinOptions> ParseCommConfig(const onebitConfig_t* config, const Settings
                    config->quorum);
     }
     comm.is_quorum_needed = config->quorum == 1;
+  }
+  if (comm.host.size() > kMostHostBytes) {
+    return Error(
+        Code::kInvalidUsage,
+        "environment variable ONEBIT_HOST has {} bytes, but may have up to {}: a short word "
+        "is enough to tell hosts apart",
+        comm.host.size(), kMostHostBytes);
+  }
+  if (config->hostRanks != ONEBIT_UNDEF_INT && !table.IsSet("ONEBIT_HOST_RANKS")) {
+    if (config->hostRanks < 0 || config->hostRanks > kMostRanks) {
+      return Error(Code::kInvalidArgument, "config: hostRanks is {}, but may be 0 to {}",
+                   config->hostRanks, kMostRanks);
+    }
+    comm.host_ranks = static_cast<uint64_t>(config->hostRanks);
   }
   const bool is_transport_configured =
       config->transport != nullptr && !table.IsSet("ONEBIT_TRANSPORT");

@@ -80,6 +80,22 @@ constexpr Setting kOwnSettings[] = {
      .help = "Network interfaces to use; unset: all but loopback and bridges of containers, where "
              "there are others.",
      .offset = offsetof(Settings, socket_interfaces)},
+    {.name = "ONEBIT_HOST",
+     .kind = SettingKind::kText,
+     .values = "any text of at most 200 bytes",
+     .default_value = "",
+     .help =
+         "A word that the ranks of one host, and no others, have in common; set on all ranks or "
+         "on none; unset: ranks on one machine share a host.",
+     .offset = offsetof(Settings, host)},
+    {.name = "ONEBIT_HOST_RANKS",
+     .kind = SettingKind::kInteger,
+     .values = "ranks",
+     .maximum = 65'536,
+     .default_value = "0",
+     .help = "This many successive ranks are one host, whatever machine they are on, unless "
+             "ONEBIT_HOST is set; 0: not set; equal on all ranks.",
+     .offset = offsetof(Settings, host_ranks)},
     {.name = "ONEBIT_CONNECT_TIMEOUT_MS",
      .kind = SettingKind::kInteger,
      .values = "milliseconds",

@@ -57,6 +57,8 @@ struct Settings {
   const char* secret;       // empty: none
   const char* secret_file;  // empty: none
   const char* socket_interfaces;
+  const char* host;     // empty: the machine
+  uint64_t host_ranks;  // 0: not set
   uint64_t connect_timeout_ms;
   uint64_t heartbeat_ms;
   uint64_t loss_timeout_ms;

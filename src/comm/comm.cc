@@ -11,6 +11,7 @@
 #endif
 
 #include "base/log.h"
+#include "comm/host_claim.h"
 #include "comm/local_control.h"
 #include "comm/rank_list.h"
 #include "topology/near_cores.h"
@@ -39,17 +40,8 @@ AgreedValues AgreedOptions(const CommOptions& options) {
       {"ONEBIT_GROUP_ELEMENTS", text_of(options.group_elements)},
       {"ONEBIT_SEGMENT_ELEMENTS", Format("{}", options.segment_elements)},
       {"ONEBIT_QUORUM", options.is_quorum_needed ? "1" : "0"},
-      {"ONEBIT_HOST", options.host.empty() ? "not set" : "set"},
       {"ONEBIT_HOST_RANKS", Format("{}", options.host_ranks)},
   };
-}
-
-CommOptions WithHostOf(int rank, CommOptions options) {
-  if (options.host.empty() && options.host_ranks != 0) {
-    options.host = Format("number {}", static_cast<uint64_t>(rank) / options.host_ranks);
-  }
-  options.host_ranks = 0;
-  return options;
 }
 
 Status CompareOptions(std::span<const CommOptions> options_by_rank) {
@@ -77,12 +69,14 @@ Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroupUnchecked(
   const uint32_t id = group->id();
   std::vector<std::unique_ptr<Comm>> comms;
   std::vector<std::vector<std::byte>> addresses;
-  std::vector<std::string> names;
+  std::vector<HostClaim> claims;
+  for (const CommOptions& options : options_by_rank) claims.push_back({.word = options.host});
+  ONEBIT_ASSIGN_OR_RETURN(const HostMap hosts, MapHosts(claims, options_by_rank[0].host_ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     comms.push_back(std::unique_ptr<Comm>(
         new Comm(rank, ranks, id, options_by_rank[static_cast<size_t>(rank)], transport)));
     Comm& comm = *comms.back();
-    names.push_back(comm.options_.host);
+    comm.hosts_ = hosts;
     comm.are_ranks_threads_ = true;
     comm.local_group_ = group;
     comm.sharing_ranks_ = options_by_rank.size();
@@ -96,12 +90,11 @@ Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroupUnchecked(
     ONEBIT_TRY(comm->endpoint_.Connect(addresses, comm->options_.timeout_ms));
   }
   for (const auto& comm : comms) {
-    comm->hosts_ = HostMap(names);
     FailureListener* listener = comm.get();
     comm->control_ = std::make_unique<LocalControl>(group, comm->rank_, listener);
   }
-  Log(LogLevel::kInfo, "communicator {:08x}: {} ranks on {}, transport {}", id, ranks,
-      comms[0]->hosts_.Text(), transport.properties().name);
+  Log(LogLevel::kInfo, "communicator {:08x}: {} ranks on {}, transport {}", id, ranks, hosts.Text(),
+      transport.properties().name);
   return comms;
 }
 

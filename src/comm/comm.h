@@ -42,15 +42,12 @@ struct CommOptions {
   uint64_t regroup_timeout_ms = 60'000;  // for all ranks to enter a Split or Shrink
   uint64_t shrink_grace_ms = 5'000;      // for ranks that do not answer in a Shrink without a list
   bool is_quorum_needed = false;         // in a Shrink without a list; equal on all ranks
-  std::string host;  // a name that the ranks of a host have in common; empty: their machine's
-  uint64_t host_ranks = 0;  // not 0, and no `host`: so many successive ranks are on one host
+  std::string host;         // a word that the ranks of a host have in common; empty: none
+  uint64_t host_ranks = 0;  // without a word: successive ranks that are one host; 0: not set
 };
 
 // The options that change messages, or who may go on, on which ranks must agree.
 AgreedValues AgreedOptions(const CommOptions& options);
-
-// The options of this rank with the name of its host, if they tell hosts apart.
-CommOptions WithHostOf(int rank, CommOptions options);
 
 // Fails with kMismatch if ranks differ in one of them; the text names the variable, two ranks and
 // their values.
@@ -229,11 +226,7 @@ class Comm final : private channel::PeerErrorSink, private FailureListener {
   };
 
   Comm(int rank, int ranks, uint32_t id, const CommOptions& options, const Transport& transport)
-      : rank_(rank),
-        ranks_(ranks),
-        id_(id),
-        options_(WithHostOf(rank, options)),
-        transport_(&transport) {}
+      : rank_(rank), ranks_(ranks), id_(id), options_(options), transport_(&transport) {}
 
   // Fails if the calls of `ranks` ranks of this process can never be made.
   Status CheckOtherThreads(int ranks) const;
@@ -267,7 +260,7 @@ class Comm final : private channel::PeerErrorSink, private FailureListener {
   const int rank_;
   const int ranks_;
   const uint32_t id_;
-  const CommOptions options_;  // with its host's name, if it has one, in place of host_ranks
+  const CommOptions options_;
   const Transport* const transport_;
   HostMap hosts_;
   bool are_ranks_threads_ = false;  // all ranks are threads of this process

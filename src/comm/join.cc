@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "comm/comm.h"
+#include "comm/host_claim.h"
 #include "onebit/onebit.h"
 #include "topology/placement.h"
 
@@ -104,7 +105,7 @@ Result<GroupFacts> Introduce(const JoinOptions& options, const Transport& transp
   const Introduction mine = {.process = options.control.process,
                              .spare = spare,
                              .placement = PlacementOfThisThread(),
-                             .host = WithHostOf(options.control.rank, options.comm).host,
+                             .host = options.comm.host,
                              .memory_domain = transport.properties().memoryDomain,
                              .values = ValuesOf(options, transport)};
   ONEBIT_ASSIGN_OR_RETURN(
@@ -113,13 +114,13 @@ Result<GroupFacts> Introduce(const JoinOptions& options, const Transport& transp
   GroupFacts found;
   std::vector<std::string> processes;
   std::vector<Placement> placements;
-  std::vector<std::string> hosts;
+  std::vector<HostClaim> claims;
   std::vector<AgreedValues> values;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     ONEBIT_ASSIGN_OR_RETURN(Introduction one, DecodeIntroduction(all[rank], rank));
     processes.push_back(std::move(one.process));
     found.spares.push_back(one.spare);
-    hosts.push_back(one.host.empty() ? one.placement.machine : std::move(one.host));
+    claims.push_back({.word = std::move(one.host), .machine = one.placement.machine});
     placements.push_back(std::move(one.placement));
     found.is_one_host &= one.memory_domain != 0 && one.memory_domain == mine.memory_domain;
     values.push_back(std::move(one.values));
@@ -134,7 +135,7 @@ Result<GroupFacts> Introduce(const JoinOptions& options, const Transport& transp
   }
   // Every rank decides alike.
   ONEBIT_TRY(CompareAgreed(values));
-  found.hosts = HostMap(hosts);
+  ONEBIT_ASSIGN_OR_RETURN(found.hosts, MapHosts(claims, options.comm.host_ranks));
   found.sharing_ranks = RanksSharing(mine.placement, placements);
   return found;
 }

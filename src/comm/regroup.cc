@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "comm/comm.h"
+#include "comm/host_claim.h"
 #include "comm/rank_list.h"
 
 namespace onebit {
@@ -273,7 +274,7 @@ Result<std::unique_ptr<Comm>> Comm::JoinThreads(std::span<const int> members,
 }
 
 CommOptions Comm::OnThisHost(CommOptions options) const {
-  options.host = options_.host;
+  options.host = Format("{}", hosts_.HostOf(static_cast<uint32_t>(rank_)));
   options.host_ranks = 0;
   return options;
 }
@@ -295,16 +296,16 @@ Status Comm::ConnectLocal() {
                  .values = AgreedOptions(options_), .host = options_.host, .address = address}),
              deadline, kWhat));
   std::vector<AgreedValues> values;
-  std::vector<std::string> hosts;
+  std::vector<HostClaim> claims;
   std::vector<Bytes> addresses;
   for (const Bytes& content : contents) {
     LocalIntroduction one = DecodeLocal(content);
     values.push_back(std::move(one.values));
-    hosts.push_back(std::move(one.host));
+    claims.push_back({.word = std::move(one.host)});
     addresses.push_back(std::move(one.address));
   }
   ONEBIT_TRY(CompareAgreed(values));
-  hosts_ = HostMap(hosts);
+  ONEBIT_ASSIGN_OR_RETURN(hosts_, MapHosts(claims, options_.host_ranks));
   ONEBIT_TRY(endpoint_.Connect(addresses, options_.regroup_timeout_ms));
   // No endpoint may close before all are connected.
   return Gather({}, deadline, kWhat).status();

@@ -14,7 +14,7 @@ static_assert(kKeyBytes == crypto_generichash_KEYBYTES &&
 
 constexpr size_t kLengthBytes = 4;
 constexpr size_t kSealBytes = crypto_aead_chacha20poly1305_ietf_ABYTES;
-constexpr Magic kHelloMagic = {'o', 'n', 'e', 'b', 'i', 't', 'C', '5'};
+constexpr Magic kHelloMagic = {'o', 'n', 'e', 'b', 'i', 't', 'C', '6'};
 
 // Initialises libsodium; may be repeated from any thread. Fails only if the system has no source of
 // randomness.

@@ -3,6 +3,8 @@
 #include "topology/host_map.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 
 #include "base/format.h"
 
@@ -11,21 +13,20 @@ namespace onebit {
 HostMap::HostMap(uint32_t ranks) : HostMap(std::vector<std::string>(ranks)) {}
 
 HostMap::HostMap(std::span<const std::string> names_by_rank) : first_{0} {
-  constexpr uint32_t kNone = UINT32_MAX;
-  const auto ranks = static_cast<uint32_t>(names_by_rank.size());
-  place_of_.assign(ranks, {.host = kNone});
-  rails_ = ranks;
-  for (uint32_t rank = 0; rank < ranks; ++rank) {
-    if (place_of_[rank].host != kNone) continue;
-    const uint32_t host = hosts();
-    uint32_t count = 0;
-    for (uint32_t other = rank; other < ranks; ++other) {
-      if (names_by_rank[other] != names_by_rank[rank]) continue;
-      place_of_[other] = {host, count++};
-      by_host_.push_back(other);
-    }
-    first_.push_back(by_host_.size());
-    rails_ = std::min(rails_, count);
+  // There may be tens of thousands of ranks, so names are looked up, not compared in pairs.
+  std::unordered_map<std::string_view, uint32_t> host_of_name;
+  std::vector<uint32_t> sizes;  // by host
+  for (const std::string& name : names_by_rank) {
+    const auto [entry, is_new] = host_of_name.try_emplace(name, sizes.size());
+    if (is_new) sizes.push_back(0);
+    const uint32_t host = entry->second;
+    place_of_.push_back({host, sizes[host]++});
+  }
+  for (const uint32_t size : sizes) first_.push_back(first_.back() + size);
+  rails_ = sizes.empty() ? 0 : *std::ranges::min_element(sizes);
+  by_host_.resize(place_of_.size());
+  for (uint32_t rank = 0; rank < ranks(); ++rank) {
+    by_host_[first_[HostOf(rank)] + LocalRankOf(rank)] = rank;
   }
 }
 

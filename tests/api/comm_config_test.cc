@@ -62,6 +62,37 @@ TEST(CommConfigTest, QuorumIsNoneOrOne) {
   EXPECT_EQ(options.status().text(), "config: quorum is 2, but may be 0 or 1");
 }
 
+TEST(CommConfigTest, HostsAreToldApartByAWordOrACount) {
+  onebitConfig_t config = ONEBIT_CONFIG_INIT;
+  EXPECT_EQ(Parse(config, {}).value().comm.host, "");
+  EXPECT_EQ(Parse(config, {}).value().comm.host_ranks, 0u);
+  EXPECT_EQ(Parse(config, {"ONEBIT_HOST=node 7"}).value().comm.host, "node 7");
+  EXPECT_EQ(Parse(config, {"ONEBIT_HOST_RANKS=4"}).value().comm.host_ranks, 4u);
+  config.hostRanks = 8;
+  EXPECT_EQ(Parse(config, {}).value().comm.host_ranks, 8u);
+  EXPECT_EQ(Parse(config, {"ONEBIT_HOST_RANKS=0"}).value().comm.host_ranks, 0u);
+  for (const int32_t count : {-1, 65'537}) {
+    config.hostRanks = count;
+    const auto options = Parse(config, {});
+    ASSERT_FALSE(options.ok());
+    EXPECT_EQ(options.status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(options.status().text(),
+              "config: hostRanks is " + std::to_string(count) + ", but may be 0 to 65536");
+  }
+}
+
+TEST(CommConfigTest, AWordForAHostIsShort) {
+  const onebitConfig_t config = ONEBIT_CONFIG_INIT;
+  const std::string variable = "ONEBIT_HOST=" + std::string(200, 'x');
+  EXPECT_TRUE(Parse(config, {variable.c_str()}).ok());
+  const auto options = Parse(config, {(variable + "x").c_str()});
+  ASSERT_FALSE(options.ok());
+  EXPECT_EQ(options.status().code(), Code::kInvalidUsage);
+  EXPECT_EQ(options.status().text(),
+            "environment variable ONEBIT_HOST has 201 bytes, but may have up to 200: a short word "
+            "is enough to tell hosts apart");
+}
+
 // Programs that were compiled before the structure grew.
 TEST(CommConfigTest, AFormerSizeTakesTheDefaultsOfWhatCameLater) {
   onebitConfig_t config = ONEBIT_CONFIG_INIT;
@@ -75,6 +106,12 @@ TEST(CommConfigTest, AFormerSizeTakesTheDefaultsOfWhatCameLater) {
   EXPECT_EQ(options.value().comm.shrink_grace_ms, 5000u);
   config.size -= 4;
   EXPECT_FALSE(Parse(config, {}).ok());
+  config.size = offsetof(onebitConfig_t, hostRanks);
+  config.shrinkGraceMs = 7;
+  config.quorum = 1;
+  config.hostRanks = -3;
+  EXPECT_EQ(Parse(config, {}).value().comm.shrink_grace_ms, 7u);
+  EXPECT_EQ(Parse(config, {}).value().comm.host_ranks, 0u);
 }
 
 TEST(CommConfigTest, ARankIsNotLostBeforeItCouldBeHeard) {

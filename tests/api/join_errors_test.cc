@@ -113,6 +113,9 @@ TEST(JoinMismatchTest, SettingsThatMustBeEqual) {
   calls[0].config.lossTimeoutMs = 4321;
   ExpectMismatch(
       calls, {"ONEBIT_LOSS_TIMEOUT_MS differs between ranks: rank 0 has 4321, rank 1 has 15000"});
+  calls[0].config = LocalConfig();
+  calls[0].config.hostRanks = 4;
+  ExpectMismatch(calls, {"ONEBIT_HOST_RANKS differs between ranks: rank 0 has 4, rank 1 has 0"});
 }
 
 TEST(JoinMismatchTest, TimeOutsMayDiffer) {

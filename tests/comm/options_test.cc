@@ -62,5 +62,27 @@ TEST_F(CommOptionsTest, GroupLimitsThatDifferAreNamedWithBothRanks) {
                  "ONEBIT_GROUP_ELEMENTS differs between ranks: rank 0 has 262144, rank 1 has 0");
 }
 
+TEST_F(CommOptionsTest, HostsThatAreToldApartInTwoWaysAreNamedWithBothRanks) {
+  CommOptions odd = kOptions;
+  odd.host_ranks = 4;
+  ExpectMismatch({kOptions, odd},
+                 "ONEBIT_HOST_RANKS differs between ranks: rank 0 has 0, rank 1 has 4");
+  odd.host_ranks = 0;
+  odd.host = "a";
+  const Status status = Create({kOptions, kOptions, odd});
+  EXPECT_EQ(status.code(), Code::kMismatch);
+  EXPECT_EQ(status.text(),
+            "ONEBIT_HOST differs between ranks: rank 0 has none, rank 2 has \"a\"; set it on all "
+            "ranks, to the same word on those of one host, or on none");
+}
+
+TEST_F(CommOptionsTest, WordsOfHostsMayDiffer) {
+  CommOptions here = kOptions;
+  CommOptions there = kOptions;
+  here.host = "here";
+  there.host = "there";
+  EXPECT_TRUE(Create({here, there, here}).ok());
+}
+
 }  // namespace
 }  // namespace onebit

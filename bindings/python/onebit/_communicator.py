@@ -36,6 +36,8 @@ class Config:
         quorum: which ranks may go on after that. 0 (default): any, so both halves of a network that
             was cut in two. 1: more than half, or half with the lowest (ONEBIT_QUORUM). Equal on all
             ranks.
+        host_ranks: this many successive ranks form a host, unless ONEBIT_HOST is set. 0 (default):
+            machines are hosts (ONEBIT_HOST_RANKS). Equal on all ranks.
     """
 
     transport: Optional[str] = None
@@ -45,6 +47,7 @@ class Config:
     collective_timeout_ms: Optional[int] = None
     shrink_grace_ms: Optional[int] = None
     quorum: Optional[int] = None
+    host_ranks: Optional[int] = None
 
     @staticmethod
     def native(config: Optional[Config]) -> Optional[_native.Config]:
@@ -211,7 +214,8 @@ class Communicator(Collectives):
 
     def stats(self) -> _native.CommStats:
         """Counters since the creation, with the members of onebitCommStats_t: `bytes_sent`,
-        `logical_bytes`, `codec_ns`, and so on."""
+        `logical_bytes`, `codec_ns`, and so on. `hosts` is the number of hosts, `host` that of this
+        rank's, and `host_ranks` how many ranks are on it."""
         stats = new(_native.CommStats)
         lib.onebitCommGetStats(self.handle, stats)
         return stats
