@@ -381,12 +381,13 @@ void TraceFile::AppendRow(TraceRecorder* recorder, uint32_t row) {
   const TraceSource& source = recorder->source_;
   const uint32_t number = ThreadOf(*recorder, row);
   const std::string name = source.name_of_row(row);
+  const std::string host = source.hosts > 1 ? Format(", host {}", source.host) : "";
   BeginEvent("thread_name", "M");
-  AppendFormat(
-      &text_,
-      ",\"tid\":{},\"args\":{{\"name\":\"rank {}: {} ({:08x})\",\"rank\":{},\"row\":\"{}\","
-      "\"communicator\":\"{:08x}\"}}}}",
-      number, source.rank, name, source.comm_id, source.rank, name, source.comm_id);
+  AppendFormat(&text_,
+               ",\"tid\":{},\"args\":{{\"name\":\"rank {}{}: {} ({:08x})\",\"rank\":{},\"host\":{},"
+               "\"hosts\":{},\"row\":\"{}\",\"communicator\":\"{:08x}\"}}}}",
+               number, source.rank, host, name, source.comm_id, source.rank, source.host,
+               source.hosts, name, source.comm_id);
   BeginEvent("thread_sort_index", "M");
   AppendFormat(&text_, ",\"tid\":{},\"args\":{{\"sort_index\":{}}}}}", number, number);
 }

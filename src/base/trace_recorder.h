@@ -46,6 +46,8 @@ struct TraceEvent {
 struct TraceSource {
   int rank = 0;
   uint32_t comm_id = 0;
+  uint32_t host = 0;   // number of the rank's host, of which the communicator has
+  uint32_t hosts = 1;  // so many
   // Ranks of other processes may write to a file of the same name.
   bool has_other_processes = false;
   std::string (*name_of_row)(uint32_t row) = nullptr;

@@ -34,6 +34,8 @@ std::string NameOfRow(uint32_t row) {
 Result<std::unique_ptr<CommTrace>> CommTrace::Open(const std::string& pattern, const Comm& comm) {
   const TraceSource source = {.rank = comm.rank(),
                               .comm_id = comm.id(),
+                              .host = comm.hosts().HostOf(static_cast<uint32_t>(comm.rank())),
+                              .hosts = comm.hosts().hosts(),
                               .has_other_processes = comm.has_other_processes(),
                               .name_of_row = NameOfRow};
   ONEBIT_ASSIGN_OR_RETURN(auto recorder, TraceRecorder::Open(pattern, source));

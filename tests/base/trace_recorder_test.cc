@@ -95,6 +95,26 @@ size_t CountOf(const std::string& text, const std::string& part) {
   return count;
 }
 
+// A person who looks at a file sees hosts only where there are several; a program always does.
+TEST(TraceRecorderTest, RowsSayOnWhichHostTheRankIs) {
+  TraceSource source = SourceOf(0x77);
+  source.host = 1;
+  source.hosts = 2;
+  auto recorder = TraceRecorder::Open(TracePath(), source);
+  ASSERT_TRUE(recorder.ok()) << recorder.status().text();
+  recorder.value()->Add(EventOf("on a host", 5, 8));
+  recorder.value()->Flush();
+  auto alone = OpenRecorder(0x78);
+  alone->Add(EventOf("on the only host", 5, 8));
+  alone->Flush();
+  const std::string text = Contents();
+  const std::string many =
+      R"~("name":"rank 3, host 1: row 0 (00000077)","rank":3,"host":1,"hosts":2,)~";
+  const std::string one = R"~("name":"rank 3: row 0 (00000078)","rank":3,"host":0,"hosts":1,)~";
+  EXPECT_EQ(CountOf(text, many), 1u);
+  EXPECT_EQ(CountOf(text, one), 1u);
+}
+
 TEST(TraceRecorderTest, FileIsCompleteBetweenWritesAndAcrossRecorders) {
   auto first = OpenRecorder(0x11);
   ExpectComplete(Contents());  // before any event
