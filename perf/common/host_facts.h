@@ -3,6 +3,7 @@
 // Facts about this machine and time, for reports.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,12 +11,15 @@
 namespace onebit::perf {
 
 std::string HostName();
+// Identifies the running kernel, which containers and network namespaces share.
+std::string MachineId();
 
 // Process, host and device of a rank.
 struct RankInfo {
   int pid = 0;
   std::string host = {};
-  std::optional<int> cuda_device = {};  // no value: host memory
+  std::optional<uint64_t> host_number = {};  // in the communicator; no value: not known
+  std::optional<int> cuda_device = {};       // no value: host memory
   std::string cuda_name = {};
 };
 

@@ -11,6 +11,7 @@ namespace onebit::perf {
 
 inline constexpr char kRendezvousVariable[] = "ONEBIT_RENDEZVOUS";
 inline constexpr char kJobVariable[] = "ONEBIT_JOB";
+inline constexpr char kHostVariable[] = "ONEBIT_HOST";
 inline constexpr char kSecretVariable[] = "ONEBIT_SECRET";
 inline constexpr char kSecretFileVariable[] = "ONEBIT_SECRET_FILE";
 // The ranks meet there if they call init_process_group of PyTorch.

@@ -8,9 +8,13 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <string>
 #include <utility>
 
+#include "perf/common/comm_stats.h"
 #include "perf/common/device_calls.h"
+#include "perf/common/library_setting.h"
+#include "perf/common/rank_environment.h"
 #include "perf/common/rank_exchange.h"
 #include "perf/common/tool_error.h"
 
@@ -73,10 +77,22 @@ std::vector<CommHandle> JoinedComms(const Options& options) {
 // A RankInfo without pointers, which can be sent to other ranks.
 struct RankInfoRecord {
   int pid;
-  int cuda_device;  // negative: none
+  int cuda_device;      // negative: none
+  int64_t host_number;  // negative: not known
   char host[64];
   char cuda_name[128];
 };
+
+// Returns how many successive ranks of this process are one host, as its settings say; no value if
+// they are in error, which the ranks report when they are made.
+std::optional<uint64_t> HostRanksOfThreads() {
+  try {
+    const uint64_t set = std::stoull(SettingValue("ONEBIT_HOST_RANKS"));
+    return set == 0 || !SettingValue(kHostVariable).empty() ? UINT64_MAX : set;
+  } catch (const ToolError&) {
+    return std::nullopt;
+  }
+}
 
 // Truncates the text to leave a terminating zero.
 template <size_t kSize>
@@ -194,7 +210,10 @@ void Ranks::Broadcast(std::span<std::byte> bytes, int root) {
 
 std::vector<RankInfo> Ranks::GatherInfo() {
   const auto records = GatherFromAll([this](int rank) {
-    RankInfoRecord record = {.pid = getpid(), .cuda_device = -1, .host = {}, .cuda_name = {}};
+    RankInfoRecord record = {
+        .pid = getpid(), .cuda_device = -1, .host_number = -1, .host = {}, .cuda_name = {}};
+    const onebitComm_t comm = state(rank).comm.get();
+    if (comm != nullptr) record.host_number = static_cast<int64_t>(StatsOf(comm).host);
     CopyText(HostName(), record.host);
     if (device_.is_cuda) {
       record.cuda_device = CudaDeviceOf(device_, rank);
@@ -205,6 +224,9 @@ std::vector<RankInfo> Ranks::GatherInfo() {
   std::vector<RankInfo> infos;
   for (const RankInfoRecord& record : records) {
     infos.push_back({.pid = record.pid, .host = record.host});
+    if (record.host_number >= 0) {
+      infos.back().host_number = static_cast<uint64_t>(record.host_number);
+    }
     if (record.cuda_device < 0) continue;
     infos.back().cuda_device = record.cuda_device;
     infos.back().cuda_name = record.cuda_name;
@@ -221,8 +243,10 @@ void Ranks::Finish() {
 
 std::vector<RankInfo> InfoOfThreads(const Options& options) {
   std::vector<RankInfo> infos;
+  const std::optional<uint64_t> host_ranks = HostRanksOfThreads();
   for (int rank = 0; rank < options.ranks.threads; ++rank) {
     infos.push_back({.pid = getpid(), .host = HostName()});
+    if (host_ranks) infos.back().host_number = static_cast<uint64_t>(rank) / *host_ranks;
     if (!options.device.is_cuda) continue;
     infos.back().cuda_device = CudaDeviceOf(options.device, rank);
     infos.back().cuda_name = FactsOfCudaDevice(*infos.back().cuda_device).name;

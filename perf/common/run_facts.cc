@@ -49,6 +49,7 @@ Json ConfigOf(const Options& options, std::span<const RankInfo> infos) {
   }
   config["device"] = options.device.name();
   if (!infos.empty()) config["device_name"] = DeviceNameOf(infos.front());
+  config["hosts"] = RanksByHost(infos);
   config["devices"] = DevicesJson(infos);
   return config;
 }
@@ -73,6 +74,7 @@ RunFacts FactsOfLibrary(const Options& options, std::span<const RankInfo> infos)
                 .ranks = infos.size(),
                 .is_dense = !options.is_compressed()};
   facts.threads = options.ranks.threads;
+  facts.ranks_by_host = RanksByHost(infos);
   if (options.is_compressed()) {
     facts.details = CodecText(options);
   }

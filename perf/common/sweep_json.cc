@@ -3,6 +3,7 @@
 // Keys in the order of nccl-tests.
 #include "perf/common/sweep_json.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "perf/common/seeded_elements.h"
@@ -64,10 +65,21 @@ Json DevicesJson(std::span<const RankInfo> infos) {
                        {"group", 0},
                        {"pid", infos[rank].pid},
                        {"hostname", infos[rank].host},
+                       {"host", NumberOrNull(infos[rank].host_number)},
                        {"device", NumberOrNull(infos[rank].cuda_device)},  // null: host memory
                        {"device_info", DeviceNameOf(infos[rank])}});
   }
   return devices;
+}
+
+std::vector<uint64_t> RanksByHost(std::span<const RankInfo> infos) {
+  std::vector<uint64_t> ranks;
+  for (const RankInfo& info : infos) {
+    if (!info.host_number) return {};
+    ranks.resize(std::max<size_t>(ranks.size(), *info.host_number + 1));
+    ++ranks[*info.host_number];
+  }
+  return ranks;
 }
 
 Json RowJson(const Row& row, const RowFacts& facts) {

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -33,6 +34,9 @@ nlohmann::ordered_json NumberOrNull(const std::optional<Number>& number) {
 nlohmann::ordered_json ConfigJson(const SweepFlags& flags, int threads);
 nlohmann::ordered_json DevicesJson(std::span<const RankInfo> infos);
 
+// Returns how many ranks each host has, by its number; nothing if that is not known of all ranks.
+std::vector<uint64_t> RanksByHost(std::span<const RankInfo> infos);
+
 // The name of the GPU, or of the processor for host memory.
 std::string DeviceNameOf(const RankInfo& info);
 
@@ -54,8 +58,9 @@ struct RunFacts {
   nlohmann::ordered_json config;
   RowFacts rows;  // borrows its texts
   int threads = 1;
-  std::string details = {};  // appended to the mode
-  std::string devices = {};  // a line for each rank
+  std::vector<uint64_t> ranks_by_host = {};  // empty: not known
+  std::string details = {};                  // appended to the mode
+  std::string devices = {};                  // a line for each rank
 };
 
 nlohmann::ordered_json RowJson(const Row& row, const RowFacts& facts);

@@ -3,7 +3,10 @@
 // Formats parameters and columns as nccl-tests does.
 #include "perf/common/sweep_text.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "perf/common/seeded_elements.h"
 
@@ -56,6 +59,15 @@ std::string RankInfoLine(const std::string& ranks, const RankInfo& info) {
   return fmt::format("#  {} Pid {:6} on {:>10} {}\n", ranks, info.pid, info.host, memory);
 }
 
+// " hosts: 4x8" where 4 hosts have 8 ranks each, else " hosts: 4+2+1".
+std::string HostsText(const std::vector<uint64_t>& ranks_by_host) {
+  if (ranks_by_host.empty()) return "";
+  const bool is_even = std::ranges::all_of(
+      ranks_by_host, [&](uint64_t ranks) { return ranks == ranks_by_host.front(); });
+  if (is_even) return fmt::format(" hosts: {}x{}", ranks_by_host.size(), ranks_by_host.front());
+  return fmt::format(" hosts: {}", fmt::join(ranks_by_host, "+"));
+}
+
 std::string ParametersText(const SweepFlags& flags, const RunFacts& facts) {
   const SweepRange& sweep = flags.sweep;
   const bool has_factor = sweep.step_factor > 1;
@@ -84,10 +96,11 @@ std::string ColumnsText() {
 
 std::string HeaderText(std::string_view tool, const SweepFlags& flags, const RunFacts& facts) {
   return fmt::format(
-      "# {}\n# Collective test starting: {}\n{}# mode: {} transport: {} nranks: {}{}\n#\n"
+      "# {}\n# Collective test starting: {}\n{}# mode: {} transport: {} nranks: {}{}{}\n#\n"
       "# Using devices\n{}#\n{}",
       facts.system, tool, ParametersText(flags, facts), facts.rows.mode, facts.rows.transport,
-      facts.rows.ranks, facts.details, facts.devices, ColumnsText());
+      facts.rows.ranks, HostsText(facts.ranks_by_host), facts.details, facts.devices,
+      ColumnsText());
 }
 
 std::string ThreadsText(std::span<const RankInfo> infos) {

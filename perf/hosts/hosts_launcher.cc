@@ -20,6 +20,7 @@
 #include "perf/common/child_process.h"
 #include "perf/common/job_guard.h"
 #include "perf/common/job_supervisor.h"
+#include "perf/common/library_setting.h"
 #include "perf/common/rank_environment.h"
 #include "perf/common/tool_error.h"
 #include "perf/hosts/host_link.h"
@@ -36,16 +37,12 @@ constexpr milliseconds kLeastLossTimeout = 3 * kAgentBeat;
 constexpr int kSecretBytes = 32;
 constexpr int kStoppedBySignal = 128;
 
-// The library checks the variables and knows their defaults.
 milliseconds TimeOf(std::string_view name) {
-  onebitSetting_t setting;
-  for (int index = 0;; ++index) {
-    Check(onebitGetSetting(index, &setting), "onebitGetSetting");
-    if (setting.name == name) return milliseconds(std::atoll(setting.value));
-  }
+  return milliseconds(std::atoll(SettingValue(name).c_str()));
 }
 
-// The variables that the ranks of all hosts get from this process.
+// The variables that the ranks of all hosts get from this process. Its word for this host is not
+// one of them: it would make one host of all.
 std::vector<std::string> ForwardedVariables(const std::vector<std::string>& named) {
   std::vector<std::string> variables;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
@@ -54,7 +51,8 @@ std::vector<std::string> ForwardedVariables(const std::vector<std::string>& name
     const bool is_place = name == kRendezvousVariable || name == kJobVariable ||
                           name == kSecretVariable || name == kSecretFileVariable ||
                           name == kMasterAddressVariable || name == kMasterPortVariable;
-    if (is_place ? IsSetByUser(name.c_str()) : name.starts_with("ONEBIT_")) {
+    const bool is_of_library = name.starts_with("ONEBIT_") && name != kHostVariable;
+    if (is_place ? IsSetByUser(name.c_str()) : is_of_library) {
       variables.push_back(text);
     }
   }

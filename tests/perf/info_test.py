@@ -4,6 +4,7 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -24,6 +25,13 @@ def main() -> None:
     assert settings["ONEBIT_DEBUG"]["value"] == "INFO", settings
     assert settings["ONEBIT_DEBUG"]["source"] == "environment", settings
     assert all(name in text.stdout for name in settings), text
+
+    machine = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    for variables, name, source in (({}, machine, "machine"), ({"ONEBIT_HOST": "a"}, "a", "ONEBIT_HOST"),
+                                    ({"ONEBIT_HOST_RANKS": "4"}, "4 successive ranks", "ONEBIT_HOST_RANKS")):
+        assert f"host of this process: {name} ({source})\n" in run(tool, **variables).stdout, variables
+        host = json.loads(run(tool, "--json", **variables).stdout)["host"]
+        assert host == {"name": name, "source": source}, host
 
     for options in ([], ["--json"]):
         shown = run(tool, *options, ONEBIT_SECRET="correct horse battery staple")

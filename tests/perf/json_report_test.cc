@@ -102,6 +102,17 @@ TEST(JsonReportTest, SaysOnWhichDeviceARankWorks) {
   EXPECT_EQ(cuda["config"]["devices"][1]["device_info"], "A GPU");
 }
 
+TEST(JsonReportTest, SaysWhichRanksShareAHost) {
+  const Options options;
+  const std::vector<RankInfo> infos = {{.pid = 1, .host = "h", .host_number = 0},
+                                       {.pid = 2, .host = "h", .host_number = 1},
+                                       {.pid = 3, .host = "h", .host_number = 0}};
+  JsonReport report(FactsOfLibrary(options, infos), {});
+  const Json config = std::move(report).Finish(0, 0)["config"];
+  EXPECT_EQ(config["hosts"], (Json{2, 1}));
+  EXPECT_EQ(config["devices"][1]["host"], 1);
+}
+
 TEST(JsonReportTest, DenseIsAsFastAsItself) {
   Row row = SomeRow();
   row.speedup_vs_dense.reset();

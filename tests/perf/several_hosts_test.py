@@ -33,7 +33,7 @@ exit 255
 TELL = """
 import json, os, socket, stat
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ONEBIT_RENDEZVOUS",
-         "ONEBIT_JOB", "ONEBIT_DEBUG", "ONEBIT_SECRET", "OMP_NUM_THREADS", "COLOUR", "TASTE", "SMELL")
+         "ONEBIT_JOB", "ONEBIT_DEBUG", "ONEBIT_HOST", "ONEBIT_SECRET", "OMP_NUM_THREADS", "COLOUR", "TASTE", "SMELL")
 facts = {name: os.environ.get(name) for name in names}
 secret = os.environ.get("ONEBIT_SECRET_FILE")
 if secret:
@@ -106,7 +106,7 @@ class SeveralHostsTest(unittest.TestCase):
 
     def test_every_rank_knows_its_place(self):
         result = self.run_job("--hosts", "a:1,b:3", "-x", "COLOUR", "-x", "TASTE=sweet and sour", "python3", "-c", TELL,
-                              ONEBIT_DEBUG="WARN", COLOUR="red", SMELL="none", RANK="7", MASTER_PORT="1")
+                              ONEBIT_DEBUG="WARN", ONEBIT_HOST="launcher", COLOUR="red", SMELL="none", RANK="7", MASTER_PORT="1")
         ranks = self.facts(result)
         a, b = HOSTS.hosts["a"], HOSTS.hosts["b"]
         self.assertEqual([rank["host"] for rank in ranks], [a.name, b.name, b.name, b.name])
@@ -117,6 +117,7 @@ class SeveralHostsTest(unittest.TestCase):
             self.assertEqual((rank["WORLD_SIZE"], rank["folder"]), ("4", str(self.folder)))
             self.assertEqual((rank["COLOUR"], rank["TASTE"], rank["SMELL"]), ("red", "sweet and sour", None))
             self.assertEqual((rank["ONEBIT_DEBUG"], rank["ONEBIT_SECRET"]), ("WARN", None))
+            self.assertIsNone(rank["ONEBIT_HOST"])  # the word of one host is none of the others'
             self.assertEqual(rank["MASTER_ADDR"], a.address)
             self.assertRegex(rank["ONEBIT_RENDEZVOUS"], rf"^{a.address}:\d+$")
             self.assertNotEqual(rank["ONEBIT_RENDEZVOUS"], f"{a.address}:{rank['MASTER_PORT']}")

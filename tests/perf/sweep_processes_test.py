@@ -107,6 +107,18 @@ class ProcessesTest(unittest.TestCase):
             time.sleep(0.01)
         raise AssertionError(f"rank {rank} did not start")
 
+    def test_header_and_report_tell_of_hosts(self):
+        for ranks in (["--procs", "3"], ["-t", "3"]):
+            for variables, text, hosts in (({}, "1x3", [3]), ({"ONEBIT_HOST_RANKS": "2"}, "2+1", [2, 1]),
+                                           ({"ONEBIT_HOST_RANKS": "1"}, "3x1", [1, 1, 1]),
+                                           ({"ONEBIT_HOST_RANKS": "1", "ONEBIT_HOST": "a"}, "1x3", [3])):
+                with self.subTest(ranks=ranks, variables=variables):
+                    report, stdout = self.sweep(TOOL, "-b", "1K", "-e", "1K", "-n", "1", *ranks, **variables)
+                    self.assertIn(f" nranks: 3 hosts: {text}\n", stdout)
+                    self.assertEqual(report["config"]["hosts"], hosts)
+                    numbers = [device["host"] for device in report["config"]["devices"]]
+                    self.assertEqual([numbers.count(host) for host in range(len(hosts))], hosts)
+
     def test_errors_of_all_are_said_once(self):
         unknown = self.run_tool(TOOL, *SMALL, "--procs", "3", ONEBIT_SEGMENT_ELEMENTS="1")
         self.assertEqual(unknown.returncode, 1, unknown)

@@ -63,6 +63,22 @@ TEST(SweepTextTest, EverythingButRowsIsAComment) {
   for (std::string line; std::getline(lines, line);) EXPECT_EQ(line.front(), '#') << line;
 }
 
+TEST(SweepTextTest, HeaderSaysHowManyRanksAHostHas) {
+  const auto header = [](std::initializer_list<uint64_t> hosts) {
+    std::vector<RankInfo> infos;
+    for (const uint64_t host : hosts) infos.push_back({.pid = 1, .host = "h", .host_number = host});
+    const Options options;
+    return HeaderText("tool", options, FactsOfLibrary(options, infos));
+  };
+  EXPECT_NE(header({0, 1, 0, 1, 0, 1}).find(" nranks: 6 hosts: 2x3"), std::string::npos);
+  EXPECT_NE(header({0, 0, 1}).find(" nranks: 3 hosts: 2+1"), std::string::npos);
+  EXPECT_NE(header({0, 0}).find(" nranks: 2 hosts: 1x2"), std::string::npos);
+  const Options options;
+  const std::vector<RankInfo> unknown = {{.pid = 1, .host = "h"}};
+  EXPECT_EQ(HeaderText("tool", options, FactsOfLibrary(options, unknown)).find("hosts:"),
+            std::string::npos);
+}
+
 TEST(SweepTextTest, FooterIsThatOfNcclTests) {
   const std::string passed = FooterText("tool", 0, 1.25);
   EXPECT_NE(passed.find("# Out of bounds values : 0 OK\n"), passed.npos);
