@@ -22,7 +22,7 @@ SIGPIPE_STATUS = SIGNAL_STATUS + 13
 # Variables of other launchers, which describe another job.
 FOREIGN_VARIABLES = {
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-    "ONEBIT_RENDEZVOUS", "ONEBIT_SECRET", "ONEBIT_SECRET_FILE"}
+    "ONEBIT_HOST", "ONEBIT_RENDEZVOUS", "ONEBIT_SECRET", "ONEBIT_SECRET_FILE"}
 FOREIGN_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "HYDRA_", "HYDI_")
 # Parameters of Open MPI belong to the user, unless an mpirun has set them for this process.
 PARAMETER_PREFIX = "OMPI_MCA_"
@@ -59,7 +59,7 @@ def run_job(network: Network, launcher: str, command: list[str], grace: float) -
 
 def _on_host_of_rank(network: Network, command: list[str]) -> list[str]:
     """The command line of every rank: each runs the command alone on the host of its number."""
-    hosts = "\n".join(f'{host.index}) exec {shlex.join(host.enter([]))} "$@" ;;' for host in network.hosts)
+    hosts = "\n".join(f'{host.index}) exec {shlex.join(host.enter_as_rank())} "$@" ;;' for host in network.hosts)
     return ["sh", "-c", f"export LOCAL_RANK=0 LOCAL_WORLD_SIZE=1\ncase $RANK in\n{hosts}\nesac", "sh",
             *command]
 

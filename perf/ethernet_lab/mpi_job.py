@@ -43,7 +43,7 @@ class MpiLauncher:
     def run_job(self, network: Network, launcher: str, command: list[str], grace: float) -> JobResult:
         """Runs the command as one MPI job until it has ended."""
         hosts_file = network.folder / "hosts.json"
-        hosts_file.write_text(json.dumps({host.address: host.enter([]) for host in network.hosts}))
+        hosts_file.write_text(json.dumps({host.address: host.enter_as_rank() for host in network.hosts}))
         variables = {"LAB_HOSTS_FILE": str(hosts_file)}
         if self._is_openmpi:
             own_arguments = _openmpi_arguments(network)

@@ -40,6 +40,11 @@ class Host:
         self.address = f"{network}.{index + 1}"
         self.subnet = f"{network}.0/24"
 
+    def enter_as_rank(self) -> list[str]:
+        """The command line that runs what follows on this host, as a rank of a job. All hosts are one
+        machine, so ranks need a word to tell hosts apart."""
+        return self.enter(["env", f"ONEBIT_HOST={self.name}"])
+
     def enter(self, command: list[str], shares_memory: bool = False) -> list[str]:
         """The command line that runs `command` on this host.
 

@@ -16,7 +16,7 @@ TWO = ["run", "--hosts", "2", "--rate", "1gbit", "--grace", "0.3"]
 TELL = """
 import json, os, socket, stat, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-         "ONEBIT_RENDEZVOUS", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+         "ONEBIT_HOST", "ONEBIT_RENDEZVOUS", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 facts = {name: os.environ.get(name) for name in names}
 secret = os.environ["ONEBIT_SECRET_FILE"]
 facts["secret"] = open(secret).read()
@@ -38,7 +38,7 @@ class LabTest(lab_case.LabTestCase):
 
     def test_every_rank_knows_its_place(self):
         self.environment |= {"RANK": "7", "OMPI_COMM_WORLD_RANK": "3", "SLURM_PROCID": "1",
-                             "ONEBIT_RENDEZVOUS": "elsewhere:1", "MASTER_PORT": "1"}
+                             "ONEBIT_HOST": "one", "ONEBIT_RENDEZVOUS": "elsewhere:1", "MASTER_PORT": "1"}
         ranks = self.facts(self.start("run", "--hosts", "3", "--rate", "none", "--",
                                       "python3", "-c", TELL))
         self.assertEqual([rank["RANK"] for rank in ranks], ["0", "1", "2"])
@@ -54,6 +54,7 @@ class LabTest(lab_case.LabTestCase):
             self.assertEqual((rank["OMPI_COMM_WORLD_RANK"], rank["SLURM_PROCID"]), (None, None))
             self.assertEqual((rank["secret_mode"], rank["shared_memory"]), (0o600, []))
             self.assertEqual(rank["devices"], ["lo", "eth0"])
+            self.assertEqual(rank["ONEBIT_HOST"], rank["host"])
             for name in ("MASTER_ADDR", "ONEBIT_RENDEZVOUS", "secret"):
                 self.assertEqual(rank[name], first[name])
 
