@@ -38,6 +38,28 @@ class ProgramsTest(unittest.TestCase):
         self.assertIn("2 ranks average 262144 floats (1 MiB)", text)
         self.assertRegex(text, r"fp4 (pays|does not pay) here\. With computing as above it pays")
 
+    def test_doctor_says_which_ranks_share_a_host(self):
+        measured = ("-m", "onebit.doctor", "--mebibytes", "1")
+        self.assertIn("hosts       1, with 2 ranks\n\n", output_of(*measured))
+        split = output_of(*measured, ONEBIT_HOST_RANKS="1")
+        self.assertIn("hosts       2, with 1 rank each (ONEBIT_HOST_RANKS)\n", split)
+        self.assertIn("ONEBIT_HOST_RANKS makes 2 hosts of one machine", split)
+        self.assertNotIn("makes", output_of(*measured, ONEBIT_HOST="a"))
+
+    def test_doctor_tells_where_hosts_are_no_machines(self):
+        code = (
+            "from onebit.doctor import Place, hosts\n"
+            "print(*hosts([Place(0, 7), Place(0, 8), Place(1, 9), Place(2, 9)], 'ONEBIT_HOST'), sep='\\n')"
+        )
+        self.assertEqual(
+            output_of("-c", code).splitlines(),
+            [
+                "hosts       3, with 2, 1 and 1 ranks (ONEBIT_HOST)",
+                "            ONEBIT_HOST makes host 0 of 2 machines: do they share a link?",
+                "            ONEBIT_HOST makes 2 hosts of one machine: does each have a link of its own?",
+            ],
+        )
+
     def test_doctor_measures_the_job_that_it_is_in(self):
         text = output_of("-m", "onebit.doctor", RANK="0", WORLD_SIZE="1")
         self.assertIn("There is one rank", text)

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import argparse
 import array
+import collections
 import ctypes
+import hashlib
 import importlib.util
 import os
+import pathlib
 import platform
 import random
 import statistics
 import sys
 import time
 from dataclasses import dataclass
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import onebit
 from onebit import _native
@@ -31,6 +34,13 @@ ARRAY_PACKAGES = ("numpy", "torch", "cupy", "jax", "ml_dtypes", "mpi4py")
 LAUNCHER_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 WAYS = ("dense", "fp4", "sign")
 CALLS = 5  # the median counts
+
+
+class Place(NamedTuple):
+    """Where a rank is."""
+
+    host: int  # number in the communicator
+    machine: int  # the same for ranks on one machine
 
 
 @dataclass
@@ -96,6 +106,48 @@ def inventory() -> Iterator[str]:
             yield f"setting     {setting.name.decode()}={setting.value.decode()}"
 
 
+def places(comm: onebit.Communicator) -> List[Place]:
+    """Where the ranks are, by rank."""
+    machine = pathlib.Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    digest = int.from_bytes(hashlib.blake2b(machine, digest_size=7).digest(), "big")
+    gathered = array.array("q", [0, 0] * comm.size)
+    comm.all_gather(array.array("q", [comm.stats().host, digest]), out=gathered)
+    return [Place(*pair) for pair in zip(gathered[::2], gathered[1::2])]
+
+
+def hosts(found: Sequence[Place], variable: str) -> Iterator[str]:
+    """The hosts with their ranks, and where they are not machines. `variable` tells them apart; "" is
+    none."""
+    ranks = [count for _, count in sorted(collections.Counter(place.host for place in found).items())]
+    if len(set(ranks)) == 1:
+        each = " each" if len(ranks) > 1 else ""
+        text = f"{len(ranks)}, with {ranks[0]} {'rank' if ranks[0] == 1 else 'ranks'}{each}"
+    else:
+        text = f"{len(ranks)}, with {', '.join(map(str, ranks[:-1]))} and {ranks[-1]} ranks"
+    yield f"hosts       {text}{f' ({variable})' if variable else ''}"
+    machines: Dict[int, Set[int]] = collections.defaultdict(set)
+    parts: Dict[int, Set[int]] = collections.defaultdict(set)
+    for place in found:
+        machines[place.host].add(place.machine)
+        parts[place.machine].add(place.host)
+    for host, merged in sorted(machines.items()):
+        if len(merged) > 1:
+            line = f"makes host {host} of {len(merged)} machines: do they share a link?"
+            yield f"            {variable} {line}"
+    for split in parts.values():
+        if len(split) > 1:
+            line = f"makes {len(split)} hosts of one machine: does each have a link of its own?"
+            yield f"            {variable} {line}"
+
+
+def variable_of_hosts() -> str:
+    """The variable that tells hosts apart; "" if machines are hosts."""
+    values = {setting.name: setting.value for setting in settings()}
+    if values[b"ONEBIT_HOST"]:
+        return "ONEBIT_HOST"
+    return "" if values[b"ONEBIT_HOST_RANKS"] == b"0" else "ONEBIT_HOST_RANKS"
+
+
 def measure(comm: onebit.Communicator, count: int) -> Dict[str, Cost]:
     """Measures calls on `count` floats: medians over calls, the slowest rank's time."""
     draw = random.Random(comm.rank)
@@ -118,6 +170,10 @@ def measure(comm: onebit.Communicator, count: int) -> Dict[str, Cost]:
         if compressor is not None:
             compressor.close()
     return costs
+
+
+def examine(comm: onebit.Communicator, count: int) -> Tuple[List[Place], Dict[str, Cost]]:
+    return places(comm), measure(comm, count)
 
 
 def verdict(costs: Dict[str, Cost], count: int, ranks: int) -> Iterator[str]:
@@ -164,14 +220,15 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     rank = 0
     if is_job and not given.no_measurement:
         with onebit.init() as comm:
-            rank, ranks, costs = comm.rank, comm.size, measure(comm, count)
+            rank, (found, costs) = comm.rank, examine(comm, count)
     elif not given.no_measurement:
-        ranks, (costs, *_) = 2, run_processes(2, measure, count)
+        (found, costs), *_ = run_processes(2, examine, count)
     if rank != 0:
         return
     print("\n".join(inventory()))
     if not given.no_measurement:
-        print("", *verdict(costs, count, ranks), sep="\n")
+        print(*hosts(found, variable_of_hosts()), sep="\n")
+        print("", *verdict(costs, count, len(found)), sep="\n")
         if not is_job:
             print(
                 "This was the memory of this host. To measure a network, start a job on its hosts."
