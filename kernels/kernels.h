@@ -132,12 +132,12 @@ struct Checksum {
      output_type. */                                                                             \
   void Decode(const uint8_t* bits, const float* scales, size_t count, size_t block,              \
               const uint8_t* mask, DataType output_type, void* output);                          \
-  /* Reduces `ranks` buffers in rank order. Sums of floats are fp32 (of kF64 fp64), divided by   \
+  /* Reduces `ranks` buffers in their order. Sums of floats are fp32 (of kF64 fp64), divided by  \
      `ranks` if kAverage, rounded once to `type`. Sums of integers wrap, and their quotients are \
      truncated. kMax and kMin return one of the elements: the first NaN if there is one, and -0  \
-     is below +0. output may equal any input. */                                                 \
+     is below +0. output may equal any input, unless it is of another type. */                   \
   void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type,         \
-                   DenseOp op, void* output);                                                    \
+                   DenseOp op, void* output, const DenseTerms& terms = {});                      \
   /* Checksum of `bytes` bytes; the last word is padded with zero bytes. */                      \
   Checksum ChecksumOf(const void* data, size_t bytes);
 

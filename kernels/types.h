@@ -72,6 +72,14 @@ constexpr bool IsOfWords(DataType type, DenseOp op) {
   return !is_added || !IsCompressible(type);
 }
 
+// What a dense reduction of floats in fp32 may do beyond a sum or a mean of its inputs. Words
+// (IsOfWords) take the divisor alone.
+struct DenseTerms {
+  size_t divisor = 0;              // by which an average divides; 0: the number of inputs
+  const float* factors = nullptr;  // by which inputs are multiplied before they are added; null: 1
+  bool is_output_f32 = false;      // the output is fp32, whatever the type of the inputs
+};
+
 // Rule for a block's scale: sqrt(sum z^2 / N) or sum |z| / N.
 enum class ScaleRule : uint8_t { kL2, kL1 };
 

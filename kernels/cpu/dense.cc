@@ -132,22 +132,86 @@ void DenseReduceAs(const void* const* inputs, size_t ranks, size_t piece_count, 
   if (is_streamed) hwy::FlushStream();
 }
 
+// sum = (sum +) factor * input
+template <DataType kType>
+HWY_NOINLINE void AddProducts(const void* input, float factor, bool is_first, size_t count,
+                              float* sum) {
+  const VF factors = hn::Set(kF32, factor);
+  const auto add = [&](const void* from, size_t i, float* to) HWY_ATTR {
+    const VF product = hn::Mul(factors, LoadF32<kType>(from, i));
+    hn::Store(is_first ? product : hn::Add(hn::Load(kF32, to), product), kF32, to);
+  };
+  const size_t whole = count / kLanes * kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) add(input, i, sum + i);
+  if (whole == count) return;
+  using Element = ElementOf<kType>;
+  alignas(64) Element last[kLanes] = {};
+  memcpy(last, static_cast<const Element*>(input) + whole, (count - whole) * sizeof(Element));
+  add(last, 0, sum + whole);  // a tile has room for whole vectors
+}
+
+template <DataType kType>
+HWY_NOINLINE void WriteQuotients(const float* sum, float divisor, size_t count, void* output) {
+  using Element = ElementOf<kType>;
+  const VF divisors = hn::Set(kF32, divisor);
+  const size_t whole = count / kLanes * kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) {
+    StoreF32As<kType, false>(hn::Div(hn::Load(kF32, sum + i), divisors), output, i);
+  }
+  if (whole == count) return;
+  alignas(64) Element last[kLanes];
+  StoreF32As<kType, false>(hn::Div(hn::Load(kF32, sum + whole), divisors), last, 0);
+  memcpy(static_cast<Element*>(output) + whole, last, (count - whole) * sizeof(Element));
+}
+
+// A sum with factors, or one that is written in fp32.
+template <DataType kType>
+void ReduceProductsAs(const void* const* inputs, size_t ranks, size_t piece_count, float divisor,
+                      const DenseTerms& terms, void* output) {
+  using Element = ElementOf<kType>;
+  alignas(64) float sum[kTile];
+  for (size_t begin = 0; begin < piece_count; begin += kTile) {
+    const size_t count = std::min(kTile, piece_count - begin);
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      AddProducts<kType>(static_cast<const Element*>(inputs[rank]) + begin,
+                         terms.factors == nullptr ? 1 : terms.factors[rank], rank == 0, count, sum);
+    }
+    if (terms.is_output_f32) {
+      WriteQuotients<DataType::kF32>(sum, divisor, count, static_cast<float*>(output) + begin);
+    } else {
+      WriteQuotients<kType>(sum, divisor, count, static_cast<Element*>(output) + begin);
+    }
+  }
+}
+
+template <DataType kType>
+void ReduceFloats(const void* const* inputs, size_t ranks, size_t count, float divisor,
+                  const DenseTerms& terms, void* output) {
+  if (terms.factors == nullptr && (!terms.is_output_f32 || kType == DataType::kF32)) {
+    DenseReduceAs<kType>(inputs, ranks, count, divisor, output);
+  } else {
+    ReduceProductsAs<kType>(inputs, ranks, count, divisor, terms, output);
+  }
+}
+
 }  // namespace
 
 void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type, DenseOp op,
-                 void* output) {
+                 void* output, const DenseTerms& terms) {
+  const size_t ranks_of_average = terms.divisor == 0 ? ranks : terms.divisor;
   if (IsOfWords(type, op)) {
-    reference::ReduceWords<TiledReduction>(type, op, inputs, ranks, count, output);
+    reference::ReduceWords<TiledReduction>(type, op, inputs, ranks, count, ranks_of_average,
+                                           output);
     return;
   }
-  const float divisor = op == DenseOp::kAverage ? static_cast<float>(ranks) : 1;
+  const float divisor = op == DenseOp::kAverage ? static_cast<float>(ranks_of_average) : 1;
   switch (type) {
     case DataType::kF32:
-      return DenseReduceAs<DataType::kF32>(inputs, ranks, count, divisor, output);
+      return ReduceFloats<DataType::kF32>(inputs, ranks, count, divisor, terms, output);
     case DataType::kF16:
-      return DenseReduceAs<DataType::kF16>(inputs, ranks, count, divisor, output);
+      return ReduceFloats<DataType::kF16>(inputs, ranks, count, divisor, terms, output);
     case DataType::kBf16:
-      return DenseReduceAs<DataType::kBf16>(inputs, ranks, count, divisor, output);
+      return ReduceFloats<DataType::kBf16>(inputs, ranks, count, divisor, terms, output);
       ONEBIT_CASES_OF_DENSE_ONLY_TYPES;
   }
 }
@@ -162,9 +226,9 @@ namespace onebit::kernels::cpu {
 HWY_EXPORT(DenseReduce);
 
 void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type, DenseOp op,
-                 void* output) {
+                 void* output, const DenseTerms& terms) {
   const reference::FpEnvironment fp;
-  HWY_DYNAMIC_DISPATCH(DenseReduce)(inputs, ranks, count, type, op, output);
+  HWY_DYNAMIC_DISPATCH(DenseReduce)(inputs, ranks, count, type, op, output, terms);
 }
 
 }  // namespace onebit::kernels::cpu

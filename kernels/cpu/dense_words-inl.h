@@ -56,7 +56,7 @@ struct TiledReduction {
 
   // The output may be any of the inputs, so it is written last.
   static HWY_NOINLINE void Run(DenseOp op, const void* const* inputs, size_t ranks,
-                               size_t piece_count, void* output) {
+                               size_t piece_count, size_t divisor, void* output) {
     alignas(64) Word tile[kTileWords];
     for (size_t begin = 0; begin < piece_count; begin += kTileWords) {
       const size_t count = std::min(kTileWords, piece_count - begin);
@@ -69,7 +69,7 @@ struct TiledReduction {
       }
       if constexpr (kAdds) {
         if (op == DenseOp::kAverage) {
-          for (size_t i = 0; i < count; ++i) tile[i] = reference::Quotient<kType>(tile[i], ranks);
+          for (size_t i = 0; i < count; ++i) tile[i] = reference::Quotient<kType>(tile[i], divisor);
         }
       }
       memcpy(static_cast<Word*>(output) + begin, tile, count * sizeof(Word));

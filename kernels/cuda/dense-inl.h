@@ -17,9 +17,13 @@ ONEBIT_KERNEL const std::byte* ElementsOf(const SourcePackets& from, uint32_t ra
   return rank == from.rank ? from.own_source : from.sources + rank * from.stride;
 }
 
+ONEBIT_KERNEL uint64_t DivisorOf(const DenseReduceParams& p) {
+  return p.terms.divisor == 0 ? p.pieces.ranks : p.terms.divisor;
+}
+
 ONEBIT_KERNEL void RunDenseReduce(const Warp& warp, const DenseReduceParams& p) {
   const SourcePackets& from = p.pieces;
-  const Output output = ArrayAt(p.output, p.type);
+  const Output output = ArrayAt(p.output, p.terms.is_output_f32 ? DataType::kF32 : p.type);
   ForEachRange(warp, p.count, kElementTile, [&](uint64_t begin, uint64_t end) {
     for (uint64_t group = begin; group < end; group += kGroup) {
       warp.ForEachLane([&](unsigned lane) {
@@ -29,13 +33,17 @@ ONEBIT_KERNEL void RunDenseReduce(const Warp& warp, const DenseReduceParams& p) 
         Quad<float> sum = {{-0.0f, -0.0f, -0.0f, -0.0f}};
         for (uint32_t rank = 0; rank < from.ranks; ++rank) {
           const void* const elements = ElementsOf(from, rank);
-          const Quad<float> term = LoadQuad(ArrayAt(elements, p.type), i, count);
+          Quad<float> term = LoadQuad(ArrayAt(elements, p.type), i, count);
+          if (p.terms.factors != nullptr) {
+            ONEBIT_UNROLL
+            for (unsigned c = 0; c < kQuad; ++c) term.at[c] *= p.terms.factors[rank];
+          }
           ONEBIT_UNROLL
           for (unsigned c = 0; c < kQuad; ++c) sum.at[c] += term.at[c];
         }
         if (p.op == DenseOp::kAverage) {
           ONEBIT_UNROLL
-          for (unsigned c = 0; c < kQuad; ++c) sum.at[c] /= static_cast<float>(from.ranks);
+          for (unsigned c = 0; c < kQuad; ++c) sum.at[c] /= static_cast<float>(DivisorOf(p));
         }
         StoreQuad(sum, output, i, count);
       });
@@ -71,7 +79,7 @@ struct WarpReduction {
             if (i + c * kLanes >= end) continue;
             if constexpr (kAdds) {
               if (op == DenseOp::kAverage) {
-                result.at[c] = reference::Quotient<kType>(result.at[c], from.ranks);
+                result.at[c] = reference::Quotient<kType>(result.at[c], DivisorOf(p));
               }
             }
             output[i + c * kLanes] = result.at[c];

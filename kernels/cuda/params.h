@@ -202,6 +202,7 @@ struct DenseReduceParams {
   DataType type = DataType::kF32;
   DenseOp op = DenseOp::kSum;
   uint64_t count = 0;
+  DenseTerms terms;  // its factors in memory of the device
 };
 
 // kChecksum: adds the checksum of each span to its *checksum, which must have been zeroed before,

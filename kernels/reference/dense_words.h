@@ -70,7 +70,7 @@ ONEBIT_HOST_DEVICE constexpr WordOf<kType> Combine(DenseOp op, WordOf<kType> bef
   }
 }
 
-// The quotient of a sum and the number of ranks.
+// The quotient of a sum and a number of ranks.
 template <DataType kType>
 ONEBIT_HOST_DEVICE constexpr WordOf<kType> Quotient(WordOf<kType> sum, size_t ranks) {
   if constexpr (kType == DataType::kF64) {

@@ -470,7 +470,7 @@ bool AddDelta(const DeltaInput& in, size_t block, void* output) {
 }
 
 void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type, DenseOp op,
-                 void* output) {
+                 void* output, const DenseTerms& terms) {
   const size_t bytes_each = count * BytesOf(type);
   const PlacedSources sources(ranks, bytes_each, BytesOf(type), [&](size_t rank) {
     const auto* const from = static_cast<const uint8_t*>(inputs[rank]);
@@ -482,6 +482,7 @@ void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType
   p.type = type;
   p.op = op;
   p.count = count;
+  p.terms = terms;
   Launch(cuda::DenseKernelFor(p), p);
 }
 

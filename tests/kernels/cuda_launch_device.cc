@@ -175,7 +175,11 @@ void Place(Stage* stage, Kernel, CopyParamsOf<kPieces>* p) {
 
 void Place(Stage* stage, Kernel, DenseReduceParams* p) {
   Place(stage, &p->pieces, BytesOf(p->type) * p->count);
-  stage->InOut(&p->output, BytesOf(p->type) * p->count);
+  if (p->terms.factors != nullptr) {
+    stage->In(&p->terms.factors, p->pieces.ranks * sizeof(float));
+  }
+  const DataType output_type = p->terms.is_output_f32 ? DataType::kF32 : p->type;
+  stage->InOut(&p->output, BytesOf(output_type) * p->count);
 }
 
 void Place(Stage* stage, Kernel, ChecksumParams* p) {

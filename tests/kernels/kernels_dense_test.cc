@@ -22,21 +22,21 @@ class DenseTest : public EachTarget {
  protected:
   // in_place: the rank whose buffer is the output, or -1.
   void ExpectSame(size_t ranks, size_t count, DataType type, DenseOp op, Numbers numbers, Edge edge,
-                  int in_place = -1) {
+                  int in_place = -1, const DenseTerms& terms = {}) {
     std::vector<Bytes> content;
     std::vector<const void*> inputs;
     for (size_t rank = 0; rank < ranks; ++rank) {
       content.push_back(RandomElements(type, numbers, count, random_));
       inputs.push_back(content.back().data());
     }
-    Bytes expected(count * BytesOf(type));
-    reference::DenseReduce(inputs.data(), ranks, count, type, op, expected.data());
+    Bytes expected(count * BytesOf(terms.is_output_f32 ? DataType::kF32 : type));
+    reference::DenseReduce(inputs.data(), ranks, count, type, op, expected.data(), terms);
     for (size_t rank = 0; rank < ranks; ++rank) {
       inputs[rank] = memory_[rank]->Place(content[rank], edge);
     }
     void* output = in_place >= 0 ? const_cast<void*>(inputs[static_cast<size_t>(in_place)])
                                  : memory_.back()->Place(Bytes(expected.size(), 0xEE), edge);
-    cpu::DenseReduce(inputs.data(), ranks, count, type, op, output);
+    cpu::DenseReduce(inputs.data(), ranks, count, type, op, output, terms);
     EXPECT_TRUE(SameBytes(output, expected.data(), expected.size()))
         << "ranks " << ranks << " count " << count << " type " << static_cast<int>(type) << " op "
         << static_cast<int>(op);
@@ -51,6 +51,17 @@ class DenseTest : public EachTarget {
   std::vector<std::unique_ptr<GuardedMemory>> memory_ = Memory();
   Random random_{4};
 };
+
+// The result of one element of each rank.
+template <typename Element>
+Element Reduced(DataType type, DenseOp op, const std::vector<Element>& elements,
+                const DenseTerms& terms = {}) {
+  std::vector<const void*> inputs;
+  for (const Element& element : elements) inputs.push_back(&element);
+  Element output;
+  cpu::DenseReduce(inputs.data(), inputs.size(), 1, type, op, &output, terms);
+  return output;
+}
 
 TEST_P(DenseTest, EqualsReferenceAtAllShortCounts) {
   for (const DataType type : kDenseTypes) {
@@ -98,6 +109,39 @@ TEST_P(DenseTest, OutputMayBeAnyInput) {
   }
 }
 
+TEST_P(DenseTest, DividesByOtherNumbersThanThatOfInputs) {
+  for (const DataType type : kDenseTypes) {
+    for (const size_t count : {1, 77, 5000}) {
+      ExpectSame(3, count, type, DenseOp::kAverage, Numbers::kOrdinary, Edge::kHigh, -1,
+                 {.divisor = 7});
+    }
+  }
+  EXPECT_EQ(Reduced<float>(DataType::kF32, DenseOp::kAverage, {6, 8}, {.divisor = 7}), 2);
+  EXPECT_EQ(Reduced<int32_t>(DataType::kI32, DenseOp::kAverage, {6, 9}, {.divisor = 7}), 2);
+  EXPECT_EQ(Reduced<float>(DataType::kF32, DenseOp::kSum, {6, 8}, {.divisor = 7}), 14);
+}
+
+TEST_P(DenseTest, MultipliesInputsAndWritesFp32) {
+  std::vector<float> factors;
+  for (int i = 0; i < 19; ++i) factors.push_back(1.0f + static_cast<float>(i) / 3);
+  for (const DataType type : {DataType::kF32, DataType::kF16, DataType::kBf16}) {
+    for (const DenseOp op : {DenseOp::kSum, DenseOp::kAverage}) {
+      for (const size_t ranks : {1, 2, 5, 19}) {
+        for (const size_t count : {1, 15, 64, 4096, 4099, 9000}) {
+          for (const bool is_f32 : {false, true}) {
+            ExpectSame(ranks, count, type, op, Numbers::kOrdinary, Edge::kHigh, -1,
+                       {.divisor = 21, .factors = factors.data(), .is_output_f32 = is_f32});
+          }
+          ExpectSame(ranks, count, type, op, Numbers::kOrdinary, Edge::kLow, -1,
+                     {.is_output_f32 = true});
+        }
+      }
+    }
+  }
+  const float halves[] = {0.5f, 2};
+  EXPECT_EQ(Reduced<float>(DataType::kF32, DenseOp::kAverage, {6, 8}, {.factors = halves}), 9.5f);
+}
+
 TEST_P(DenseTest, KeepsNanAndInfinity) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
@@ -110,16 +154,6 @@ TEST_P(DenseTest, KeepsNanAndInfinity) {
   EXPECT_EQ(output[1], infinity);
   EXPECT_EQ(output[2], -infinity);
   EXPECT_TRUE(std::isnan(output[3]));
-}
-
-// The result of one element of each rank.
-template <typename Element>
-Element Reduced(DataType type, DenseOp op, const std::vector<Element>& elements) {
-  std::vector<const void*> inputs;
-  for (const Element& element : elements) inputs.push_back(&element);
-  Element output;
-  cpu::DenseReduce(inputs.data(), inputs.size(), 1, type, op, &output);
-  return output;
 }
 
 TEST_P(DenseTest, IntegersWrapAndAveragesAreTruncated) {

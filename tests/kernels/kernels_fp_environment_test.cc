@@ -138,12 +138,15 @@ TEST_P(FpEnvironmentTest, DenseAndDecodeAreUnaffected) {
     const Bytes a = RandomElements(type, Numbers::kDenormal, 100, random_);
     const Bytes b = RandomElements(type, Numbers::kOrdinary, 100, random_);
     const void* const inputs[] = {a.data(), b.data(), a.data()};
+    const float factors[] = {2, 0.5f, 3};
     for (const auto& reduce : {cpu::DenseReduce, reference::DenseReduce}) {
-      ExpectNoEffect([&] {
-        Bytes output(a.size());
-        reduce(inputs, 3, 100, type, DenseOp::kAverage, output.data());
-        return output;
-      });
+      for (const DenseTerms& terms : {DenseTerms{}, DenseTerms{.divisor = 7, .factors = factors}}) {
+        ExpectNoEffect([&] {
+          Bytes output(a.size());
+          reduce(inputs, 3, 100, type, DenseOp::kAverage, output.data(), terms);
+          return output;
+        });
+      }
     }
   }
   const Bytes bits = RandomSigns(100, random_);
