@@ -404,6 +404,8 @@ typedef struct {
      NULL and 0: none. Copied. Not with weights. A state fits whatever the cuts were */
   const size_t* cuts;
   size_t cutCount;
+  int32_t levels; /* AllReduce on host memory only. 2: where hosts have several ranks, one packet
+                     for all of them leaves each host. 0 (default), 1: a packet of every rank does */
 } onebitCompressorConfig_t;
 
 #define ONEBIT_COMPRESSOR_CONFIG_INIT                                                             \
@@ -411,7 +413,7 @@ typedef struct {
     sizeof(onebitCompressorConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT, \
         ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, \
         ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, -1, NULL, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT,         \
-        ONEBIT_UNDEF_INT, 0, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, -1, NULL, 0    \
+        ONEBIT_UNDEF_INT, 0, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, -1, NULL, 0, 0 \
   }
 
 /**
@@ -575,6 +577,8 @@ typedef struct {
   uint64_t hosts;      /* number of hosts */
   uint64_t host;       /* this rank's, from 0 on, in the order of the hosts' lowest ranks */
   uint64_t host_ranks; /* ranks on this rank's host, itself included */
+  uint64_t two_level_calls; /* calls that passed inside hosts, and then between them */
+  uint64_t network_bytes;   /* of bytes_sent those to ranks on other hosts */
 } onebitCommStats_t;
 
 /**

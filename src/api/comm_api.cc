@@ -186,6 +186,8 @@ onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_t* stats) {
         .hosts = hosts.hosts(),
         .host = host,
         .host_ranks = hosts.RanksOn(host).size(),
+        .two_level_calls = read(counters.two_level_calls),
+        .network_bytes = read(counters.network_bytes),
     };
     return onebit::CopyStats(&ours, sizeof(ours), stats);
   });

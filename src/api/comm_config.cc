@@ -52,6 +52,7 @@ CommOptions CommOptionsOf(const Settings& settings) {
   return {
       .timeout_ms = settings.collective_timeout_ms,
       .one_exchange_elements = unless_auto(settings.one_exchange_elements),
+      .two_level_bytes = unless_auto(settings.two_level_bytes),
       .segment_elements = settings.segment_elements,
       .group_elements = unless_auto(settings.group_elements),
       .compute_threads = unless_auto(settings.compute_threads),

@@ -314,7 +314,7 @@ onebitResult_t onebitCompressorGetResidualNorm(onebitCompressor_t compressor, do
     ONEBIT_TRY(stay.Begin());
     const onebit::Compressor& state = compressor->planned.compressor;
     const double squares = onebit::kernels::cpu::SumOfSquares(
-        state.worker_in(0), state.config().residual_type, state.worker_elements());
+        state.worker_base(), state.config().residual_type, state.worker_elements());
     ONEBIT_TRY(stay.End());
     *norm = std::sqrt(squares);
     return OkStatus();

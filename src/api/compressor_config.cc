@@ -18,8 +18,9 @@ namespace onebit {
 namespace {
 
 constexpr size_t kMaxCount = SIZE_MAX / 2 / sizeof(float);  // so that no size overflows
-// The structure ended before `cuts` at first.
-constexpr std::array<size_t, 1> kFormerSizes = {offsetof(onebitCompressorConfig_t, cuts)};
+// The structure ended before `cuts` at first, and before `levels` later.
+constexpr std::array<size_t, 2> kFormerSizes = {offsetof(onebitCompressorConfig_t, cuts),
+                                                offsetof(onebitCompressorConfig_t, levels)};
 constexpr int32_t kMaxAlignment = 65528;  // largest multiple of 8 that fits its header member
 
 // Returns `value`, or `fallback` if it is undefined.
@@ -205,6 +206,21 @@ Result<std::shared_ptr<const Cuts>> ParseCuts(const onebitCompressorConfig_t& co
   return Cuts::Create({config.cuts, config.cutCount}, count);
 }
 
+// Checks what two levels are for. Where there is one host, or one rank on each, they do nothing.
+Status CheckLevels(int32_t levels, int32_t block, int hops, Collective collective) {
+  if (levels < 0 || levels > 2) return Refuse("levels", levels, "0, 1 or 2");
+  if (levels < 2) return OkStatus();
+  if (collective != Collective::kAllReduce) {
+    return Refuse("levels", levels, "0 or 1 but for an allreduce");
+  }
+  if (block == 0) {
+    return Refuse("levels", levels,
+                  "0 or 1 with ONEBIT_BLOCK_TENSOR: a rank knows the scale of its own part only");
+  }
+  if (hops == 1) return Refuse("levels", levels, "0 or 1 with one hop: set hops to 2");
+  return OkStatus();
+}
+
 std::optional<Collective> CollectiveOf(int32_t collective) {
   switch (collective) {
     case onebitCollectiveAllReduce:
@@ -281,6 +297,7 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
   } else {
     ONEBIT_TRY(CheckNoSparseMembers(*config));
   }
+  ONEBIT_TRY(CheckLevels(config->levels, block, sparse.hops, *collective));
   const int32_t residual = Or(config->residualType, onebitFloat32);
   if (residual != onebitFloat32 && residual != onebitBfloat16) {
     return Refuse("residualType", residual, "onebitFloat32 or onebitBfloat16");
@@ -313,6 +330,7 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
       .count = count,
       .type = *data_type,
       .hops = sparse.hops,
+      .levels = config->levels,
       .ef_decay = sparse.ef_decay,
       .seed = config->seed,
       .residual_type =

@@ -161,6 +161,14 @@ constexpr Setting kOwnSettings[] = {
      .help = "Compressed tensors up to this size use one exchange instead of two; auto: 8192 for "
              "2 to 4 ranks, 2340 for 8; equal on all ranks.",
      .offset = offsetof(Settings, one_exchange_elements)},
+    {.name = "ONEBIT_TWO_LEVEL_BYTES",
+     .kind = SettingKind::kAutoOrInteger,
+     .values = "bytes",
+     .maximum = 1'099'511'627'776,
+     .default_value = "auto",
+     .help = "Dense allreduces from this size on pass inside hosts and then between them, where "
+             "hosts have several ranks; auto: 65536; equal on all ranks.",
+     .offset = offsetof(Settings, two_level_bytes)},
     {.name = "ONEBIT_GROUP_ELEMENTS",
      .kind = SettingKind::kAutoOrInteger,
      .values = "elements",

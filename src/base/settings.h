@@ -66,6 +66,7 @@ struct Settings {
   uint64_t shrink_grace_ms;
   uint64_t quorum;
   uint64_t one_exchange_elements;  // or kAuto
+  uint64_t two_level_bytes;        // or kAuto
   uint64_t segment_elements;
   uint64_t group_elements;   // or kAuto
   uint64_t compute_threads;  // or kAuto

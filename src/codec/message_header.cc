@@ -47,10 +47,10 @@ enum Parameter : uint8_t {
   kOneExchange = 2,
   kReplicaBf16 = 4,
   kReplicaTransactional = 8,
+  kTwoLevels = 16,
   kCuts = 32,
   kWeighted = 64,
   kSync = 128,
-  kKnownParameters = 15 | kCuts | kWeighted | kSync,
 };
 
 static_assert(std::endian::native == std::endian::little,
@@ -180,8 +180,8 @@ void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes) {
                    (call.is_one_exchange ? kOneExchange : 0) |
                    (call.is_replica_bf16 ? kReplicaBf16 : 0) |
                    (call.is_replica_transactional ? kReplicaTransactional : 0) |
-                   (call.has_cuts ? kCuts : 0) | (call.is_weighted ? kWeighted : 0) |
-                   (call.is_sync ? kSync : 0));
+                   (call.has_two_levels ? kTwoLevels : 0) | (call.has_cuts ? kCuts : 0) |
+                   (call.is_weighted ? kWeighted : 0) | (call.is_sync ? kSync : 0));
   Put<uint16_t>(out, kAtSegment, header.segment);
   Put<uint16_t>(out, kAtSegmentCount, header.segment_count);
   Put<uint32_t>(out, kAtSum, header.payload_checksum.sum);
@@ -245,9 +245,12 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
                               is_one_exchange);
   const auto segment = Get<uint16_t>(in, kAtSegment);
   const auto segment_count = Get<uint16_t>(in, kAtSegmentCount);
-  if (!collective || !type || !op || !codec || (flags & ~kKnownFlags) != 0 ||
-      (parameters & ~kKnownParameters) != 0 || exchange < 1 || exchange > 2 ||
-      segment >= segment_count) {
+  const bool has_two_levels = (parameters & kTwoLevels) != 0;
+  // There a pair of ranks exchanges segments of the chunks of all hosts.
+  const bool is_inside_host = has_two_levels && (exchange == 1 || exchange == 4);
+  if (!collective || !type || !op || !codec || (flags & ~kKnownFlags) != 0 || exchange < 1 ||
+      exchange > (has_two_levels ? 4 : 2) || (segment >= segment_count && !is_inside_host) ||
+      (has_two_levels && (*collective != Collective::kAllReduce || is_one_exchange))) {
     return Error(Code::kCorrupt, "header has a member outside its range");
   }
   MessageHeader header;
@@ -263,6 +266,7 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
       .chunk_alignment = Get<uint16_t>(in, kAtAlignment),
       .has_server_residual = (parameters & kServerResidual) != 0,
       .is_one_exchange = is_one_exchange,
+      .has_two_levels = has_two_levels,
       .is_replica_bf16 = (parameters & kReplicaBf16) != 0,
       .is_replica_transactional = (parameters & kReplicaTransactional) != 0,
       .replica_age = Get<uint8_t>(in, kAtReplicaAge),
@@ -333,6 +337,8 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
   } else {
     add("one exchange (ONEBIT_ONE_EXCHANGE_ELEMENTS)", here.is_one_exchange, there.is_one_exchange);
   }
+  add(ours.is_dense() ? "two levels (ONEBIT_TWO_LEVEL_BYTES)" : "two levels (config.levels)",
+      here.has_two_levels, there.has_two_levels);
   const auto type_of = [](const CallDescriptor& call) {
     return string_view(call.is_replica_bf16 ? "bfloat16" : "float32");
   };

@@ -46,6 +46,7 @@ struct CallDescriptor {
   uint16_t chunk_alignment = 0;
   bool has_server_residual = false;
   bool is_one_exchange = false;
+  bool has_two_levels = false;  // exchanges 1 and 4 are inside hosts
   // With one exchange every rank keeps a replica of the server residual, in an all-gather one of
   // the estimates that all ranks share. Results are equal only while replicas are, which these
   // members decide. All zero in other calls.
@@ -66,7 +67,7 @@ struct CallDescriptor {
 // One message of a call.
 struct MessageHeader {
   CallDescriptor call;
-  uint8_t exchange = 1;  // 1 or 2
+  uint8_t exchange = 1;  // 1 or 2; with two levels 1 to 4
   bool is_nonfinite = false;
   bool has_payload_checksum = false;
   bool has_failed = false;  // the sender failed, now or earlier: what it sends is no result

@@ -3,6 +3,8 @@
 #include "codec/packet.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "codec/sparse_form.h"
@@ -55,15 +57,12 @@ bool IsZero(std::span<const std::byte> bytes) {
 }
 
 // Sets *is_absent if the packet behind the weight is missing or all zeros.
-Status CheckWeight(std::span<const std::byte> packet, bool* is_absent) {
+Status CheckWeightOf(std::span<const std::byte> packet, const PacketShape& shape, bool* is_absent) {
   const float weight = WeightOf(packet.data());
   uint32_t pattern;
   std::memcpy(&pattern, packet.data(), sizeof(pattern));
   *is_absent = pattern == 0;
-  if (!*is_absent && !(weight >= kLeastWeight && weight <= kMostWeight)) {
-    return Error(Code::kCorrupt, "the weight is {} ({:#010x}), not 0 or from 2^-64 to 2^64", weight,
-                 pattern);
-  }
+  ONEBIT_TRY(CheckWeight(weight, shape.is_of_host ? kMostWeightOfRanks : kMostWeight));
   if (!IsZero(packet.subspan(sizeof(pattern), kWeightBytes - sizeof(pattern)))) {
     return Error(Code::kCorrupt, "padding behind the weight is not 0");
   }
@@ -79,6 +78,13 @@ float WeightOf(const std::byte* packet) {
   float weight;
   std::memcpy(&weight, packet, sizeof(weight));
   return weight;
+}
+
+Status CheckWeight(float weight, float most) {
+  const auto pattern = std::bit_cast<uint32_t>(weight);
+  if (pattern == 0 || (weight >= kLeastWeight && weight <= most)) return OkStatus();
+  return Error(Code::kCorrupt, "the weight is {} ({:#010x}), not 0 or from 2^-64 to 2^{}", weight,
+               pattern, std::ilogb(most));
 }
 
 void SetWeight(float weight, std::byte* packet) {
@@ -98,7 +104,7 @@ Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expec
 Status CheckForm(std::span<const std::byte> packet, const PacketShape& shape) {
   if (shape.is_weighted) {
     bool is_absent = false;
-    ONEBIT_TRY(CheckWeight(packet, &is_absent));
+    ONEBIT_TRY(CheckWeightOf(packet, shape, &is_absent));
     if (is_absent) return OkStatus();
     if (packet.size() < shape.bytes()) {
       return Error(Code::kCorrupt, "the weight is not 0, but no packet follows");

@@ -21,6 +21,7 @@ namespace onebit {
 struct PacketFormat {
   Codec codec = {.kind = CodecKind::kSign};
   bool is_weighted = false;  // what a rank contributes has a weight (FORMAT.md, "Weights")
+  bool is_of_host = false;   // the weight is that of several ranks
 };
 
 // Bytes before a packet whose sender counts with a weight: the weight as fp32, and zeros.
@@ -29,6 +30,7 @@ inline constexpr size_t kWeightBytes = 16;
 // A weight is 0 or in this range, so that no sum of weights overflows or is subnormal.
 inline constexpr float kLeastWeight = 0x1p-64f;
 inline constexpr float kMostWeight = 0x1p64f;
+inline constexpr float kMostWeightOfRanks = 0x1p80f;  // a sum of weights
 
 // The codec of a packet and its number of scales and elements, which determine its layout.
 struct PacketShape {
@@ -36,6 +38,7 @@ struct PacketShape {
   size_t element_count = 0;
   Codec codec = {.kind = CodecKind::kSign};
   bool is_weighted = false;
+  bool is_of_host = false;
 
   constexpr size_t weight_bytes() const { return is_weighted ? kWeightBytes : 0; }
   // Scales, minimums and padding.
@@ -50,7 +53,8 @@ struct PacketShape {
 // Shape of `element_count` elements of one chunk with one scale per block, or a single one if block
 // is 0. Without elements there is no scale.
 constexpr PacketShape ShapeOf(size_t element_count, const PacketFormat& format) {
-  PacketShape shape = {.codec = format.codec, .is_weighted = format.is_weighted};
+  PacketShape shape = {
+      .codec = format.codec, .is_weighted = format.is_weighted, .is_of_host = format.is_of_host};
   if (element_count == 0) return shape;
   const size_t block = format.codec.block;
   shape.scale_count = block == 0 ? 1 : kernels::BlockCount(element_count, block);
@@ -92,6 +96,8 @@ Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expec
 
 // The weight before a packet.
 float WeightOf(const std::byte* packet);
+// kCorrupt unless it is 0, or in its range up to `most`.
+Status CheckWeight(float weight, float most);
 void SetWeight(float weight, std::byte* packet);
 
 // Checks the content of a packet that arrived intact: scales must be finite and not negative,

@@ -38,6 +38,7 @@ AgreedValues AgreedOptions(const CommOptions& options) {
   return {
       {"ONEBIT_ONE_EXCHANGE_ELEMENTS", text_of(options.one_exchange_elements)},
       {"ONEBIT_GROUP_ELEMENTS", text_of(options.group_elements)},
+      {"ONEBIT_TWO_LEVEL_BYTES", text_of(options.two_level_bytes)},
       {"ONEBIT_SEGMENT_ELEMENTS", Format("{}", options.segment_elements)},
       {"ONEBIT_QUORUM", options.is_quorum_needed ? "1" : "0"},
       {"ONEBIT_HOST_RANKS", Format("{}", options.host_ranks)},

@@ -34,6 +34,8 @@ struct CommOptions {
   uint64_t timeout_ms = 600'000;  // without progress, until a collective fails
   // Compressed tensors up to this size use one exchange; nullopt: depends on the number of ranks.
   std::optional<uint64_t> one_exchange_elements = 0;
+  // Dense allreduces from this size on take two levels; nullopt: select.cc says.
+  std::optional<uint64_t> two_level_bytes;
   uint64_t segment_elements = 262'144;
   // Calls of a group up to this size share messages; nullopt: depends on the transport.
   std::optional<uint64_t> group_elements = 262'144;
@@ -77,9 +79,11 @@ struct CommCounters {
   std::atomic<uint64_t> nonfinite_calls{0};
   std::atomic<uint64_t> failed_calls{0};
   std::atomic<uint64_t> native_calls{0};
+  std::atomic<uint64_t> two_level_calls{0};
   std::atomic<uint64_t> logical_bytes{0};
   std::atomic<uint64_t> bytes_sent{0};
   std::atomic<uint64_t> messages_sent{0};
+  std::atomic<uint64_t> network_bytes{0};
   std::atomic<uint64_t> codec_ns{0};
   std::atomic<uint64_t> call_ns{0};
   std::atomic<uint64_t> compute_threads{0};
@@ -141,6 +145,13 @@ class Comm final : private channel::PeerErrorSink, private FailureListener {
   // stream-ordered transport, the collectives of onebitTransportCollective_t.
   bool has_native_dense() const { return transport_->properties().nativeDense != 0; }
   bool is_stream_ordered() const { return transport_->is_stream_ordered(); }
+  // Counts a message to `peer`, whose bytes pass the links of this rank's host unless it is there.
+  void CountNetworkBytes(uint32_t peer, size_t bytes) {
+    if (hosts_.hosts() == 1) return;
+    const uint32_t own_host = hosts_.HostOf(static_cast<uint32_t>(rank_));
+    if (hosts_.HostOf(peer) == own_host) return;
+    Add(counters_.network_bytes, bytes);
+  }
   // Short messages let ranks compute while others travel. Over a stream-ordered transport they cost
   // launches of kernels instead.
   uint64_t group_elements() const {

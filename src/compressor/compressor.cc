@@ -21,16 +21,13 @@ Result<Compressor> Compressor::Create(const Config& config) {
         compressor.NewMemory(sizeof(kernels::cuda::CompressorWords), "a compressor's counters"));
   }
   if (!config.codec.has_feedback()) return compressor;
-  // Buffers are never empty, so that a null pointer always means "this mode has none".
-  const size_t bytes =
-      std::max<size_t>(config.elements(), 1) * kernels::BytesOf(config.residual_type);
-  for (int generation = 0; generation < (config.is_transactional ? 2 : 1); ++generation) {
-    ONEBIT_ASSIGN_OR_RETURN(compressor.worker_[generation],
-                            compressor.NewMemory(bytes, "a worker residual"));
-  }
+  ONEBIT_ASSIGN_OR_RETURN(WorkerResidual worker, compressor.NewWorkerResidual(
+                                                     config.worker_begin, compressor.worker_count(),
+                                                     config.has_two_levels));
+  compressor.ReplaceWorker(std::move(worker));
   ONEBIT_ASSIGN_OR_RETURN(ServerResidual server,
                           compressor.NewServerResidual(config.server_elements));
-  compressor.ReplaceServer(std::move(server), 0);
+  compressor.ReplaceServer(std::move(server));
   return compressor;
 }
 
@@ -231,20 +228,41 @@ void Compressor::ClearResiduals() {
 
 Result<Compressor::ServerResidual> Compressor::NewServerResidual(size_t elements) const {
   ServerResidual residual{.elements = elements, .generations = {}};
-  if (!has_server_residual()) return residual;
-  const size_t bytes = std::max<size_t>(elements, 1) * kernels::BytesOf(config_.residual_type);
-  for (int generation = 0; generation < (config_.is_transactional ? 2 : 1); ++generation) {
-    ONEBIT_ASSIGN_OR_RETURN(residual.generations[generation],
-                            NewMemory(bytes, "a server residual"));
+  if (has_server_residual()) {
+    ONEBIT_TRY(NewGenerations(elements, "a server residual", residual.generations));
   }
   return residual;
 }
 
-void Compressor::ReplaceServer(ServerResidual residual, uint64_t lost_elements) {
+Result<Compressor::WorkerResidual> Compressor::NewWorkerResidual(size_t begin, size_t count,
+                                                                 bool has_two_levels) const {
+  WorkerResidual residual{
+      .begin = begin, .count = count, .has_two_levels = has_two_levels, .generations = {}};
+  ONEBIT_TRY(NewGenerations(count, "a worker residual", residual.generations));
+  return residual;
+}
+
+// Buffers are never empty, so that a null pointer always means "this mode has none".
+Status Compressor::NewGenerations(size_t elements, const char* purpose, Memory* generations) const {
+  const size_t bytes = std::max<size_t>(elements, 1) * kernels::BytesOf(config_.residual_type);
+  for (int generation = 0; generation < (config_.is_transactional ? 2 : 1); ++generation) {
+    ONEBIT_ASSIGN_OR_RETURN(generations[generation], NewMemory(bytes, purpose));
+  }
+  return OkStatus();
+}
+
+void Compressor::ReplaceWorker(WorkerResidual residual) {
+  worker_[generation_] = std::move(residual.generations[0]);
+  worker_[generation_ ^ 1] = std::move(residual.generations[1]);
+  config_.worker_begin = residual.begin;
+  config_.worker_count = residual.count;
+  config_.has_two_levels = residual.has_two_levels;
+}
+
+void Compressor::ReplaceServer(ServerResidual residual) {
   server_[generation_] = std::move(residual.generations[0]);
   server_[generation_ ^ 1] = std::move(residual.generations[1]);
   config_.server_elements = residual.elements;
-  lost_elements_ += lost_elements;
 }
 
 size_t Compressor::residual_bytes() const {

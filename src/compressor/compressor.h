@@ -32,6 +32,7 @@ class Compressor {
     size_t count = 0;  // as the calls count elements
     kernels::DataType type = kernels::DataType::kF32;
     int hops = 2;        // sparse: 1 if every rank receives the packets of all
+    int levels = 0;      // 2: where hosts have several ranks, inside them and between them
     float ef_decay = 1;  // sparse: what the worker residual counts for in the next call
     uint64_t seed = 0;   // of stochastic rounding, and of draws that select elements
     kernels::DataType residual_type = kernels::DataType::kF32;
@@ -42,6 +43,10 @@ class Compressor {
     bool is_weighted = false;  // calls have weights (set_weight)
     // Elements of the server residual: this rank's chunk or all, as the collective decides.
     size_t server_elements = 0;
+    // The elements whose residual this rank has as a worker: with two levels those of its rail.
+    size_t worker_begin = 0;
+    std::optional<size_t> worker_count;  // none: all
+    bool has_two_levels = false;         // calls pass inside hosts, and between them
     Collective collective = Collective::kAllReduce;
     // Chunks of `count` elements that make up the tensor: 1 in an allreduce, otherwise one per
     // rank.
@@ -53,7 +58,7 @@ class Compressor {
     // for all compressors on device memory.
     bool is_stream_ordered = false;
 
-    // Elements of the whole tensor, the worker residual and the mask.
+    // Elements of the whole tensor and the mask.
     size_t elements() const { return count * chunks; }
   };
 
@@ -66,19 +71,29 @@ class Compressor {
   }
 
   // Lengths of the residuals; 0 when the mode has none.
-  size_t worker_elements() const { return config_.codec.has_feedback() ? config_.elements() : 0; }
+  size_t worker_elements() const { return config_.codec.has_feedback() ? worker_count() : 0; }
   size_t server_elements() const { return has_server_residual() ? config_.server_elements : 0; }
 
-  // Results per unit of the server residual. Servers of sums work on means where signs travel,
-  // which they multiply by the number of ranks afterwards, and on sums otherwise.
+  // Results per unit of the server residual. Servers of sums work on means where signs travel in
+  // one level, which they multiply by the number of ranks afterwards, and on sums otherwise.
   float server_unit(ReduceOp op, size_t ranks) const {
-    return op == ReduceOp::kSum && config_.codec.sends_means() ? static_cast<float>(ranks) : 1.0f;
+    return server_unit(op, ranks, config_.has_two_levels);
+  }
+  float server_unit(ReduceOp op, size_t ranks, bool has_two_levels) const {
+    const bool is_mean = config_.codec.sends_means() && !has_two_levels;
+    return op == ReduceOp::kSum && is_mean ? static_cast<float>(ranks) : 1.0f;
   }
 
   // Residual of an element (server: relative to the served range), as a call reads (in) and writes
   // (out) it; null if the mode has none.
-  const std::byte* worker_in(size_t element) const { return At(worker_[generation_], element); }
-  std::byte* worker_out(size_t element) const { return At(worker_[next()], element); }
+  const std::byte* worker_in(size_t element) const {
+    return At(worker_[generation_], element - config_.worker_begin);
+  }
+  std::byte* worker_out(size_t element) const {
+    return At(worker_[next()], element - config_.worker_begin);
+  }
+  // The worker residual from its first element on.
+  const std::byte* worker_base() const { return worker_in(config_.worker_begin); }
   const std::byte* server_in(size_t element) const { return At(server_[generation_], element); }
   std::byte* server_out(size_t element) const { return At(server_[next()], element); }
 
@@ -87,7 +102,9 @@ class Compressor {
     void* generations[2] = {nullptr, nullptr};
     const uint32_t* current = nullptr;
   };
-  KernelResidual worker(size_t element) const { return ResidualOf(worker_, element); }
+  KernelResidual worker(size_t element) const {
+    return ResidualOf(worker_, element - config_.worker_begin);
+  }
   KernelResidual server(size_t element) const { return ResidualOf(server_, element); }
 
   // Packed bits from `element` on, whose distance from the beginning of its chunk, or from the cut
@@ -163,9 +180,19 @@ class Compressor {
     Memory generations[2];
   };
   Result<ServerResidual> NewServerResidual(size_t elements) const;
-  // Replaces the server residual; generation 0 of `residual` becomes the current one.
-  // `lost_elements` is the number of elements whose rank is gone.
-  void ReplaceServer(ServerResidual residual, uint64_t lost_elements);
+  // Replaces the server residual; generation 0 of `residual` becomes the current one. AddLost
+  // counts elements of residuals whose rank is gone.
+  void ReplaceServer(ServerResidual residual);
+  void AddLost(uint64_t elements) { lost_elements_ += elements; }
+  // The same for the worker residual, whose elements change if there are or were two levels.
+  struct WorkerResidual {
+    size_t begin = 0;
+    size_t count = 0;
+    bool has_two_levels = false;
+    Memory generations[2];
+  };
+  Result<WorkerResidual> NewWorkerResidual(size_t begin, size_t count, bool has_two_levels) const;
+  void ReplaceWorker(WorkerResidual residual);
   // Sets the values on which all ranks have agreed.
   void Resume(uint64_t epoch, uint64_t commits_since_zero, std::optional<ReduceOp> op) {
     has_previous_ = false;
@@ -197,6 +224,9 @@ class Compressor {
   // several threads at once, but to the same number. A call without weight has no result to commit.
   void set_weight_sum(float sum) {
     std::atomic_ref(weight_sum_).store(sum, std::memory_order_relaxed);
+  }
+  float weight_sum() const {
+    return std::atomic_ref(const_cast<float&>(weight_sum_)).load(std::memory_order_relaxed);
   }
   bool is_empty_round() const { return config_.is_weighted && weight_sum_ == 0; }
   void CountEmptyRound() {
@@ -242,12 +272,14 @@ class Compressor {
   size_t residual_bytes() const;
 
  private:
+  size_t worker_count() const { return config_.worker_count.value_or(config_.elements()); }
   int next() const { return config_.is_transactional ? generation_ ^ 1 : generation_; }
   std::byte* At(const Memory& memory, size_t element) const {
     return memory.size() == 0 ? nullptr
                               : memory.data() + element * kernels::BytesOf(config_.residual_type);
   }
   KernelResidual ResidualOf(const Memory (&generations)[2], size_t element) const;
+  Status NewGenerations(size_t elements, const char* purpose, Memory* generations) const;
   Result<Memory> NewMemory(size_t bytes, const char* purpose) const {
     return Memory::CreateOrdered(config_.location, config_.devices, bytes, purpose);
   }

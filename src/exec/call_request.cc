@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "plan/algorithms.h"
 #include "plan/reduce_op.h"
 
 namespace onebit {
@@ -94,6 +95,9 @@ PlanKey KeyOf(const CallRequest& request, const Comm& comm) {
   key.is_receive = request.is_receive;
   key.count = request.count;
   key.is_native = request.can_be_native && IsNative(request, comm);
+  key.has_two_levels =
+      request.collective == Collective::kAllReduce && !key.is_native && !comm.is_stream_ordered() &&
+      UsesTwoLevels(request.count * kernels::BytesOf(request.type), comm.hosts(), comm.options());
   switch (request.collective) {
     case Collective::kReduceScatter:
     case Collective::kAllGather:
@@ -120,6 +124,7 @@ CallDescriptor DescriptorOf(const PlanKey& key, const Comm& comm) {
       .codec = key.codec,
       .chunk_alignment = key.chunk_alignment,
       .is_one_exchange = key.is_one_exchange,
+      .has_two_levels = key.has_two_levels,
   };
 }
 
@@ -234,6 +239,7 @@ void CountCall(const CallRequest& request, const Plan& plan, Comm* comm) {
   CommCounters& counters = comm->counters();
   Add(request.compressor == nullptr ? counters.dense_calls : counters.compressed_calls, 1);
   if (plan.key.is_native) Add(counters.native_calls, 1);
+  if (plan.key.has_two_levels) Add(counters.two_level_calls, 1);
   Add(counters.logical_bytes, plan.tensor_elements * kernels::BytesOf(request.type));
 }
 

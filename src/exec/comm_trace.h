@@ -79,7 +79,7 @@ class CommTrace {
     std::optional<uint32_t> due, early, sent;  // by the first such peer
     bool is_stream = false;
   };
-  static constexpr uint32_t kExchanges = 2;  // as in plans
+  static constexpr uint32_t kExchanges = 4;  // as in plans
 
   explicit CommTrace(std::unique_ptr<TraceRecorder> recorder) : recorder_(std::move(recorder)) {}
 

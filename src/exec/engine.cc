@@ -44,6 +44,15 @@ PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange, uint32_t n
   };
 }
 
+// Sets what a compressor's configuration owes to its plan.
+void SetRanges(const Plan& plan, Compressor::Config* config) {
+  config->server_elements = plan.served.count;
+  config->has_two_levels = plan.key.has_two_levels;
+  if (!config->has_two_levels) return;
+  config->worker_begin = plan.compressed.begin;
+  config->worker_count = plan.compressed.count;
+}
+
 // Later calls of this kind only count in the stats. The call is over, so a failure to log is not
 // its error.
 void LogFirstNonfinite(int rank, const CallDescriptor& call) noexcept {
@@ -144,10 +153,10 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
   config.is_stream_ordered = config.location.is_device();
   if (config.location.is_device() && stream_ == nullptr)
     ONEBIT_TRY(UseDevice(*config.devices, config.location.device));
-  ONEBIT_ASSIGN_OR_RETURN(NewBinding binding, PlanCompressor(config));
-  config.server_elements = binding.server_elements;
+  ONEBIT_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan, PlanCompressor(config));
+  SetRanges(*plan, &config);
   ONEBIT_ASSIGN_OR_RETURN(Compressor compressor, Compressor::Create(config));
-  PlannedCompressor planned{std::move(compressor), std::move(binding.plan), comm_.id()};
+  PlannedCompressor planned{std::move(compressor), std::move(plan), comm_.id()};
   if (config.collective == Collective::kAllToAllv) {
     planned.sized_plan = std::make_shared<Plan>(*planned.plan);  // other tensors have other sizes
     planned.plan = planned.sized_plan;
@@ -163,28 +172,40 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
   return planned;
 }
 
-Result<Engine::NewBinding> Engine::PlanCompressor(const Compressor::Config& config) {
+Result<std::shared_ptr<const Plan>> Engine::PlanCompressor(const Compressor::Config& config) {
   const auto ranks = static_cast<uint32_t>(comm_.ranks());
-  const bool is_all_reduce = config.collective == Collective::kAllReduce;
   const bool is_one_exchange =
-      is_all_reduce &&
+      config.collective == Collective::kAllReduce &&
       (config.codec.is_sparse() ? config.hops == 1
                                 : UsesOneExchange(config.count, ranks, comm_.options()));
   const uint32_t next_rank = (static_cast<uint32_t>(comm_.rank()) + 1) % ranks;
-  auto plan = plans_.PlanFor(KeyOf(config, is_one_exchange, next_rank));
+  PlanKey key = KeyOf(config, is_one_exchange, next_rank);
+  ONEBIT_ASSIGN_OR_RETURN(key.has_two_levels, TakesTwoLevels(config, is_one_exchange));
+  auto plan = plans_.PlanFor(key);
   ONEBIT_TRY(ReserveFor(config, *plan));
-  if (!is_all_reduce) return NewBinding{std::move(plan), 0};
-  const size_t served =
-      is_one_exchange ? config.count
-                      : ChunksOf(plan->key, ranks).Chunk(static_cast<size_t>(comm_.rank())).count;
-  return NewBinding{std::move(plan), served};
+  return plan;
+}
+
+Result<bool> Engine::TakesTwoLevels(const Compressor::Config& config, bool is_one_exchange) const {
+  if (config.levels != 2 || !comm_.hosts().has_levels()) return false;
+  if (config.is_stream_ordered) {
+    return Error(Code::kInvalidArgument,
+                 "compressor config: levels is 2, but calls on device memory have one level: leave "
+                 "levels at 0");
+  }
+  if (is_one_exchange) {
+    return Error(Code::kInvalidArgument,
+                 "compressor config: levels is 2, but a tensor of {} elements takes one exchange, "
+                 "which has one level: leave levels at 0, or set ONEBIT_ONE_EXCHANGE_ELEMENTS",
+                 config.count);
+  }
+  return true;
 }
 
 Status Engine::PlanWeights(PlannedCompressor* planned) {
   Compressor::Config config = planned->compressor.config();
   config.is_weighted = true;
-  ONEBIT_ASSIGN_OR_RETURN(NewBinding binding, PlanCompressor(config));
-  planned->plan = std::move(binding.plan);
+  ONEBIT_ASSIGN_OR_RETURN(planned->plan, PlanCompressor(config));
   return OkStatus();
 }
 
@@ -193,8 +214,8 @@ Status Engine::ReserveDense(const CallRequest& request) {
 }
 
 Status Engine::ReserveSum(size_t count, kernels::DataType type) {
-  return Reserve(
-      *plans_.PlanFor(PlanKey{.collective = Collective::kAllReduce, .type = type, .count = count}));
+  return ReserveDense(
+      {.collective = Collective::kAllReduce, .count = count, .type = type, .can_be_native = false});
 }
 
 Status Engine::Sum(void* values, size_t count, kernels::DataType type) {

@@ -63,15 +63,10 @@ class Engine {
   // The device of the calls, after UseDevice or OrderByStreams.
   std::optional<int> device() const;
 
-  // Sets config.server_elements and creates a compressor for this communicator.
+  // Creates a compressor for this communicator.
   Result<PlannedCompressor> CreateCompressor(Compressor::Config config);
-  // The plan and the server residual's length that a compressor with this configuration gets here;
-  // planning one reserves its packet space, too.
-  struct NewBinding {
-    std::shared_ptr<const Plan> plan;
-    size_t server_elements = 0;
-  };
-  Result<NewBinding> PlanCompressor(const Compressor::Config& config);
+  // The plan that a compressor with this configuration gets here; reserves its packet space, too.
+  Result<std::shared_ptr<const Plan>> PlanCompressor(const Compressor::Config& config);
 
   // Plans calls with weights for a compressor of an allreduce or a reduce-scatter on host memory,
   // which then needs one (Compressor::set_weight).
@@ -100,6 +95,7 @@ class Engine {
   }
 
  private:
+  Result<bool> TakesTwoLevels(const Compressor::Config& config, bool is_one_exchange) const;
   void StartBatch();
   void EndCall(const CallRequest& request, const Call& call, CallOutcome outcome);
   // Allocates for a plan of this many calls on host memory.

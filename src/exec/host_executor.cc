@@ -94,6 +94,7 @@ void HostExecutor::Start(const Batch& batch) {
   sending_.clear();
   receiving_.clear();
   native_ = {.step = kNoStep};
+  weight_of_all_.reset();
   for (uint32_t peer = 0; peer < plan_->ranks; ++peer) {
     Inbound& inbound = inbound_[peer];
     inbound.request = nullptr;
@@ -203,6 +204,7 @@ Status HostExecutor::Wait(uint64_t timeout_ms) {
 void HostExecutor::MakeReady(uint32_t step) {
   if (gate_.IsOnStream(step)) return;
   switch (plan_->steps[step].kind) {
+    case StepKind::kHostSum:
     case StepKind::kReduce:
     case StepKind::kVerdict:
       reduces_.Push(step);

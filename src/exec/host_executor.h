@@ -118,17 +118,27 @@ class HostExecutor {
   uint32_t PostedReceive(uint32_t peer) const {
     return plan_->ReceiveInOrder(peer, plan_->MessagesFrom(peer) - inbound_[peer].left - 1);
   }
-  // Null: dense, or a message of a group.
-  const Compressor* CompressorOf(const Step& message) const {
-    return batch_.is_group() ? nullptr : batch_.calls[message.call].compressor;
+  // False for elements, and for a message of a group. Inside hosts, compressed calls begin with
+  // elements.
+  bool IsPacket(const Step& message) const {
+    if (batch_.is_group() || batch_.calls[message.call].compressor == nullptr) return false;
+    return message.exchange != 1 || !plan_->key.has_two_levels;
+  }
+  // True for elements that a weight in their header belongs to.
+  bool HasWeightInHeader(const Step& message) const {
+    return MayBeAbsent(message) && !IsPacket(message);
   }
   Status CheckHeader(uint32_t peer);
   Status Accept(uint32_t peer);
   Status CompleteReceive(const InFlight& message);
-  // True for messages that have only a weight if their sender is absent.
+  // True for messages that have only a weight if their sender is absent, or all whom it stands for.
   bool MayBeAbsent(const Step& message) const {
-    return !batch_.is_group() && plan_->key.is_weighted && message.exchange == 1;
+    return !batch_.is_group() && plan_->key.is_weighted &&
+           (message.exchange == 1 || plan_->key.has_two_levels);
   }
+  size_t PayloadBytesOf(const Step& send) const;
+  // Takes the weight of a message, which must be the same in all segments.
+  Status TakeWeight(const Step& message, float weight);
   // Messages of groups: host_executor_groups.cc. Null in a group, whose messages have one checksum
   // each (Seal).
   kernels::Checksum* packet_checksums() { return batch_.is_group() ? nullptr : checksums_.data(); }
@@ -190,6 +200,7 @@ class HostExecutor {
   std::vector<Inbound> inbound_;         // by peer
   InFlight native_ = {.step = kNoStep};  // the transport's own allreduce, when started
   size_t native_bytes_ = 0;              // bytes of its result received so far
+  std::optional<float> weight_of_all_;   // with two levels, in the results so far
   size_t steps_left_ = 0;
   PhaseGate gate_;
   std::vector<uint32_t> exchange_left_;  // by exchange - 1: messages that are not done

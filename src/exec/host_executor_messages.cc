@@ -3,6 +3,8 @@
 // Messages of a batch: starts sends, checks headers against the call, receives payloads, and
 // cancels everything outstanding after an error.
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <utility>
 
 #include "exec/host_executor.h"
@@ -48,8 +50,7 @@ Status HostExecutor::StartSends(bool* has_moved) {
     const Step& step = plan_->steps[index];
     uint8_t& is_full = is_full_[step.peer];
     if (!status.ok() || is_full != 0) return false;
-    const bool is_absent = MayBeAbsent(step) && IsAbsent(batch_.calls[step.call]);
-    const size_t payload_bytes = is_absent ? kWeightBytes : step.region.bytes;
+    const size_t payload_bytes = PayloadBytesOf(step);
     const CommTrace::Time begin = trace_ == nullptr ? CommTrace::Time() : TraceClock::now();
     MessageRequest request = nullptr;
     const Result<bool> has_started = endpoint_.Send(static_cast<int>(step.peer), HeaderOf(index),
@@ -58,11 +59,18 @@ Status HostExecutor::StartSends(bool* has_moved) {
     is_full = status.ok() && has_started.value() ? 0 : 1;
     if (is_full != 0) return false;
     sending_.push_back({request, index, payload_bytes, begin});
+    comm_.CountNetworkBytes(step.peer, kHeaderBytes + payload_bytes);
     if (trace_ != nullptr) trace_->BeginSend(step, begin);
     *has_moved = true;
     return true;
   });
   return status;
+}
+
+size_t HostExecutor::PayloadBytesOf(const Step& send) const {
+  if (!MayBeAbsent(send)) return send.region.bytes;
+  if (!IsPacket(send)) return IsAbsent(batch_.calls[send.call]) ? 0 : send.region.bytes;
+  return WeightOf(batch_.Read(send)) == 0 ? kWeightBytes : send.region.bytes;
 }
 
 HeaderBytes HostExecutor::HeaderOf(uint32_t index) const {
@@ -76,6 +84,10 @@ HeaderBytes HostExecutor::HeaderOf(uint32_t index) const {
       .segment_count = static_cast<uint16_t>(plan_->segments()),
   };
   if (step.packet != kNoPacket) header.payload_checksum = checksums_[step.packet];
+  if (HasWeightInHeader(step)) {
+    header.payload_checksum.sum =
+        std::bit_cast<uint32_t>(batch_.calls[step.call].compressor->weight());
+  }
   HeaderBytes bytes;
   EncodeHeader(header, &bytes);
   return bytes;
@@ -201,8 +213,9 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
                  "rank {} sends {} segments a chunk, this rank {}: ONEBIT_SEGMENT_ELEMENTS differs",
                  peer, header.segment_count, plan_->segments());
   }
-  const bool is_compressed = !batch_.is_group() && !call.codec.is_dense();
-  const bool may_be_nonfinite = !batch_.is_group() && call.codec.has_verdict();
+  const bool is_compressed = !batch_.is_group() && !call.codec.is_dense() &&
+                             !(call.has_two_levels && header.exchange == 1);
+  const bool may_be_nonfinite = is_compressed && call.codec.has_verdict();
   if (header.has_payload_checksum != (is_compressed || batch_.is_group()) ||
       (header.is_nonfinite && !may_be_nonfinite)) {
     return Error(Code::kCorrupt, "rank {} sent flags that do not fit a {} call", peer,
@@ -230,7 +243,8 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
                  "the host",
                  peer, size.payload_bytes, call.count, step.region.bytes);
   }
-  if (!has_length && !(MayBeAbsent(step) && size.payload_bytes == kWeightBytes)) {
+  const size_t absent_bytes = IsPacket(step) ? kWeightBytes : 0;
+  if (!has_length && !(MayBeAbsent(step) && size.payload_bytes == absent_bytes)) {
     return Error(Code::kCorrupt,
                  "rank {} sent {} payload bytes for segment {} of exchange {}, not {}", peer,
                  size.payload_bytes, header.segment, header.exchange, step.region.bytes);
@@ -256,28 +270,46 @@ Status HostExecutor::CompleteReceive(const InFlight& message) {
   const bool is_nonfinite = nonfinite_[index] != 0;
   if (batch_.is_group()) {
     ONEBIT_TRY(CheckGroupMessage(step, expected_[index]));
-  } else if (CompressorOf(step) != nullptr) {
+  } else if (IsPacket(step)) {
     const std::span packet(batch_.Read(step), message.payload_bytes);
     Status status = CheckPacket(packet, step.shape, is_nonfinite, expected_[index]);
     if (status.ok() && step.shape.is_weighted && !is_nonfinite) {
-      const float weight = WeightOf(packet.data());
-      std::optional<float>& first = inbound_[step.peer].weight;
-      if (weight != first.value_or(weight)) {
-        status =
-            Error(Code::kCorrupt, "the weight is {}, but {} in another segment", weight, *first);
-      }
-      first = weight;
+      status = TakeWeight(step, WeightOf(packet.data()));
     }
     if (!status.ok()) {
       return Error(status.code(), "packet from rank {}, segment {} of exchange {}: {}", step.peer,
                    step.segment, step.exchange, status.text());
     }
+  } else if (HasWeightInHeader(step)) {
+    const float weight = std::bit_cast<float>(expected_[index].sum);
+    Status status = CheckWeight(weight, kMostWeight);
+    if (status.ok()) status = TakeWeight(step, weight);
+    if (status.ok() && message.payload_bytes != (weight == 0 ? 0 : step.region.bytes)) {
+      status = Error(Code::kCorrupt, "the weight is {}, but {} bytes follow", weight,
+                     message.payload_bytes);
+    }
+    if (!status.ok()) {
+      return Error(status.code(), "elements from rank {}, segment {} of exchange {}: {}", step.peer,
+                   step.segment, step.exchange, status.text());
+    }
+    std::memcpy(batch_.packets + step.own_source, &weight, sizeof(weight));
   }
+  if (step.packet != kNoPacket) checksums_[step.packet] = expected_[index];  // it is passed on
   messages_[index] = MessageState::kDone;
   if (trace_ != nullptr) {
     trace_->EndReceive(step, message.payload_bytes, message.begin, IsDue(step));
   }
   Finish(index, is_nonfinite);
+  return OkStatus();
+}
+
+Status HostExecutor::TakeWeight(const Step& message, float weight) {
+  std::optional<float>& first =
+      message.exchange > 2 ? weight_of_all_ : inbound_[message.peer].weight;
+  if (weight != first.value_or(weight)) {
+    return Error(Code::kCorrupt, "the weight is {}, but {} in another message", weight, *first);
+  }
+  first = weight;
   return OkStatus();
 }
 

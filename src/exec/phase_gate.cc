@@ -8,6 +8,7 @@ bool PhaseGate::IsComputedStep(uint32_t step) const {
   const Step& one = plan_->steps[step];
   switch (one.kind) {
     case StepKind::kCompress:
+    case StepKind::kHostSum:
     case StepKind::kReduce:
     case StepKind::kDecode:
     case StepKind::kVerdict:

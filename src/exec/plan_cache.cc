@@ -18,8 +18,7 @@ std::span<const PlanKey> WithoutPairs(std::span<const PlanKey> keys) {
 }  // namespace
 
 Plan PlanCache::NewPlan(const PlanKey& key, size_t segment_elements) const {
-  return SelectPlan(key, static_cast<uint32_t>(comm_.rank()), static_cast<uint32_t>(comm_.ranks()),
-                    segment_elements);
+  return SelectPlan(key, static_cast<uint32_t>(comm_.rank()), comm_.hosts(), segment_elements);
 }
 
 template <typename AnyEntry>

@@ -11,6 +11,13 @@ namespace onebit {
 // Scatter, reduce, all-gather: two exchanges; dense, or compressed in both. allreduce_sra.cc
 Plan PlanAllReduceSra(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);
 
+// The same in two levels: inside hosts, and between them on rails. Dense only; hosts have to make
+// levels. allreduce_two_levels.cc
+Plan PlanAllReduceTwoLevels(const PlanKey& key, uint32_t rank, const HostMap& hosts,
+                            size_t segment_elements);
+// True if a dense allreduce of this many bytes takes two levels. select.cc
+bool UsesTwoLevels(size_t bytes, const HostMap& hosts, const CommOptions& options);
+
 // A dense segment has 32 times the bytes of a compressed one. It is cut in four, so that the
 // exchanges of a tensor of a few MiB overlap as well.
 constexpr size_t DenseSegmentElements(size_t segment_elements) {
@@ -81,7 +88,7 @@ bool UsesOneExchange(size_t count, uint32_t ranks, const CommOptions& options);
 bool UsesOneExchangeToBroadcast(const PlanKey& key, uint32_t ranks);
 
 // The selection table: picks the algorithm for a key. select.cc
-Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);
+Plan SelectPlan(const PlanKey& key, uint32_t rank, const HostMap& hosts, size_t segment_elements);
 
 // Chunks of a compressed allreduce with this key; both of its algorithms use the same.
 inline Partition ChunksOf(const PlanKey& key, uint32_t ranks) {

@@ -30,6 +30,7 @@ PacketShape WholeShape(const PlanKey& key, uint32_t ranks, const PacketFormat& f
 Plan PlanAllReduceOneExchange(const PlanKey& key, uint32_t rank, uint32_t ranks) {
   PlanBuilder builder(key, rank, ranks, ChunksOf(key, ranks));
   const ElementRange all{0, key.count};
+  builder.plan().compressed = builder.plan().served = all;
   const PacketShape mean_shape = WholeShape(key, ranks, key.mean_format());
   PacketShape shape = WholeShape(key, ranks, key.packet_format());
   if (key.codec.block == 0)

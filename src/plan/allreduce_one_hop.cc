@@ -57,6 +57,7 @@ Plan PlanAllReduceOneHop(const PlanKey& key, uint32_t rank, uint32_t ranks,
                          size_t segment_elements) {
   const Partition tensor(key.count, 1, key.chunk_alignment, key.codec.block, segment_elements);
   PlanBuilder builder(key, rank, ranks, tensor);
+  builder.plan().compressed = builder.plan().served = {0, key.count};
   for (uint32_t segment = 0; segment < tensor.segments(); ++segment) AddSegment(builder, segment);
   return std::move(builder).Build();
 }

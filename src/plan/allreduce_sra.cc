@@ -30,7 +30,10 @@ class SraPlanner {
         ranks_(ranks),
         is_dense_(key.codec.is_dense()),
         compress_(ranks),
-        scatter_(ranks) {}
+        scatter_(ranks) {
+    builder_.plan().compressed = {0, key.count};
+    builder_.plan().served = partition.Chunk(rank);
+  }
 
   void AddSegment(uint32_t segment) {
     segment_ = segment;

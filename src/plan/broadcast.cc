@@ -112,6 +112,7 @@ Plan PlanBarrier(const PlanKey& key, uint32_t rank, uint32_t ranks) {
 Plan PlanCopy(const PlanKey& key) {
   PlanBuilder builder(key, 0, 1, Partition(key.count, 1, kernels::kBlockMultiple, 1, 0));
   const ElementRange all{0, key.count};
+  builder.plan().compressed = builder.plan().served = all;
   builder.Add({.kind = StepKind::kCopy,
                .elements = all,
                .region = DenseRegion(Space::kInput, all, key.type)});

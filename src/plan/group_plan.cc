@@ -133,8 +133,8 @@ GroupCut FirstCut(std::span<const PlanKey> keys, size_t ranks, uint64_t group_el
   uint64_t elements = 0;
   size_t dense_bytes = 0;
   const auto is_alone = [&](const PlanKey& key) {
-    return group_elements == 0 || key.is_native || key.collective == Collective::kAllToAllv ||
-           ElementsOf(key, ranks) > group_elements;
+    return group_elements == 0 || key.is_native || key.has_two_levels ||
+           key.collective == Collective::kAllToAllv || ElementsOf(key, ranks) > group_elements;
   };
   while (cut.count < std::min(keys.size(), kMostCalls)) {
     const PlanKey& key = keys[cut.count];

@@ -36,9 +36,9 @@ struct GroupCut {
 };
 
 // Returns the first cut of a list of calls with these keys; the next one begins behind it. A call
-// of more than `group_elements` elements, summed over the parts of all ranks, is alone; smaller
-// ones share messages up to four times as many elements, and until the buffers of the dense ones
-// have `most_dense_bytes` together. Pure, so that all ranks cut alike.
+// of more than `group_elements` elements, summed over the parts of all ranks, is alone, and so is
+// one with two levels; others share messages up to four times as many elements, and until the
+// buffers of the dense ones have `most_dense_bytes` together. Pure, so that all ranks cut alike.
 GroupCut FirstCut(std::span<const PlanKey> keys, size_t ranks, uint64_t group_elements,
                   size_t most_dense_bytes = SIZE_MAX);
 

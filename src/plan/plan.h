@@ -26,8 +26,9 @@ struct Region {
 };
 
 enum class StepKind : uint8_t {
-  kCompress,  // elements of the input -> packet
-  kReduce,    // packets (or dense pieces) of all ranks -> packet (or piece of the output)
+  kHostSum,   // dense pieces of the ranks on this host -> their sum, or their mean in fp32
+  kCompress,  // elements of the input, or of the mean of this host -> packet
+  kReduce,    // packets (or dense pieces) of all ranks or hosts -> packet (or piece of the output)
   kDecode,    // packet -> elements of the output
   kVerdict,   // whether all results of this rank are finite -> packet with only that flag
   kSend,      // region -> peer
@@ -46,28 +47,41 @@ inline constexpr uint32_t kAllChunks = UINT32_MAX;
 inline constexpr uint32_t kNoStep = UINT32_MAX;
 inline constexpr uint32_t kNoPacket = UINT32_MAX;
 inline constexpr uint32_t kAllCalls = UINT32_MAX;
+inline constexpr uint32_t kNoPiece = UINT32_MAX;
+inline constexpr size_t kNoOffset = SIZE_MAX;
 
 struct Step {
   StepKind kind = StepKind::kCopy;
-  uint8_t exchange = 1;  // messages: 1 or 2
+  uint8_t exchange = 1;  // messages: 1 to 4
+  // Messages inside a host of a plan with two levels: host * segments + segment, because the same
+  // two ranks exchange the chunks of all hosts.
   uint16_t segment = 0;
   uint32_t chunk = 0;     // owner of the elements, or kAllChunks
   uint32_t peer = 0;      // messages only
   ElementRange elements;  // of the tensor
   // Compress and reduce: the packet made. Decode: the packet read. Messages: the payload.
   Region region;
-  PacketShape shape;            // of the packet; empty in dense plans
-  uint32_t packet = kNoPacket;  // compress, reduce: (first) packet made; send: packet sent
+  PacketShape shape;  // of the packet; empty in dense plans
+  // Compress, reduce: (first) packet made; send: packet sent; receive: one that is passed on.
+  uint32_t packet = kNoPacket;
   // Reduce: the piece of peer r is at sources + r * stride in the packet space, this rank's own
-  // packet at own_source (in dense plans its own piece is read from the input). Compress of all
+  // packet at own_source (in dense plans its own piece is read from the input). With two levels,
+  // peers are hosts, or in a sum of a host its ranks. Compress of all
   // chunks into one packet each: the packet of chunk j is at sources + j * stride. Pack and unpack:
   // the piece is at sources in the group's packet space, the call's word in the message's table at
   // own_source.
   size_t sources = 0;
   size_t stride = 0;
+  // With two levels and weights: in a sum of a host the weights of its ranks; in the receive of a
+  // piece of one that of the sender; in compress the weight of the host, if it has several ranks.
   size_t own_source = 0;
-  // Reduce of packets with weights: the weighted mean in fp32, in the packet space.
-  size_t mean = 0;
+  // Sum of a host, reduce with two levels: the number of pieces, and this rank's own. A piece that
+  // another step has put where those of peers are is nobody's own.
+  uint32_t pieces = 0;  // 0: one for each rank
+  uint32_t own_piece = kNoPiece;
+  // A mean in fp32, in the packet space. Reduce of packets with weights, or of hosts: room for it.
+  // Compress with two levels: that of this host, if it has several ranks.
+  size_t mean = kNoOffset;
   uint32_t call = 0;              // in a group; kAllCalls for the group's own messages
   uint32_t dependency_count = 0;  // steps that must be done first
   uint32_t first_successor = 0;   // in Plan::successors
@@ -79,7 +93,8 @@ struct PlanKey {
   Collective collective = Collective::kBarrier;
   Codec codec;
   bool is_one_exchange = false;
-  bool is_native = false;  // the transport's own collective
+  bool is_native = false;       // the transport's own collective
+  bool has_two_levels = false;  // inside hosts, and between them
   kernels::DataType type = kernels::DataType::kF32;
   uint16_t chunk_alignment = 64;
   uint32_t root = 0;             // of a broadcast; in a send or receive the peer
@@ -92,9 +107,12 @@ struct PlanKey {
   uint32_t header_room = 0;
   std::shared_ptr<const Cuts> cuts = nullptr;  // of the compressor
 
-  // Formats of the packets of exchange 1, and of those that a server makes.
-  PacketFormat packet_format() const { return {codec, is_weighted}; }
-  PacketFormat mean_format() const { return {codec}; }
+  // Formats of the packets of workers, and of those that a server makes.
+  PacketFormat packet_format() const { return {codec, is_weighted, has_two_levels}; }
+  // With two levels some ranks see no packets but these, whose weight is that of all.
+  PacketFormat mean_format() const {
+    return {codec, is_weighted && has_two_levels, has_two_levels};
+  }
   // True if packets change what ranks hold of each other: in an all-gather all of them, in a send
   // and its receive the two.
   bool is_delta() const {
@@ -114,6 +132,9 @@ struct Plan {
   uint32_t rank = 0;
   Partition partition{0, 1, 8, 1, 0};
   size_t tensor_elements = 0;  // of the larger buffer
+  // Allreduce: the elements whose residuals this rank has as a worker, and as a server.
+  ElementRange compressed;
+  ElementRange served;
   // First tensor elements of the caller's buffers. A buffer of a single chunk begins at this
   // rank's.
   size_t input_begin = 0;
@@ -127,13 +148,21 @@ struct Plan {
   uint32_t exchanges = 0;   // the last exchange of its messages
   std::vector<Step> steps;
   std::vector<uint32_t> successors;
+  uint32_t hosts = 0;  // of a plan with two levels, and HostMap::digest
+  uint32_t hosts_digest = 0;
+  std::vector<float> host_sizes;        // ranks on each host, if two levels need to know
   std::vector<uint32_t> receive_steps;  // see ReceiveStep
+  uint32_t receive_segments = 0;        // one more than the largest segment of a receive
   std::vector<uint32_t> receives;       // receive steps by peer, and in their order
   std::vector<uint32_t> first_receive;  // in `receives`, by peer; one more at the end
 
   uint32_t segments() const { return static_cast<uint32_t>(partition.segments()); }
   // True if this rank only copies, so that residuals stay as they were.
   bool is_alone() const { return ranks == 1 || (key.is_pairs() && key.root == rank); }
+
+  // The number of pieces that a reduce step adds, or the sum of a host, and this rank's own.
+  uint32_t PiecesOf(const Step& step) const { return step.pieces == 0 ? ranks : step.pieces; }
+  uint32_t OwnPieceOf(const Step& step) const { return step.pieces == 0 ? rank : step.own_piece; }
 
   // The number of messages received from `peer`.
   uint32_t MessagesFrom(uint32_t peer) const {
@@ -146,8 +175,10 @@ struct Plan {
 
   // The step that receives this message of `peer`; kNoStep if it is not expected.
   uint32_t ReceiveStep(uint32_t exchange, uint32_t peer, uint32_t segment) const {
-    if (exchange < 1 || exchange > 2 || peer >= ranks || segment >= segments()) return kNoStep;
-    return receive_steps[((exchange - 1) * ranks + peer) * segments() + segment];
+    if (exchange < 1 || exchange > exchanges || peer >= ranks || segment >= receive_segments) {
+      return kNoStep;
+    }
+    return receive_steps[((exchange - 1) * ranks + peer) * receive_segments + segment];
   }
 };
 

@@ -10,6 +10,8 @@ namespace onebit {
 
 const char* NameOf(StepKind kind) {
   switch (kind) {
+    case StepKind::kHostSum:
+      return "sum";
     case StepKind::kCompress:
       return "compress";
     case StepKind::kReduce:
@@ -61,11 +63,11 @@ Region PlanBuilder::Reserve(size_t bytes) {
   return region;
 }
 
-std::pair<size_t, size_t> PlanBuilder::ReservePerRank(size_t bytes) {
+std::pair<size_t, size_t> PlanBuilder::Reserve(uint32_t count, size_t bytes) {
   // A stride of 0 means one packet for all chunks, so even empty packets take space.
   const size_t stride = RoundUp(std::max<size_t>(bytes, 1), kCacheLine) + plan_.key.header_room;
   const size_t first = Reserve(0).offset;
-  plan_.packet_space_bytes += stride * plan_.ranks;
+  plan_.packet_space_bytes += stride * count;
   return {first, stride};
 }
 
@@ -103,7 +105,13 @@ Plan PlanBuilder::Build() && {
 }
 
 void IndexReceives(Plan* plan) {
-  plan->receive_steps.assign(size_t{2} * plan->ranks * plan->segments(), kNoStep);
+  plan->receive_segments = 0;
+  for (const Step& step : plan->steps) {
+    if (step.kind != StepKind::kReceive) continue;
+    plan->receive_segments = std::max(plan->receive_segments, step.segment + 1u);
+  }
+  plan->receive_steps.assign(size_t{plan->exchanges} * plan->ranks * plan->receive_segments,
+                             kNoStep);
   plan->first_receive.assign(size_t{plan->ranks} + 1, 0);
   plan->receives.clear();
   for (uint32_t index = 0; index < plan->steps.size(); ++index) {
@@ -111,8 +119,8 @@ void IndexReceives(Plan* plan) {
     if (step.kind != StepKind::kReceive) continue;
     ++plan->first_receive[step.peer + 1];
     plan->receives.push_back(index);
-    plan->receive_steps[((step.exchange - 1) * plan->ranks + step.peer) * plan->segments() +
-                        step.segment] = index;
+    const size_t row = (step.exchange - 1u) * plan->ranks + step.peer;
+    plan->receive_steps[row * plan->receive_segments + step.segment] = index;
   }
   std::ranges::sort(plan->receives, {},
                     [&](uint32_t index) { return std::pair(plan->steps[index].peer, index); });

@@ -27,8 +27,10 @@ class PlanBuilder {
   // Allocates a packet or dense piece in the packet space, aligned to a cache line, behind room for
   // a header if the key asks for it.
   Region Reserve(size_t bytes);
-  // Allocates one per rank. Returns the offset of rank 0's and the stride between neighbours.
-  std::pair<size_t, size_t> ReservePerRank(size_t bytes);
+  // Allocates several. Returns the offset of the first and the stride between neighbours.
+  std::pair<size_t, size_t> Reserve(uint32_t count, size_t bytes);
+  // Allocates one per rank.
+  std::pair<size_t, size_t> ReservePerRank(size_t bytes) { return Reserve(plan_.ranks, bytes); }
   // Allocates for the weighted mean of so many elements in fp32, and for one decoded packet if it
   // can be decoded as a whole only. Returns its offset.
   size_t ReserveMean(size_t elements);

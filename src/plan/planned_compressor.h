@@ -18,6 +18,7 @@ struct PreparedRebind {
   std::shared_ptr<const Plan> plan;
   bool rolls_forward = false;
   Compressor::ServerResidual server;
+  std::optional<Compressor::WorkerResidual> worker;  // none: it stays as it is
   uint64_t lost_elements = 0;
   uint64_t epoch = 0;
   uint64_t commits_since_zero = 0;

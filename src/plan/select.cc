@@ -18,6 +18,10 @@ constexpr double kBitsOfAnExchange = 12'288;
 // microseconds.
 constexpr double kMostElements = 8192;
 
+// Two levels send each byte through a host's links once instead of once per rank, but take two more
+// exchanges, and pass each byte through the host's memory twice more.
+constexpr uint64_t kBytesOfTwoLevels = 65'536;
+
 }  // namespace
 
 bool UsesOneExchange(size_t count, uint32_t ranks, const CommOptions& options) {
@@ -36,7 +40,12 @@ bool UsesOneExchangeToBroadcast(const PlanKey& key, uint32_t ranks) {
   return ranks == 2 || (static_cast<double>(ranks) - 2) * bits <= kBitsOfAnExchange;
 }
 
-Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements) {
+bool UsesTwoLevels(size_t bytes, const HostMap& hosts, const CommOptions& options) {
+  return hosts.has_levels() && bytes >= options.two_level_bytes.value_or(kBytesOfTwoLevels);
+}
+
+Plan SelectPlan(const PlanKey& key, uint32_t rank, const HostMap& hosts, size_t segment_elements) {
+  const uint32_t ranks = hosts.ranks();
   if (key.collective == Collective::kBarrier) return PlanBarrier(key, rank, ranks);
   if (key.collective == Collective::kAllToAllv) return PlanAllToAllv(key, rank, ranks);
   if (key.is_pairs()) return PlanSendReceive(key, rank, ranks);
@@ -53,6 +62,7 @@ Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segmen
         return PlanAllReduceOneHop(key, rank, ranks, segment_elements);
       }
       if (key.is_one_exchange) return PlanAllReduceOneExchange(key, rank, ranks);
+      if (key.has_two_levels) return PlanAllReduceTwoLevels(key, rank, hosts, segment_elements);
       return PlanAllReduceSra(key, rank, ranks, segment_elements);
     case Collective::kReduceScatter:
       return PlanReduceScatter(key, rank, ranks, segment_elements);

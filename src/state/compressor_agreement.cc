@@ -35,10 +35,10 @@ AgreedValues AgreedValuesOf(const PlannedCompressor& compressor) {
   const Compressor& state = compressor.compressor;
   const Compressor::Config& config = state.config();
   const bool is_replicated =
-      config.collective == Collective::kAllGather && state.worker_in(0) != nullptr;
+      config.collective == Collective::kAllGather && state.worker_base() != nullptr;
   kernels::Checksum held;
   if (is_replicated) {
-    held = kernels::cpu::ChecksumOf(state.worker_in(0), config.elements() * sizeof(float));
+    held = kernels::cpu::ChecksumOf(state.worker_base(), config.elements() * sizeof(float));
   }
   return {
       {"the tensorId of the compressor", number(config.tensor_id)},
@@ -49,6 +49,7 @@ AgreedValues AgreedValuesOf(const PlannedCompressor& compressor) {
       {"the codec of the compressor", config.codec.Text()},
       {"the serverResidual of the compressor", number(config.has_server_residual ? 1 : 0)},
       {"exchanges of the compressor", compressor.plan->key.is_one_exchange ? "1" : "2"},
+      {"levels of the compressor", compressor.plan->key.has_two_levels ? "2" : "1"},
       {"the epoch of the compressor", number(state.epoch())},
       {"calls since the residuals were zero", number(state.commits_since_zero())},
       {"the op of the compressor",

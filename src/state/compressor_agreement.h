@@ -12,6 +12,13 @@
 
 namespace onebit {
 
+// For how many ranks a worker residual stands: with two levels for those of its host.
+inline float RanksOfResidual(const Comm& comm, const Compressor& compressor) {
+  if (!compressor.config().has_two_levels) return 1;
+  const HostMap& hosts = comm.hosts();
+  return static_cast<float>(hosts.RanksOn(hosts.HostOf(static_cast<uint32_t>(comm.rank()))).size());
+}
+
 // Values that must be equal on all ranks, under the names that users know: the configuration of a
 // compressor, and how far it has come.
 AgreedValues ConfigurationOf(const Compressor& compressor);

@@ -52,6 +52,7 @@ StateIdentity IdentityOf(const PlannedCompressor& planned, StateKind kind) {
       .residual_type = is_global ? DataType::kF32 : config.residual_type,
       .has_server_residual = planned.compressor.has_server_residual(),
       .is_one_exchange = planned.plan->key.is_one_exchange,
+      .hosts = is_global ? 0 : planned.plan->hosts_digest,
       .op = planned.compressor.op(),
   };
 }
@@ -65,8 +66,9 @@ class Sections {
     const bool is_global = kind == StateKind::kGlobal;
     const size_t element_bytes =
         kernels::BytesOf(is_global ? DataType::kF32 : state.config().residual_type);
-    if (state.worker_in(0) != nullptr) {
-      Add(SectionTag::kWorker, state.worker_elements() * element_bytes);
+    if (state.worker_base() != nullptr) {
+      const size_t elements = is_global ? state.config().elements() : state.worker_elements();
+      Add(SectionTag::kWorker, elements * element_bytes);
     }
     if (state.server_in(0) != nullptr) {
       const size_t elements = is_global ? state.config().count : state.server_elements();
@@ -108,7 +110,8 @@ class GlobalExport {
   const Compressor& state() const { return planned_.compressor; }
   // In an all-gather every rank holds the same estimate.
   bool is_replicated() const {
-    return state().config().collective == Collective::kAllGather && state().worker_in(0) != nullptr;
+    return state().config().collective == Collective::kAllGather &&
+           state().worker_base() != nullptr;
   }
 
   Status Export(std::byte* blob, const Status& obstacle) {
@@ -122,7 +125,7 @@ class GlobalExport {
 
   // Allocates everything that grows with the tensor. The other ranks learn of an error.
   Status Reserve() {
-    if (state().worker_in(0) == nullptr && companion_ == nullptr) return OkStatus();
+    if (state().worker_base() == nullptr && companion_ == nullptr) return OkStatus();
     const size_t most = std::min(state().config().elements(), kPieceElements);
     try {
       ONEBIT_ASSIGN_OR_RETURN(piece_, AlignedBuffer::Create(most * sizeof(float), "an export"));
@@ -139,11 +142,11 @@ class GlobalExport {
     const DataType residual_type = state().config().residual_type;
     if (is_replicated()) {  // the estimate is the same everywhere
       const std::span<std::byte> section = writer.section(SectionTag::kWorker);
-      if (!section.empty()) std::memcpy(section.data(), state().worker_in(0), section.size());
-    } else if (state().worker_in(0) != nullptr) {
-      const ElementRange all = {0, state().config().elements()};
-      ONEBIT_TRY(Sum(state().worker_in(0), residual_type, all, static_cast<float>(comm_.ranks()),
-                     writer.section(SectionTag::kWorker).data()));
+      if (!section.empty()) std::memcpy(section.data(), state().worker_base(), section.size());
+    } else if (state().worker_base() != nullptr) {
+      const ElementRange range = {state().config().worker_begin, state().worker_elements()};
+      ONEBIT_TRY(Sum(state().worker_base(), residual_type, range, static_cast<float>(comm_.ranks()),
+                     writer.section(SectionTag::kWorker).data(), RanksOfResidual(comm_, state())));
     }
     if (state().server_in(0) != nullptr) {
       // Replicas are equal, so rank 0's stands for all.
@@ -182,9 +185,9 @@ class GlobalExport {
            state().server_unit(ReduceOp::kSum, static_cast<size_t>(comm_.ranks()));
   }
 
-  // Sums each rank's range of elements over the ranks, and divides by `divisor`.
+  // Sums each rank's range of elements, times `factor`, over the ranks, and divides by `divisor`.
   Status Sum(const std::byte* elements, DataType type, ElementRange range, float divisor,
-             std::byte* out) {
+             std::byte* out, float factor = 1) {
     auto* const values = reinterpret_cast<float*>(piece_.data());
     const size_t count = state().config().elements();
     for (size_t begin = 0; begin < count; begin += kPieceElements) {
@@ -192,7 +195,8 @@ class GlobalExport {
       std::fill_n(values, piece.count, 0.0f);
       for (size_t i = std::max(piece.begin, range.begin); i < std::min(piece.end(), range.end());
            ++i) {
-        values[i - begin] = kernels::reference::LoadElement(elements, type, i - range.begin);
+        values[i - begin] =
+            factor * kernels::reference::LoadElement(elements, type, i - range.begin);
       }
       if (Status status = engine_.Sum(values, piece.count, DataType::kF32); !status.ok()) {
         return comm_.Fail(std::move(status));
@@ -292,7 +296,7 @@ void ExportRankState(const PlannedCompressor& compressor, std::byte* blob) {
     const std::span<std::byte> section = writer.section(tag);
     if (!section.empty()) std::memcpy(section.data(), residual, section.size());
   };
-  copy(compressor.compressor.worker_in(0), SectionTag::kWorker);
+  copy(compressor.compressor.worker_base(), SectionTag::kWorker);
   copy(compressor.compressor.server_in(0), SectionTag::kServer);
   writer.Seal();
 }
@@ -337,6 +341,10 @@ Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compresso
   server.bytes = reader.section(SectionTag::kServer).value_or(server.bytes);
   worker.type = server.type = identity.residual_type;
   if (is_global) {
+    if (!worker.bytes.empty()) {
+      worker.bytes = worker.bytes.subspan(state.config().worker_begin * sizeof(float),
+                                          state.worker_elements() * sizeof(float));
+    }
     const ElementRange served = compressor->ServedRange();
     if (!server.bytes.empty()) {
       server.bytes =
@@ -354,7 +362,7 @@ Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compresso
                  "would hold it",
                  state.config().tensor_id);
   }
-  worker.Write(state.worker_out(0));
+  worker.Write(state.worker_out(state.config().worker_begin));
   server.Write(state.server_out(0));
   state.Adopt(identity.epoch, identity.commits_since_zero, identity.op);
   compressor->prepared.reset();  // a prepared rebind belongs to the former residuals

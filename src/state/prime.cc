@@ -108,8 +108,15 @@ class Priming {
 
   float* sent() { return reinterpret_cast<float*>(sent_.data()); }
   float* received() { return reinterpret_cast<float*>(received_.data()); }
+  // What this rank adds to its input. The residual of a host counts for each of its ranks.
   float WorkerResidual(size_t element) {
-    return LoadElement(state().worker_in(0), config().residual_type, element);
+    if (!IsOfWorker(element)) return 0;
+    return RanksOfResidual(comm_, state()) * LoadElement(state().worker_base(),
+                                                         config().residual_type,
+                                                         element - config().worker_begin);
+  }
+  bool IsOfWorker(size_t element) const {
+    return element - config().worker_begin < planned_.compressor.worker_elements();
   }
 
   // Writes the sum of input and residuals in fp32. All-to-all: rounded to the output's type,
@@ -173,7 +180,9 @@ class Priming {
   }
 
   void WriteWorkerResidual() {
+    std::byte* const residual = state().worker_out(config().worker_begin);
     for (size_t element = 0; element < config().elements(); ++element) {
+      if (!IsOfWorker(element)) continue;
       float owed = 0;
       if (collective() == Collective::kAllGather) {
         owed = 0 - received()[element];  // what all ranks hold, negated
@@ -182,7 +191,7 @@ class Priming {
         owed = LoadElement(request_.sendbuff, config().type, element) + WorkerResidual(element) -
                sent()[element];
       }
-      StoreElement(owed, config().residual_type, element, state().worker_out(0));
+      StoreElement(owed, config().residual_type, element - config().worker_begin, residual);
     }
   }
 

@@ -7,8 +7,10 @@
 // committed it had a packet of every rank, so every rank has completely written its own new
 // generation and can roll forward to it.
 //
-// 2. Residuals. Worker residuals belong to ranks and stay where they are. Server residuals belong
-// to chunks, and the number of chunks changes. A dense sum, to which every rank contributes the
+// 2. Residuals. Worker residuals belong to ranks and stay where they are, unless there are two
+// levels, before or after: then every rank gets its elements of their mean over all ranks, in which
+// the residual of a host counts for each of its ranks. Server residuals belong to chunks, and the
+// number of chunks changes. A dense sum, to which every rank contributes the
 // elements that it served, gives all of them to every rank, and each keeps those it will serve.
 // Elements that no rank contributes were lost with their rank and become zero. With one exchange
 // every rank serves all elements; there only the most recent rank contributes, because a rank that
@@ -36,17 +38,13 @@ constexpr std::string_view kRebinding = "rebinding a compressor";
 constexpr std::string_view kLastWord = "ending the rebind of a compressor";
 constexpr uint8_t kUnsetOp = 0xff;
 
-ElementRange PlannedCompressor::ServedRange() const {
-  if (plan->key.collective != Collective::kAllReduce) return {};
-  if (plan->key.is_one_exchange) return {0, plan->key.count};
-  return ChunksOf(plan->key, plan->ranks).Chunk(plan->rank);
-}
+ElementRange PlannedCompressor::ServedRange() const { return plan->served; }
 
 void PlannedCompressor::Apply(PreparedRebind next) {
   if (next.rolls_forward) compressor.RollForward();
-  if (compressor.has_server_residual()) {
-    compressor.ReplaceServer(std::move(next.server), next.lost_elements);
-  }
+  if (compressor.has_server_residual()) compressor.ReplaceServer(std::move(next.server));
+  if (next.worker.has_value()) compressor.ReplaceWorker(std::move(*next.worker));
+  compressor.AddLost(next.lost_elements);
   compressor.Resume(next.epoch, next.commits_since_zero, next.op);
   plan = std::move(next.plan);
   comm_id = next.comm_id;
@@ -60,6 +58,9 @@ struct Binding {
   uint32_t comm_id = 0;
   uint32_t rank = 0;
   uint32_t ranks = 0;
+  uint32_t hosts = 0;       // with two levels
+  uint64_t compressed = 0;  // elements of the worker residual
+  uint64_t served = 0;      // of the server residual
   bool is_one_exchange = false;
   bool can_roll_forward = false;
   bool lacks_results = false;
@@ -81,6 +82,9 @@ Binding BindingOf(const PlannedCompressor& planned) {
   return {.comm_id = planned.comm_id,
           .rank = planned.plan->rank,
           .ranks = planned.plan->ranks,
+          .hosts = planned.plan->hosts,
+          .compressed = planned.plan->compressed.count,
+          .served = planned.plan->served.count,
           .is_one_exchange = planned.plan->key.is_one_exchange,
           .can_roll_forward = state.can_roll_forward(),
           .lacks_results = state.lacks_results(),
@@ -95,6 +99,9 @@ Binding BindingAfter(const PlannedCompressor& planned) {
   return {.comm_id = prepared.comm_id,
           .rank = prepared.plan->rank,
           .ranks = prepared.plan->ranks,
+          .hosts = prepared.plan->hosts,
+          .compressed = prepared.plan->compressed.count,
+          .served = prepared.plan->served.count,
           .is_one_exchange = prepared.plan->key.is_one_exchange,
           .can_roll_forward = false,
           .lacks_results = prepared.rolls_forward || planned.compressor.lacks_results(),
@@ -107,6 +114,9 @@ void Append(const Binding& binding, ByteWriter* writer) {
   writer->Integer(binding.comm_id)
       .Integer(binding.rank)
       .Integer(binding.ranks)
+      .Integer(binding.hosts)
+      .Integer(binding.compressed)
+      .Integer(binding.served)
       .Integer(static_cast<uint8_t>(binding.is_one_exchange))
       .Integer(static_cast<uint8_t>(binding.can_roll_forward))
       .Integer(static_cast<uint8_t>(binding.lacks_results))
@@ -120,6 +130,9 @@ Binding ReadBinding(ByteReader* reader) {
   binding.comm_id = reader->Integer<uint32_t>();
   binding.rank = reader->Integer<uint32_t>();
   binding.ranks = reader->Integer<uint32_t>();
+  binding.hosts = reader->Integer<uint32_t>();
+  binding.compressed = reader->Integer<uint64_t>();
+  binding.served = reader->Integer<uint64_t>();
   binding.is_one_exchange = reader->Integer<uint8_t>() != 0;
   binding.can_roll_forward = reader->Integer<uint8_t>() != 0;
   binding.lacks_results = reader->Integer<uint8_t>() != 0;
@@ -195,6 +208,7 @@ class Rebinding {
 
   Status Migrate(PreparedRebind next) {
     if (compressor().has_server_residual()) ONEBIT_TRY(RedistributeServer(&next));
+    if (next.worker.has_value()) ONEBIT_TRY(RedistributeWorker(&next));
     // Another rank may complete the rebind even if this gather fails here.
     planned_.prepared = std::move(next);
     ONEBIT_TRY(comm_.Gather({}, DeadlineOf(comm_), kLastWord).status());
@@ -222,17 +236,26 @@ class Rebinding {
                    "ranks: make a new one there, and load its state if there is one",
                    compressor().config().tensor_id, NameOf(collective));
     }
-    ONEBIT_ASSIGN_OR_RETURN(Engine::NewBinding binding,
-                            engine_.PlanCompressor(compressor().config()));
+    ONEBIT_ASSIGN_OR_RETURN(next->plan, engine_.PlanCompressor(compressor().config()));
     next->comm_id = comm_.id();
-    next->plan = std::move(binding.plan);
-    ONEBIT_ASSIGN_OR_RETURN(next->server, compressor().NewServerResidual(binding.server_elements));
-    if (!compressor().has_server_residual()) return OkStatus();
+    ONEBIT_ASSIGN_OR_RETURN(next->server, compressor().NewServerResidual(next->plan->served.count));
+    const bool has_levels = planned_.plan->key.has_two_levels || next->plan->key.has_two_levels;
+    if (has_levels && compressor().worker_base() != nullptr) {
+      const ElementRange range = next->plan->compressed;
+      ONEBIT_ASSIGN_OR_RETURN(
+          next->worker,
+          compressor().NewWorkerResidual(range.begin, range.count, next->plan->key.has_two_levels));
+    }
+    if (!compressor().has_server_residual() && !next->worker.has_value()) return OkStatus();
     const size_t most = std::min(compressor().config().count, kPieceElements);
-    ONEBIT_ASSIGN_OR_RETURN(piece_, AlignedBuffer::Create(most * element_bytes(), "a rebind"));
-    ONEBIT_TRY(engine_.ReserveSum(most, compressor().config().residual_type));
-    return engine_.ReserveSum(compressor().config().count % kPieceElements,
-                              compressor().config().residual_type);
+    ONEBIT_ASSIGN_OR_RETURN(piece_, AlignedBuffer::Create(most * sizeof(float), "a rebind"));
+    const size_t last = compressor().config().count % kPieceElements;
+    for (const kernels::DataType type :
+         {compressor().config().residual_type, kernels::DataType::kF32}) {
+      ONEBIT_TRY(engine_.ReserveSum(most, type));
+      ONEBIT_TRY(engine_.ReserveSum(last, type));
+    }
+    return OkStatus();
   }
 
   Status Gather(const Status& obstacle) {
@@ -363,7 +386,39 @@ class Rebinding {
       Copy(piece_.data(), piece, next->server.generations[0].data(), kept);
     }
     Rescale(*next);
-    next->lost_elements = was_one_exchange || next->commits_since_zero == 0 ? 0 : Missing(count);
+    const bool has_lost = !was_one_exchange && next->commits_since_zero != 0;
+    if (has_lost) next->lost_elements += Missing(count, &Binding::served);
+    return OkStatus();
+  }
+
+  // Every rank adds its residual for as many ranks as it stands for.
+  Status RedistributeWorker(PreparedRebind* next) {
+    const Compressor::Config& config = compressor().config();
+    const kernels::DataType type = config.residual_type;
+    const std::byte* const from = next->rolls_forward ? compressor().worker_out(config.worker_begin)
+                                                      : compressor().worker_base();
+    const ElementRange former = {config.worker_begin, compressor().worker_elements()};
+    const float share = RanksOfResidual(comm_, compressor()) / static_cast<float>(comm_.ranks());
+    auto* const values = reinterpret_cast<float*>(piece_.data());
+    for (size_t begin = 0; begin < config.count; begin += kPieceElements) {
+      const size_t count = std::min(kPieceElements, config.count - begin);
+      for (size_t i = 0; i < count; ++i) {
+        const size_t element = begin + i - former.begin;  // wraps around below the range
+        values[i] = element < former.count
+                        ? share * kernels::reference::LoadElement(from, type, element)
+                        : 0.0f;
+      }
+      ONEBIT_TRY(engine_.Sum(values, count, kernels::DataType::kF32));
+      for (size_t i = 0; i < count; ++i) {
+        const size_t element = begin + i - next->worker->begin;
+        if (element >= next->worker->count) continue;
+        kernels::reference::StoreElement(values[i], type, element,
+                                         next->worker->generations[0].data());
+      }
+    }
+    if (origin(0).hosts != 0 && next->commits_since_zero != 0) {
+      next->lost_elements += Missing(config.count * origin(0).hosts, &Binding::compressed);
+    }
     return OkStatus();
   }
 
@@ -379,10 +434,12 @@ class Rebinding {
   // What a server owes stays the same amount of the result, although its unit may depend on the
   // number of ranks.
   void Rescale(PreparedRebind& next) const {
-    if (!next.op.has_value() || origin(0).ranks == next.plan->ranks) return;
+    if (!next.op.has_value()) return;
     const Compressor& state = planned_.compressor;
-    const float factor = state.server_unit(*next.op, origin(0).ranks) /
-                         state.server_unit(*next.op, next.plan->ranks);
+    const float factor =
+        state.server_unit(*next.op, origin(0).ranks, origin(0).hosts != 0) /
+        state.server_unit(*next.op, next.plan->ranks, next.plan->key.has_two_levels);
+    if (factor == 1) return;
     const kernels::DataType type = planned_.compressor.config().residual_type;
     std::byte* values = next.server.generations[0].data();
     for (size_t i = 0; i < next.server.elements; ++i) {
@@ -391,12 +448,10 @@ class Rebinding {
     }
   }
 
-  // Counts elements whose server is no longer among the ranks.
-  uint64_t Missing(size_t count) const {
-    uint64_t left = count;
-    const Partition chunks = ChunksOf(planned_.plan->key, origin(0).ranks);
-    for (const Binding& binding : origins_) left -= chunks.Chunk(binding.rank).count;
-    return left;
+  // Counts the elements of a residual whose rank is no longer there.
+  uint64_t Missing(uint64_t all, uint64_t Binding::*elements) const {
+    for (const Binding& binding : origins_) all -= binding.*elements;
+    return all;
   }
 
   size_t element_bytes() const {

@@ -25,13 +25,14 @@ enum Offset : size_t {
   kAtResidualType = 42,
   kAtFlags = 43,
   kAtOp = 44,
-  kAtZeros = 45,
+  kAtHosts = 45,
   // Only sparse codecs have these:
   kAtSeed = 48,
   kAtEfDecay = 56,
   kAtSparseZeros = 60,
 };
 enum Flag : uint8_t { kServerResidual = 1, kOneExchange = 2, kKnownFlags = 3 };
+constexpr size_t kHostsBytes = 3;
 constexpr uint8_t kNoOp = 0xff;
 
 template <typename T>
@@ -99,6 +100,7 @@ EncodedIdentity EncodeIdentity(const StateIdentity& identity) {
                     (identity.is_one_exchange ? kOneExchange : 0);
   Put(bytes, kAtFlags, static_cast<uint8_t>(flags));
   Put(bytes, kAtOp, identity.op ? static_cast<uint8_t>(*identity.op) : kNoOp);
+  std::memcpy(bytes + kAtHosts, &identity.hosts, kHostsBytes);
   return encoded;
 }
 
@@ -136,12 +138,15 @@ Result<StateIdentity> DecodeIdentity(std::span<const std::byte> bytes) {
                               identity.is_one_exchange);
   check("codec", codec.has_value() && !codec->is_dense());
   identity.codec = codec.value_or(Codec{});
-  for (size_t i = kAtZeros; i < kBytes; ++i) check("padding", bytes[i] == std::byte{0});
+  std::memcpy(&identity.hosts, bytes.data() + kAtHosts, kHostsBytes);
   check("collective",
         GetEnum(bytes, kAtCollective,
                 {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
                  Collective::kAllToAll, Collective::kAllToAllv, Collective::kSendRecv},
                 &identity.collective));
+  // With two levels some ranks share a host, and others do not.
+  check("hosts", identity.hosts == 0 || (identity.collective == Collective::kAllReduce &&
+                                         !identity.is_one_exchange && identity.ranks > 2));
   check("datatype",
         GetEnum(bytes, kAtType, {DataType::kF32, DataType::kF16, DataType::kBf16}, &identity.type));
   if (identity.codec.is_sparse()) {
@@ -183,6 +188,8 @@ std::string DescribeDifferenceOfRank(const StateIdentity& state, const StateIden
       .Compare<std::string_view>("residualType", NameOf(state.residual_type),
                                  NameOf(here.residual_type))
       .Compare("chunkAlignment", state.chunk_alignment, here.chunk_alignment)
+      .Compare("levels", state.hosts == 0 ? 1 : 2, here.hosts == 0 ? 1 : 2)
+      .Compare("digest of the hosts of ranks", state.hosts, here.hosts)
       .Compare("exchanges", state.is_one_exchange ? 1 : 2, here.is_one_exchange ? 1 : 2)
       .Take();
 }

@@ -34,6 +34,7 @@ struct StateIdentity {
   kernels::DataType residual_type = kernels::DataType::kF32;  // that of the residuals in the state
   bool has_server_residual = false;
   bool is_one_exchange = false;
+  uint32_t hosts = 0;  // digest of which ranks share a host, with two levels; 24 bits, never 0
   std::optional<ReduceOp> op;
 };
 

@@ -4,12 +4,15 @@
 
 namespace onebit {
 
-kernels::CompressInput InputOf(const Call& call, ElementRange elements) {
+kernels::CompressInput InputOf(const Call& call, const Step& step, ElementRange elements) {
   const Compressor& compressor = *call.compressor;
   const Compressor::Config& config = compressor.config();
+  const bool is_mean = step.mean != kNoOffset;
+  const std::byte* const mean =
+      call.packets + step.mean + (elements.begin - step.elements.begin) * sizeof(float);
   return {
-      .input = call.InputAt(elements.begin),
-      .input_type = config.type,
+      .input = is_mean ? mean : call.InputAt(elements.begin),
+      .input_type = is_mean ? kernels::DataType::kF32 : config.type,
       .residual_in = compressor.worker_in(elements.begin),
       .residual_out = compressor.worker_out(elements.begin),
       .residual_type = config.residual_type,

@@ -29,9 +29,10 @@ struct Call {
   }
   const std::byte* Read(const Region& region) const;
   std::byte* Write(const Region& region) const;
-  // The packet or dense piece of a rank that a reduce step reads.
-  std::byte* PieceOf(const Step& step, uint32_t rank) const {
-    return packets + (rank == plan->rank ? step.own_source : step.sources + rank * step.stride);
+  // A packet that a reduce step reads: of a rank, or with two levels of a host.
+  std::byte* PieceOf(const Step& step, uint32_t piece) const {
+    const bool is_own = piece == plan->OwnPieceOf(step);
+    return packets + (is_own ? step.own_source : step.sources + piece * step.stride);
   }
   // Mask of elements from `element` on that a decode step writes. In an all-to-all it is that of
   // the sent elements: the peer's chunk for this rank.
@@ -74,8 +75,8 @@ inline bool WritesOutput(const Step& step) {
   return step.kind == StepKind::kDecode || step.kind == StepKind::kCopy || is_average;
 }
 
-// The input of a compress step.
-kernels::CompressInput InputOf(const Call& call, ElementRange elements);
+// Some elements of the input of a compress step.
+kernels::CompressInput InputOf(const Call& call, const Step& step, ElementRange elements);
 
 // Estimates of deltas are kept as residuals are, in fp32.
 inline const float* AsFloats(const std::byte* held) { return reinterpret_cast<const float*>(held); }

@@ -21,7 +21,7 @@ void CodecOps::WriteZeros(const Call& call, const Step& step) const {
 
 PacketShape CodecOps::SourceShape(const Call& call, const Step& step) {
   PacketShape shape = step.shape;
-  shape.is_weighted = true;
+  shape.is_weighted = call.plan->key.is_weighted;
   if (step.chunk == kAllChunks && call.plan->key.codec.block == 0) shape.scale_count = 1;
   return shape;
 }

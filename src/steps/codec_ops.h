@@ -33,7 +33,7 @@ class CodecOps {
   // Returns how many elements of a part, from number `at` on, DecodeTo takes at once: whole blocks,
   // or a part of one. More than kTile where packets can only be decoded as a whole.
   virtual size_t TileAt(const Call& call, const PacketPart& part, size_t at) const;
-  // Decodes a tile of a part from the packet of a rank, which begins with a weight.
+  // Decodes a tile of a part from the packet of a rank or host, which may begin with a weight.
   virtual void DecodeTo(const Call& call, const Step& step, uint32_t rank, const PacketPart& part,
                         size_t at, size_t count, float* values) const = 0;
   // Compresses a part to the packet of the step, which has no weight.
@@ -51,7 +51,7 @@ class CodecOps {
     call.compressor->AddNonfiniteBlocks(result.nonfinite_blocks);
     return result.is_finite || !call.plan->key.codec.has_feedback();
   }
-  // Shape of the packets that a step of a call with weights reads. A worker has one scale for all
+  // Shape of the packets that a step reads. A worker has one scale for all
   // chunks if the block is the tensor.
   static PacketShape SourceShape(const Call& call, const Step& step);
   static const uint8_t* MaskAt(const Call& call, const PacketPart& part, size_t at);

@@ -213,7 +213,7 @@ class DeviceCompute::StepKernels {
     }
     PacketShape source = step_.shape;
     if (step_.chunk == kAllChunks && !has_blocks()) source.scale_count = 1;
-    const size_t served = plan_.key.is_one_exchange ? 0 : plan_.partition.Chunk(plan_.rank).begin;
+    const size_t served = plan_.served.begin;
     const bool has_one_source_scale = step_.chunk == kAllChunks && !has_blocks();
     return TryEachRun([&](const PacketRun& run) {
       ++lists_.scales;

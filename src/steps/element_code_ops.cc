@@ -37,7 +37,7 @@ bool ElementCodeOps::Compress(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
   ClearPadding(call, step);
   return Judge(call, OverParts(call, step, [&](const PacketPart& part) {
-                 kernels::CompressInput in = InputOf(call, part.elements);
+                 kernels::CompressInput in = InputOf(call, step, part.elements);
                  if (plan.key.is_delta())
                    in.residual_out = nullptr;  // the estimate changes at decoding
                  return EncodeInput(in, plan.key.codec, WorkerDraws(call, part),
@@ -54,7 +54,7 @@ bool ElementCodeOps::Reduce(const Call& call, const Step& step) {
                  const size_t served = ServedElement(plan, part);
                  const kernels::LowBitReduceInput in = {
                      .packets = packets_.data(),
-                     .ranks = plan.ranks,
+                     .ranks = plan.PiecesOf(step),
                      .residual_in = compressor.server_in(served),
                      .residual_out = compressor.server_out(served),
                      .residual_type = compressor.config().residual_type,
@@ -74,7 +74,7 @@ bool ElementCodeOps::Average(const Call& call, const Step& step) {
   FindPieces(call, step, 0, 0);
   const kernels::LowBitReduceInput in = {
       .packets = packets_.data(),
-      .ranks = plan.ranks,
+      .ranks = plan.PiecesOf(step),
       .mask = call.compressor->mask(step.elements.begin),
       .count = step.elements.count,
       .output_type = plan.key.type,
@@ -137,7 +137,7 @@ ElementCodeOps::Result ElementCodeOps::DecodeOne(const LowBitPacketView& packet,
 }
 
 void ElementCodeOps::FindPieces(const Call& call, const Step& step, size_t scale, size_t element) {
-  for (uint32_t r = 0; r < call.plan->ranks; ++r) {
+  for (uint32_t r = 0; r < call.plan->PiecesOf(step); ++r) {
     packets_[r] = ReadOnly(LowBitViewOf(call.PieceOf(step, r), step.shape, scale, element));
   }
 }

@@ -53,10 +53,9 @@ inline Region ChunkPacket(const Call& call, const Step& step, uint32_t chunk) {
   return {Space::kPackets, step.sources + chunk * step.stride, ChunkShape(call, chunk).bytes()};
 }
 
-// The element of the server residual that belongs to the first one of a chunk.
+// The element of the server residual that belongs to the first one of a part.
 inline size_t ServedElement(const Plan& plan, const PacketPart& part) {
-  if (plan.key.is_one_exchange) return part.elements.begin;
-  return part.elements.begin - plan.partition.Chunk(plan.rank).begin;
+  return part.elements.begin - plan.served.begin;
 }
 
 // Draws for elements of the tensor from `first_element` on.

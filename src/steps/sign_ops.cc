@@ -40,7 +40,7 @@ bool SignOps::CompressTensor(const Call& call, const Step& step) {
   for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
     const ElementRange elements = plan.partition.Chunk(chunk);
     const PacketView packet = ViewOf(call.Write(packet_of(chunk)), ChunkShape(call, chunk));
-    kernels::cpu::CompressSigns(InputOf(call, elements), packet.bits, &sum);
+    kernels::cpu::CompressSigns(InputOf(call, step, elements), packet.bits, &sum);
   }
   if (!sum.is_finite) return false;
   const float scale = kernels::cpu::ScaleOf(sum, call.compressor->config().codec.rule);
@@ -49,7 +49,7 @@ bool SignOps::CompressTensor(const Call& call, const Step& step) {
     if (elements.count == 0) continue;
     *ViewOf(call.Write(packet_of(chunk)), ChunkShape(call, chunk)).scales = scale;
     if (call.compressor->config().codec.kind == CodecKind::kEf) {
-      kernels::cpu::CompressResidual(InputOf(call, elements), scale);
+      kernels::cpu::CompressResidual(InputOf(call, step, elements), scale);
     }
   }
   return true;
@@ -61,13 +61,13 @@ bool SignOps::CompressWhole(const Call& call, const Step& step) {
   const PacketView packet = ViewOf(call.Write(step.region), step.shape);
   TensorSum sum;
   ForEachRun(plan, step, [&](const PacketRun& run) {
-    kernels::cpu::CompressSigns(InputOf(call, run.elements), packet.bits + run.byte, &sum);
+    kernels::cpu::CompressSigns(InputOf(call, step, run.elements), packet.bits + run.byte, &sum);
   });
   if (!sum.is_finite || step.elements.count == 0) return sum.is_finite;
   packet.scales[0] = kernels::cpu::ScaleOf(sum, call.compressor->config().codec.rule);
   if (call.compressor->config().codec.kind == CodecKind::kEf) {
     ForEachRun(plan, step, [&](const PacketRun& run) {
-      kernels::cpu::CompressResidual(InputOf(call, run.elements), packet.scales[0]);
+      kernels::cpu::CompressResidual(InputOf(call, step, run.elements), packet.scales[0]);
     });
   }
   return true;
@@ -79,7 +79,7 @@ bool SignOps::CompressRuns(const Call& call, const Step& step) {
   const PacketView packet = ViewOf(call.Write(step.region), step.shape);
   bool is_finite = true;
   ForEachRun(plan, step, [&](const PacketRun& run) {
-    CompressInput in = InputOf(call, run.elements);
+    CompressInput in = InputOf(call, step, run.elements);
     if (plan.key.is_delta()) in.residual_out = nullptr;  // the estimate changes at decoding
     const PacketView to = {packet.scales + run.scale, packet.bits + run.byte};
     is_finite = CompressSigns(in, plan.key.codec.block, to) && is_finite;
@@ -106,13 +106,11 @@ bool SignOps::ReduceRun(const Call& call, const Step& step, const PacketRun& run
   PacketShape source_shape = step.shape;
   if (has_one_scale) source_shape.scale_count = 1;
   FindPieces(call, step, source_shape, has_one_scale ? 0 : run.scale, run.byte);
-  const size_t served = plan.key.is_one_exchange
-                            ? elements.begin
-                            : elements.begin - plan.partition.Chunk(plan.rank).begin;
+  const size_t served = elements.begin - plan.served.begin;
   const ReduceInput in = {
       .bits = bits_.data(),
       .scales = scales_.data(),
-      .ranks = plan.ranks,
+      .ranks = plan.PiecesOf(step),
       .residual_in = compressor.server_in(served),
       .residual_out = compressor.server_out(served),
       .residual_type = config.residual_type,
@@ -139,7 +137,7 @@ bool SignOps::ReduceRun(const Call& call, const Step& step, const PacketRun& run
 void SignOps::FindPieces(const Call& call, const Step& step, PacketShape shape, size_t scale_offset,
                          size_t bit_offset) {
   const Plan& plan = *call.plan;
-  for (uint32_t r = 0; r < plan.ranks; ++r) {
+  for (uint32_t r = 0; r < plan.PiecesOf(step); ++r) {
     const PacketView source = ViewOf(call.PieceOf(step, r), shape);
     scales_[r] = source.scales + scale_offset;
     bits_[r] = source.bits + bit_offset;
@@ -152,7 +150,7 @@ bool SignOps::Average(const Call& call, const Step& step) {
   const ReduceInput in = {
       .bits = bits_.data(),
       .scales = scales_.data(),
-      .ranks = call.plan->ranks,
+      .ranks = call.plan->PiecesOf(step),
       .mask = call.compressor->mask(step.elements.begin),
       .count = step.elements.count,
       .output_type = call.plan->key.type,

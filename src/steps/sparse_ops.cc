@@ -22,16 +22,16 @@ kernels::SparseFormat FormatOf(const Call& call) { return call.plan->key.codec.s
 
 bool SparseOps::Compress(const Call& call, const Step& step) {
   if (step.elements.count == 0) return true;
-  return Judge(call,
-               kernels::cpu::SparseCompress(
-                   InputOf(call, step.elements), call.compressor->config().ef_decay, FormatOf(call),
-                   DrawsOf(call, step), call.Write(step.region) + step.shape.weight_bytes()));
+  return Judge(call, kernels::cpu::SparseCompress(
+                         InputOf(call, step, step.elements), call.compressor->config().ef_decay,
+                         FormatOf(call), DrawsOf(call, step),
+                         call.Write(step.region) + step.shape.weight_bytes()));
 }
 
 SparseReduceInput SparseOps::PacketsOf(const Call& call, const Step& step) {
-  for (uint32_t r = 0; r < call.plan->ranks; ++r) packets_[r] = call.PieceOf(step, r);
+  for (uint32_t r = 0; r < call.plan->PiecesOf(step); ++r) packets_[r] = call.PieceOf(step, r);
   return {.packets = packets_.data(),
-          .ranks = call.plan->ranks,
+          .ranks = call.plan->PiecesOf(step),
           .residual_type = call.compressor->config().residual_type,
           .mask = call.compressor->mask(step.elements.begin),
           .count = step.elements.count,
@@ -42,7 +42,7 @@ SparseReduceInput SparseOps::PacketsOf(const Call& call, const Step& step) {
 bool SparseOps::Reduce(const Call& call, const Step& step) {
   if (step.elements.count == 0) return true;
   const Plan& plan = *call.plan;
-  const size_t served = step.elements.begin - plan.partition.Chunk(plan.rank).begin;
+  const size_t served = step.elements.begin - plan.served.begin;
   SparseReduceInput in = PacketsOf(call, step);
   in.residual_in = call.compressor->server_in(served);
   in.residual_out = call.compressor->server_out(served);
@@ -58,7 +58,7 @@ bool SparseOps::Average(const Call& call, const Step& step) {
 
 bool SparseOps::Decode(const Call& call, const Step& step) {
   if (step.elements.count == 0) return true;
-  const void* const packet = call.Read(step.region);
+  const void* const packet = call.Read(step.region) + step.shape.weight_bytes();
   return Judge(call, kernels::cpu::SparseAverage(
                          {.packets = &packet,
                           .ranks = 1,
@@ -78,7 +78,7 @@ void SparseOps::DecodeTo(const Call& call, const Step& step, uint32_t rank, cons
                          size_t /*at*/, size_t count, float* values) const {
   kernels::SparseFormat format = FormatOf(call);
   format.codec.is_unbiased = false;  // the factor comes last
-  const void* const packet = call.PieceOf(step, rank) + kWeightBytes;
+  const void* const packet = call.PieceOf(step, rank) + SourceShape(call, step).weight_bytes();
   kernels::cpu::SparseAverage({.packets = &packet,
                                .ranks = 1,
                                .mask = MaskAt(call, part, 0),
@@ -89,9 +89,9 @@ void SparseOps::DecodeTo(const Call& call, const Step& step, uint32_t rank, cons
 
 bool SparseOps::CompressFrom(const Call& call, const Step& step, const PacketPart& part,
                              const kernels::CompressInput& in) {
-  return Judge(call, kernels::cpu::SparseCompress(in, /*ef_decay=*/1, FormatOf(call),
-                                                  SharedDraws(call, part.elements.begin),
-                                                  call.Write(step.region)));
+  return Judge(call, kernels::cpu::SparseCompress(
+                         in, /*ef_decay=*/1, FormatOf(call), SharedDraws(call, part.elements.begin),
+                         call.Write(step.region) + step.shape.weight_bytes()));
 }
 
 void SparseOps::ScaleMean(const Call& call, size_t count, float* mean) const {

@@ -40,6 +40,34 @@ bool CopyWords(const std::byte* input, std::byte* output, const uint8_t* mask, s
   return is_finite;
 }
 
+// How a step adds dense pieces.
+struct DenseReduction {
+  kernels::DenseOp op = kernels::DenseOp::kSum;
+  kernels::DenseTerms terms;
+};
+
+// Sums of hosts pass as sums, which the owner of a chunk divides once. Those of 16-bit floats pass
+// as means, because their sums overflow where a mean does not. Compressed calls take the mean of a
+// host, so that residuals are in units of the ranks' elements.
+DenseReduction DenseReductionOf(const Call& call, const Step& step) {
+  const Plan& plan = *call.plan;
+  if (call.compressor != nullptr) {
+    return {.op = kernels::DenseOp::kAverage, .terms = {.is_output_f32 = true}};
+  }
+  DenseReduction reduction = {.op = DenseOpOf(call.descriptor.op), .terms = {}};
+  if (!plan.key.has_two_levels || reduction.op != kernels::DenseOp::kAverage) return reduction;
+  const bool has_means =
+      plan.key.type == kernels::DataType::kF16 || plan.key.type == kernels::DataType::kBf16;
+  if (step.kind == StepKind::kHostSum) {
+    if (!has_means) reduction.op = kernels::DenseOp::kSum;
+  } else if (!has_means) {
+    reduction.terms.divisor = plan.ranks;
+  } else if (!plan.host_sizes.empty()) {
+    reduction.terms = {.divisor = plan.ranks, .factors = plan.host_sizes.data()};
+  }
+  return reduction;
+}
+
 }  // namespace
 
 kernels::Checksum HeldChecksum(const Call& call, uint32_t chunk) {
@@ -68,13 +96,26 @@ bool StepCompute::Compute(const Call& call, const Step& step) {
     if (is_weighted) call.compressor->set_weight_sum(call.compressor->weight());
     return IsAbsent(call) ? ClearOutput(call, step) : Copy(call, step);
   }
-  if (call.compressor == nullptr) {
-    if (step.kind == StepKind::kReduce) ReduceDense(call, step);
+  if (is_weighted && step.kind == StepKind::kHostSum) {
+    weighted_.SumHost(call, step);
+    return true;
+  }
+  if (step.kind == StepKind::kHostSum || call.compressor == nullptr) {
+    if (step.kind == StepKind::kReduce || step.kind == StepKind::kHostSum) ReduceDense(call, step);
     return true;
   }
   CodecOps& ops = OpsOf(call.plan->key.codec);
-  if (is_weighted && step.kind == StepKind::kReduce) return weighted_.Reduce(call, step, &ops);
-  if (IsAbsent(call) && step.kind == StepKind::kCompress) return KeepResidual(call, step);
+  if (step.kind == StepKind::kReduce && (is_weighted || HasHostWeights(call))) {
+    return weighted_.Reduce(call, step, &ops);
+  }
+  if (is_weighted && step.kind == StepKind::kCompress && WeightOf(call, step) == 0) {
+    return KeepResidual(call, step);
+  }
+  if (step.kind == StepKind::kDecode && step.shape.is_weighted) {
+    const float weight = WeightOf(call.Read(step.region));
+    call.compressor->set_weight_sum(weight);
+    if (weight == 0) return ClearOutput(call, step);
+  }
   return RunCodecStep(step, &ops, true, call, step);
 }
 
@@ -83,14 +124,20 @@ void FinishPackets(const Call& call, const Step& step, bool is_finite,
   const bool makes_packets = step.kind == StepKind::kCompress ||
                              (step.kind == StepKind::kReduce && step.packet != kNoPacket);
   if (call.compressor == nullptr || !makes_packets) return;
-  const bool is_contribution = step.kind == StepKind::kCompress;
-  const bool is_absent = is_contribution && IsAbsent(call);
+  // Of what is not finite only the flag counts.
+  float weight = 1;
+  if (step.kind == StepKind::kCompress) {
+    if (call.plan->key.is_weighted) weight = WeightOf(call, step);
+  } else if (step.shape.is_weighted) {
+    weight = is_finite ? call.compressor->weight_sum() : 0;
+  }
+  const bool is_absent = weight == 0;
+  const bool has_weight =
+      step.kind == StepKind::kCompress ? call.plan->key.is_weighted : step.shape.is_weighted;
   const auto finish = [&](Region region, uint32_t packet) {
     // A group sends zeros for the packet of an absent rank, a single call nothing.
     if (!is_finite || (is_absent && checksums == nullptr)) ClearPacket(call, region);
-    if (is_contribution && call.plan->key.is_weighted) {
-      SetWeight(call.compressor->weight(), call.Write(region));
-    }
+    if (has_weight) SetWeight(weight, call.Write(region));
     if (is_absent) region.bytes = kWeightBytes;
     SetChecksum(call, region, packet, checksums);
   };
@@ -112,12 +159,16 @@ void WriteVerdict(const Call& call, const Step& step, kernels::Checksum held,
 void StepCompute::ReduceDense(const Call& call, const Step& step) {
   if (step.elements.count == 0) return;
   const Plan& plan = *call.plan;
-  for (uint32_t r = 0; r < plan.ranks; ++r) {
+  const uint32_t pieces = plan.PiecesOf(step);
+  for (uint32_t r = 0; r < pieces; ++r) {
     pieces_[r] = call.packets + step.sources + r * step.stride;
   }
-  pieces_[plan.rank] = call.InputAt(step.elements.begin);
-  kernels::cpu::DenseReduce(pieces_.data(), plan.ranks, step.elements.count, plan.key.type,
-                            DenseOpOf(call.descriptor.op), call.Write(step.region));
+  if (const uint32_t own = plan.OwnPieceOf(step); own != kNoPiece) {
+    pieces_[own] = call.InputAt(step.elements.begin);
+  }
+  const DenseReduction reduction = DenseReductionOf(call, step);
+  kernels::cpu::DenseReduce(pieces_.data(), pieces, step.elements.count, plan.key.type,
+                            reduction.op, call.Write(step.region), reduction.terms);
 }
 
 // Compressed calls inspect what they copy, because the mask and the rule for values that are not

@@ -35,26 +35,60 @@ bool KeepResidual(const Call& call, const Step& compress) {
   return true;
 }
 
-bool ClearOutput(const Call& call, const Step& copy) {
-  const size_t bytes = copy.elements.count * kernels::BytesOf(call.plan->key.type);
-  if (bytes != 0) std::memset(call.OutputAt(copy.elements.begin), 0, bytes);
+bool ClearOutput(const Call& call, const Step& step) {
+  const size_t bytes = step.elements.count * kernels::BytesOf(call.plan->key.type);
+  if (bytes != 0) std::memset(call.OutputAt(step.elements.begin), 0, bytes);
   return true;
 }
 
+void WeightedCompute::SumHost(const Call& call, const Step& step) {
+  float* const weights = reinterpret_cast<float*>(call.packets + step.own_source);
+  weights[step.own_piece] = call.compressor->weight();
+  uint32_t present = 0;
+  for (uint32_t r = 0; r < step.pieces; ++r) {
+    if (weights[r] == 0) continue;
+    weights_[present] = weights[r];
+    pieces_[present++] = r == step.own_piece ? call.InputAt(step.elements.begin)
+                                             : call.packets + step.sources + r * step.stride;
+  }
+  const float sum = kernels::cpu::SumOf(weights_.data(), present);
+  weights[step.pieces] = sum;
+  if (present == 0 || step.elements.count == 0) return;
+  auto* const mean = reinterpret_cast<float*>(call.Write(step.region));
+  kernels::cpu::DenseReduce(pieces_.data(), present, step.elements.count, call.plan->key.type,
+                            kernels::DenseOp::kSum, mean,
+                            {.factors = weights_.data(), .is_output_f32 = true});
+  kernels::cpu::DivideAll(mean, sum, step.elements.count, mean);
+}
+
 bool WeightedCompute::Reduce(const Call& call, const Step& step, CodecOps* ops) {
-  const Plan& plan = *call.plan;
-  for (uint32_t r = 0; r < plan.ranks; ++r) weights_[r] = WeightOf(call.PieceOf(step, r));
-  weight_sum_ = kernels::cpu::SumOf(weights_.data(), plan.ranks);
-  call.compressor->set_weight_sum(weight_sum_);
-  if (weight_sum_ == 0) {  // nobody is present: residuals stay as they are
+  if (!FindWeights(call, step)) {  // residuals stay as they are
     ops->WriteZeros(call, step);
     return true;
   }
   bool is_finite = true;
-  ForEachPart(plan, step, [&](const PacketPart& part) {
+  ForEachPart(*call.plan, step, [&](const PacketPart& part) {
     is_finite = ReducePart(call, step, part, ops) && is_finite;
   });
   return is_finite;
+}
+
+bool WeightedCompute::FindWeights(const Call& call, const Step& step) {
+  const Plan& plan = *call.plan;
+  const uint32_t pieces = plan.PiecesOf(step);
+  if (!plan.key.is_weighted) {
+    // A packet has the mean of its host.
+    const float even = static_cast<float>(plan.ranks) / static_cast<float>(pieces);
+    for (uint32_t host = 0; host < pieces; ++host) {
+      weights_[host] = plan.host_sizes.empty() ? even : plan.host_sizes[host];
+    }
+    divisor_ = call.descriptor.op == ReduceOp::kSum ? 1 : static_cast<float>(plan.ranks);
+    return true;
+  }
+  for (uint32_t r = 0; r < pieces; ++r) weights_[r] = WeightOf(call.PieceOf(step, r));
+  divisor_ = kernels::cpu::SumOf(weights_.data(), pieces);
+  call.compressor->set_weight_sum(divisor_);
+  return divisor_ != 0;
 }
 
 bool WeightedCompute::ReducePart(const Call& call, const Step& step, const PacketPart& part,
@@ -81,13 +115,13 @@ void WeightedCompute::Average(const Call& call, const Step& step, const PacketPa
     // A packet that is decoded as a whole has room behind the mean.
     float* const values = tile > CodecOps::kTile ? mean + count : tile_values;
     bool is_first = true;
-    for (uint32_t r = 0; r < call.plan->ranks; ++r) {
+    for (uint32_t r = 0; r < call.plan->PiecesOf(step); ++r) {
       if (weights_[r] == 0) continue;
       ops.DecodeTo(call, step, r, part, at, tile, values);
       kernels::cpu::AddWeighted(values, weights_[r], tile, std::exchange(is_first, false),
                                 mean + at);
     }
-    kernels::cpu::DivideAll(mean + at, weight_sum_, tile, mean + at);
+    kernels::cpu::DivideAll(mean + at, divisor_, tile, mean + at);
   }
 }
 

@@ -30,6 +30,18 @@ HostMap::HostMap(std::span<const std::string> names_by_rank) : first_{0} {
   }
 }
 
+// FNV-1a of the numbers of the ranks' hosts.
+uint32_t HostMap::digest() const {
+  uint32_t hash = 2'166'136'261u;
+  for (const Place& place : place_of_) {
+    for (int shift = 0; shift < 32; shift += 8) {
+      hash = (hash ^ (place.host >> shift & 0xff)) * 16'777'619u;
+    }
+  }
+  const uint32_t folded = (hash >> 24 ^ hash) & 0xff'ffff;
+  return folded == 0 ? 1 : folded;
+}
+
 std::string HostMap::Text() const {
   std::string text = Format("{} host{} of", hosts(), hosts() == 1 ? "" : "s");
   if (is_even()) return Format("{} {} rank{}", text, rails_, rails_ == 1 ? "" : "s");

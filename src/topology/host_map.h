@@ -35,6 +35,9 @@ class HostMap {
     return std::span(by_host_).subspan(first_[host], first_[host + 1] - first_[host]);
   }
 
+  // 24 bits of which ranks share a host; never 0.
+  uint32_t digest() const;
+
   // "4 hosts of 4 ranks", "3 hosts of 4, 2 and 1 ranks"
   std::string Text() const;
 

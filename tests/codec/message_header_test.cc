@@ -250,6 +250,31 @@ TEST(MessageHeaderTest, RejectsMembersOutsideTheirRange) {
   }));
 }
 
+// There two ranks of a host exchange segments of the chunks of all hosts.
+TEST(MessageHeaderTest, HasFourExchangesWithTwoLevels) {
+  MessageHeader header = Sample();
+  header.call.is_one_exchange = false;
+  header.call.has_two_levels = true;
+  for (int exchange = 0; exchange <= 5; ++exchange) {
+    for (const uint16_t segment : {0, 4, 5, 65'535}) {
+      header.exchange = static_cast<uint8_t>(exchange);
+      header.segment = segment;
+      const auto decoded = DecodeHeader(Encoded(header));
+      const bool is_inside_host = exchange == 1 || exchange == 4;
+      EXPECT_EQ(decoded.ok(), exchange >= 1 && exchange <= 4 && (segment < 5 || is_inside_host))
+          << "exchange " << exchange << ", segment " << segment;
+      if (decoded.ok()) EXPECT_EQ(decoded.value().call, header.call);
+    }
+  }
+  header.exchange = 1;
+  header.segment = 0;
+  header.call.is_one_exchange = true;
+  EXPECT_FALSE(DecodeHeader(Encoded(header)).ok());
+  header.call.is_one_exchange = false;
+  header.call.collective = Collective::kAllGather;
+  EXPECT_FALSE(DecodeHeader(Encoded(header)).ok());
+}
+
 // With a valid check, as a peer with additional members would send it.
 TEST(MessageHeaderTest, RejectsFlagsAndParametersThatItDoesNotKnow) {
   for (const auto& [offset, known] : {std::pair<size_t, unsigned>{6, 0x07}, {51, 0xef}}) {
@@ -357,6 +382,8 @@ TEST(MessageHeaderTest, DifferenceNamesEachMemberAndBothSides) {
                    here.replica_age));
   EXPECT_EQ(difference([](auto& c) { c.chunk_alignment = 8; }),
             Format("chunk alignment {} here, 8 there", here.chunk_alignment));
+  EXPECT_EQ(difference([](auto& c) { c.has_two_levels = true; }),
+            "two levels (config.levels) false here, true there");
   CallDescriptor plain = here;
   plain.is_sync = false;
   CallDescriptor masked = plain;

@@ -32,8 +32,10 @@ FaultRun::FaultRun(const FaultSubject& subject, uint64_t timeout_ms)
       group_(kFaultRanks,
              {.timeout_ms = timeout_ms,
               .one_exchange_elements = subject.one_exchange_elements,
+              .two_level_bytes = 0,
               .segment_elements = subject.segment_elements,
-              .group_elements = subject.group_elements},
+              .group_elements = subject.group_elements,
+              .host_ranks = subject.has_two_levels ? 2u : 0u},
              &transport_.transport()) {
   for (int rank = 0; rank < kFaultRanks && subject.mode; ++rank) {
     onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
@@ -41,6 +43,7 @@ FaultRun::FaultRun(const FaultSubject& subject, uint64_t timeout_ms)
     config.block = subject.codec == onebitCodecSign ? 64 : 320;
     config.codec = subject.codec;
     config.hops = subject.hops;
+    config.levels = subject.has_two_levels ? 2 : 1;
     config.transactional = subject.is_transactional ? 1 : 0;
     config.collective = subject.collective;
     const size_t count = subject.collective == onebitCollectiveAllToAllv ? 0 : subject.count;

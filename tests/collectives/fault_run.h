@@ -28,6 +28,7 @@ struct FaultSubject {
   onebitCollective_t collective = onebitCollectiveAllReduce;
   onebitCodec_t codec = onebitCodecSign;
   int hops = ONEBIT_UNDEF_INT;  // of sparse codecs
+  bool has_two_levels = false;  // ranks 0 and 1 share a host, and its only rail is rank 0's
 
   // Messages at the end of a rank's call that have no payload.
   uint64_t verdicts() const;

@@ -84,6 +84,20 @@ const FaultSubject kRandkTwoHopsGroup{.name = "RandkTwoHopsGroup",
 const FaultSubject kRandkPlain{
     .name = "RandkPlain", .mode = onebitModePlain, .codec = onebitCodecRandk, .hops = 1};
 
+const FaultSubject kDenseTwoLevels{.name = "DenseTwoLevels",
+                                   .mode = std::nullopt,
+                                   .count = 20'000,
+                                   .segment_elements = 16'000,
+                                   .has_two_levels = true};
+const FaultSubject kEfTwoLevels{
+    .name = "EfTwoLevels", .mode = onebitModeEf, .has_two_levels = true};
+const FaultSubject kFp4TwoLevels{.name = "Fp4TwoLevels",
+                                 .mode = onebitModeEf,
+                                 .count = 5000,
+                                 .segment_elements = 960,
+                                 .codec = onebitCodecFp4,
+                                 .has_two_levels = true};
+
 bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -93,17 +107,20 @@ class FaultTest : public ::testing::TestWithParam<FaultSubject> {
  protected:
   const FaultSubject& subject() const { return GetParam(); }
 
-  // Messages of one rank in one call.
-  uint64_t MessageCount() const {
+  // Messages of a rank in one call.
+  uint64_t MessageCount(int rank) const {
     FaultRun run(subject());
-    const uint64_t before = StatsOf(run.group().comm(0)).messages_sent;
+    const uint64_t before = StatsOf(run.group().comm(rank)).messages_sent;
     run.Call();
-    return StatsOf(run.group().comm(0)).messages_sent - before;
+    return StatsOf(run.group().comm(rank)).messages_sent - before;
   }
 
-  // Some of the messages of a call: all if there are few, else the first, last and some between.
-  std::vector<uint64_t> SomeMessages() const { return Some(MessageCount()); }
-  std::vector<uint64_t> SomePayloads() const { return Some(MessageCount() - subject().verdicts()); }
+  // Some of a rank's messages in a call: all if there are few, else the first, last and some
+  // between.
+  std::vector<uint64_t> SomeMessages(int rank) const { return Some(MessageCount(rank)); }
+  std::vector<uint64_t> SomePayloads(int rank) const {
+    return Some(MessageCount(rank) - subject().verdicts());
+  }
   static std::vector<uint64_t> Some(uint64_t count) {
     std::vector<uint64_t> messages;
     for (uint64_t k = 0; k < count; k += 1 + count / 8) messages.push_back(k);
@@ -172,7 +189,7 @@ class FaultTest : public ::testing::TestWithParam<FaultSubject> {
 };
 
 TEST_P(FaultTest, FlippedHeaderBitIsCorrupt) {
-  for (const uint64_t message : SomeMessages()) {
+  for (const uint64_t message : SomeMessages(1)) {
     for (const size_t bit : {size_t{64}, size_t{100 + message * 37 % 412}, size_t{511}}) {
       ExpectReceiverNames({Fault::Kind::kFlipHeader, 1, message, bit}, onebitCorrupt,
                           "fails its check");
@@ -182,7 +199,7 @@ TEST_P(FaultTest, FlippedHeaderBitIsCorrupt) {
 }
 
 TEST_P(FaultTest, OtherVersionIsAMismatch) {
-  for (const uint64_t message : SomeMessages()) {
+  for (const uint64_t message : SomeMessages(2)) {
     ExpectReceiverNames({Fault::Kind::kSetVersion, 2, message, 9}, onebitMismatch,
                         "packet has version 9, this library reads 1");
     if (HasFailure()) return;
@@ -192,7 +209,7 @@ TEST_P(FaultTest, OtherVersionIsAMismatch) {
 // Dense payloads carry no checksum: lower layers and the application's own numbers guard them.
 TEST_P(FaultTest, FlippedPayloadBitIsCorrupt) {
   if (!subject().mode) return;
-  for (const uint64_t message : SomePayloads()) {
+  for (const uint64_t message : SomePayloads(0)) {
     for (const size_t bit : {0, 31, 77, 100'003}) {
       ExpectReceiverNames({Fault::Kind::kFlipPayload, 0, message, bit}, onebitCorrupt,
                           "damaged on the way");
@@ -202,7 +219,7 @@ TEST_P(FaultTest, FlippedPayloadBitIsCorrupt) {
 }
 
 TEST_P(FaultTest, CutPayloadIsCorrupt) {
-  for (const uint64_t message : SomePayloads()) {
+  for (const uint64_t message : SomePayloads(1)) {
     ExpectReceiverNames({Fault::Kind::kCutPayload, 1, message}, onebitCorrupt, "payload bytes");
     if (HasFailure()) return;
   }
@@ -210,7 +227,7 @@ TEST_P(FaultTest, CutPayloadIsCorrupt) {
 
 // A repeated message is seen when it comes: in this call, or as the first one of the next.
 TEST_P(FaultTest, DuplicateIsAnErrorByTheNextCall) {
-  for (const uint64_t message : SomeMessages()) {
+  for (const uint64_t message : SomeMessages(0)) {
     SCOPED_TRACE(::testing::Message() << "message " << message);
     FaultRun run(subject());
     run.Arm({Fault::Kind::kDuplicate, 0, message});
@@ -233,7 +250,7 @@ TEST_P(FaultTest, DuplicateIsAnErrorByTheNextCall) {
 }
 
 TEST_P(FaultTest, LostMessageIsATimeoutThatNamesAnEndOfIt) {
-  const uint64_t last = MessageCount() - 1;
+  const uint64_t last = MessageCount(1) - 1;
   for (const uint64_t message : {uint64_t{0}, last}) {
     SCOPED_TRACE(::testing::Message() << "message " << message);
     const uint64_t timeout_ms = ShortTimeoutMs();
@@ -264,7 +281,7 @@ TEST_P(FaultTest, LostMessageIsATimeoutThatNamesAnEndOfIt) {
 }
 
 TEST_P(FaultTest, LateMessageIsOnlyLate) {
-  for (const uint64_t message : {uint64_t{0}, MessageCount() - 1}) {
+  for (const uint64_t message : {uint64_t{0}, MessageCount(2) - 1}) {
     FaultRun run(subject());
     run.Arm({.kind = Fault::Kind::kDelay, .rank = 2, .message = message, .delay_ms = 150});
     const std::vector<Outcome> outcomes = run.Call();
@@ -275,7 +292,7 @@ TEST_P(FaultTest, LateMessageIsOnlyLate) {
 }
 
 TEST_P(FaultTest, RefusedMessageIsTheSendersError) {
-  for (const uint64_t message : SomeMessages()) {
+  for (const uint64_t message : SomeMessages(1)) {
     FaultRun run(subject());
     run.Arm({Fault::Kind::kRefuse, 1, message});
     const std::vector<Outcome> outcomes = run.Call();
@@ -303,7 +320,8 @@ INSTANTIATE_TEST_SUITE_P(Subjects, FaultTest,
                                            kScatterEfSegments, kScatterEfGroup, kGatherEf,
                                            kGatherSign, kGatherEfGroup, kToAllEf, kToAllvSign,
                                            kTopkOneHop, kTopkOneHopSegments, kTopkTwoHops,
-                                           kRandkTwoHopsGroup, kRandkPlain),
+                                           kRandkTwoHopsGroup, kRandkPlain, kDenseTwoLevels,
+                                           kEfTwoLevels, kFp4TwoLevels),
                          [](const auto& info) { return info.param.name; });
 
 // Every bit of a header, once.

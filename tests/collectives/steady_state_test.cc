@@ -30,6 +30,7 @@ struct SteadyCase {
   int32_t block = 4096;
   CommOptions options = kPatient;
   onebitCollective_t collective = onebitCollectiveAllReduce;
+  int levels = 0;
 };
 std::ostream& operator<<(std::ostream& out, const SteadyCase& c) { return out << c.name; }
 
@@ -52,6 +53,7 @@ TEST_P(SteadyStateTest, StepsAllocateNothingAndTakeNoLock) {
       config.mode = *c.mode;
       config.block = c.block;
       config.collective = c.collective;
+      config.levels = c.levels;
       compressor = NewCompressor(group.comm(rank), c.count, onebitFloat32, config);
     }
     std::vector<float> values(c.count * SendParts(c.collective, kRanks), 0.5f);
@@ -82,6 +84,13 @@ TEST_P(SteadyStateTest, StepsAllocateNothingAndTakeNoLock) {
 const CommOptions kManySegments{.timeout_ms = 20'000, .segment_elements = 1000};
 const CommOptions kThreads{.timeout_ms = 20'000, .segment_elements = 20'000, .compute_threads = 2};
 
+const CommOptions kTwoLevels{.timeout_ms = 20'000,
+                             .one_exchange_elements = 0,
+                             .two_level_bytes = 0,
+                             .segment_elements = 10'000,
+                             .compute_threads = 1,
+                             .host_ranks = 2};
+
 INSTANTIATE_TEST_SUITE_P(
     Cases, SteadyStateTest,
     ::testing::Values(
@@ -96,6 +105,12 @@ INSTANTIATE_TEST_SUITE_P(
         SteadyCase{"EfTensor", onebitModeEf, 50'000, ONEBIT_BLOCK_TENSOR},
         SteadyCase{"EfSegments", onebitModeEf, 100'000, 64, kManySegments},
         SteadyCase{"EfThreads", onebitModeEf, 300'000, 4096, kThreads},
+        SteadyCase{"DenseTwoLevels", std::nullopt, 100'000, 4096, kTwoLevels},
+        SteadyCase{.name = "EfTwoLevels",
+                   .mode = onebitModeEf,
+                   .count = 100'000,
+                   .options = kTwoLevels,
+                   .levels = 2},
         SteadyCase{"EfOneExchange", onebitModeEf, 5000, 4096, kPatientOneExchange},
         SteadyCase{"ReduceScatterDense", std::nullopt, 50'001, 4096, kManySegments,
                    onebitCollectiveReduceScatter},

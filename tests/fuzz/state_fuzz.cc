@@ -43,7 +43,7 @@ PlannedCompressor NewCompressor(uint8_t options) {
                        .count = config.count};
   config.server_elements = is_one_exchange ? config.count : ChunksOf(key, 3).Chunk(1).count;
   return {.compressor = Compressor::Create(config).value(),
-          .plan = std::make_shared<const Plan>(SelectPlan(key, 1, 3, 0))};
+          .plan = std::make_shared<const Plan>(SelectPlan(key, 1, HostMap(3), 0))};
 }
 
 template <typename T>

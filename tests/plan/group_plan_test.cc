@@ -85,7 +85,7 @@ TEST(MergePlansTest, MessagesOfTwoRanksFitEachOther) {
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     std::vector<std::shared_ptr<const Plan>> plans;
     for (const PlanKey& key : {dense, compressed, one_exchange, broadcast, barrier}) {
-      plans.push_back(std::make_shared<const Plan>(SelectPlan(key, rank, kRanks, 300)));
+      plans.push_back(std::make_shared<const Plan>(SelectPlan(key, rank, HostMap(kRanks), 300)));
     }
     groups.push_back(MergePlans(plans, rank, kRanks));
   }

@@ -43,6 +43,7 @@ class CallAccesses {
     switch (step.kind) {
       case StepKind::kCompress:
         return AddCompress(step);
+      case StepKind::kHostSum:
       case StepKind::kReduce:
         return AddReduce(step);
       case StepKind::kDecode:
@@ -113,11 +114,14 @@ class CallAccesses {
   }
 
   void AddReduce(const Step& step) {
-    for (uint32_t peer = 0; peer < plan_.ranks; ++peer) {
-      if (peer == plan_.rank) continue;
-      Packets(step.sources + peer * step.stride, step.stride - plan_.key.header_room, false);
+    const uint32_t own_piece = plan_.OwnPieceOf(step);
+    for (uint32_t piece = 0; piece < plan_.PiecesOf(step); ++piece) {
+      if (piece == own_piece) continue;
+      Packets(step.sources + piece * step.stride, step.stride - plan_.key.header_room, false);
     }
-    if (plan_.key.codec.is_dense()) {
+    if (own_piece == kNoPiece) {
+      // A sum of this host, which another step has added.
+    } else if (plan_.key.codec.is_dense()) {
       Elements(Memory::kInput, step.elements, false);
     } else {
       Packets(step.own_source, step.stride - plan_.key.header_room, false);

@@ -37,7 +37,7 @@ TEST(PlanHazardsTest, HeadersOfTheWireShareMemoryWithNothing) {
                           .is_one_exchange = false,
                           .count = 1000,
                           .header_room = 64};
-        EXPECT_EQ(HazardOf(SelectPlan(key, 1, 3, 100), Buffers::kSeparate), "")
+        EXPECT_EQ(HazardOf(SelectPlan(key, 1, HostMap(3), 100), Buffers::kSeparate), "")
             << Shape{key, 3, 100};
       }
     }
@@ -69,7 +69,7 @@ TEST(PlanHazardsTest, CallsOfAGroupShareNothingButMessages) {
       for (uint32_t rank = 0; rank < ranks; ++rank) {
         std::vector<std::shared_ptr<const Plan>> plans;
         for (const PlanKey& key : CallsOfAGroup(buffers)) {
-          plans.push_back(std::make_shared<const Plan>(SelectPlan(key, rank, ranks, 300)));
+          plans.push_back(std::make_shared<const Plan>(SelectPlan(key, rank, HostMap(ranks), 300)));
         }
         ASSERT_EQ(HazardOf(MergePlans(plans, rank, ranks), buffers), "")
             << "rank " << rank << " of " << ranks;
@@ -99,7 +99,7 @@ TEST(PlanHazardsTest, EveryDependencyIsNeeded) {
                   .count = kCount});
   size_t needed = 0;
   for (const PlanKey& key : keys) {
-    const Plan plan = SelectPlan(key, 1, 3, 150);
+    const Plan plan = SelectPlan(key, 1, HostMap(3), 150);
     for (uint32_t index = 0; index < plan.steps.size(); ++index) {
       const Step& step = plan.steps[index];
       for (uint32_t i = 0; i < step.successor_count; ++i) {
@@ -123,7 +123,8 @@ TEST(PlanHazardsTest, EveryDependencyIsNeeded) {
 // In place, a dense allreduce receives the mean of a chunk into its own elements of that chunk,
 // which it must have sent before.
 TEST(PlanHazardsTest, AReceiveInPlaceWaitsForTheSendOfTheSameMemory) {
-  const Plan plan = SelectPlan({.collective = Collective::kAllReduce, .count = 1000}, 0, 2, 10'000);
+  const Plan plan =
+      SelectPlan({.collective = Collective::kAllReduce, .count = 1000}, 0, HostMap(2), 10'000);
   for (uint32_t index = 0; index < plan.steps.size(); ++index) {
     const Step& step = plan.steps[index];
     if (step.kind != StepKind::kSend || step.successor_count == 0) continue;

@@ -17,7 +17,7 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape) {
   return out << NameOf(shape.key.collective) << " codec " << static_cast<int>(shape.key.codec.kind)
              << (shape.key.is_one_exchange ? " one exchange" : "") << " of " << shape.key.count
              << " " << NameOf(shape.key.type) << ", block " << shape.key.codec.block << ", "
-             << shape.ranks << " ranks, segments of " << shape.segment_elements;
+             << shape.hosts.Text() << ", segments of " << shape.segment_elements;
 }
 
 size_t InputElements(const Plan& plan) {
@@ -40,20 +40,49 @@ bool HasChunks(const PlanKey& key) {
          key.collective == Collective::kAllToAll;
 }
 
+// The host of each rank, by its letter.
+HostMap HostsOf(std::string_view letters) {
+  std::vector<std::string> names;
+  for (const char letter : letters) names.emplace_back(1, letter);
+  return HostMap(names);
+}
+
+std::vector<HostMap> HostMaps() {
+  std::vector<HostMap> maps;
+  for (const char* const letters :
+       {"aabb", "abab", "aab", "abb", "aaaabbc", "abcabcab", "aaabbbccc", "aabbccdd", "abbbcccc"}) {
+    maps.push_back(HostsOf(letters));
+  }
+  return maps;
+}
+
 void ForEachShape(const std::function<void(const Shape&, const Plans&)>& check) {
-  const auto run = [&](const PlanKey& key, uint32_t ranks, size_t segment_elements) {
+  const auto run_on = [&](const PlanKey& key, const HostMap& hosts, size_t segment_elements) {
     if (::testing::Test::HasFailure()) return;
-    const Shape shape{key, ranks, segment_elements};
+    const uint32_t ranks = hosts.ranks();
+    const Shape shape{key, ranks, segment_elements, hosts};
     SCOPED_TRACE(::testing::Message() << shape);
     Plans plans;
     for (uint32_t r = 0; r < ranks; ++r) {
-      plans.push_back(SelectPlan(key, r, ranks, segment_elements));
+      plans.push_back(SelectPlan(key, r, hosts, segment_elements));
       if (key.collective == Collective::kAllToAllv) {
         ResizeAllToAllv(Pairs(r, ranks).counts(), &plans.back());
       }
     }
     check(shape, plans);
   };
+  const auto run = [&](const PlanKey& key, uint32_t ranks, size_t segment_elements) {
+    run_on(key, HostMap(ranks), segment_elements);
+  };
+  for (const HostMap& hosts : HostMaps()) {
+    for (const size_t count : kCounts) {
+      for (const size_t segment_elements : {256, 4000, 262'144}) {
+        PlanKey key{.collective = Collective::kAllReduce, .has_two_levels = true, .count = count};
+        key.type = kernels::DataType::kBf16;
+        run_on(key, hosts, segment_elements);
+      }
+    }
+  }
   for (uint32_t ranks = 1; ranks <= 9; ++ranks) {
     run({.collective = Collective::kBarrier}, ranks, 64);
     for (const CodecKind codec : {CodecKind::kDense, CodecKind::kSign}) {

@@ -15,6 +15,7 @@ struct Shape {
   PlanKey key;
   uint32_t ranks;
   size_t segment_elements;
+  HostMap hosts = HostMap(ranks);
 };
 
 std::ostream& operator<<(std::ostream& out, const Shape& shape);
@@ -53,7 +54,8 @@ size_t OutputElements(const Plan& plan);
 // True if the tensor has one part of the call's count per rank.
 bool HasChunks(const PlanKey& key);
 
-// Calls `check` with the plans of every kind of call on 1 to 9 ranks.
+// Calls `check` with the plans of every kind of call on 1 to 9 ranks, and on hosts of several
+// ranks.
 void ForEachShape(const std::function<void(const Shape&, const Plans&)>& check);
 
 }  // namespace onebit

@@ -51,9 +51,9 @@ TEST(PlanTest, ReceiveStepFindsEachReceiveAndNothingElse) {
   ForEachShape([](const Shape& shape, const Plans& plans) {
     for (const Plan& plan : plans) {
       size_t found = 0;
-      for (uint32_t exchange = 0; exchange <= 3; ++exchange) {
+      for (uint32_t exchange = 0; exchange <= 5; ++exchange) {
         for (uint32_t peer = 0; peer <= shape.ranks; ++peer) {
-          for (uint32_t segment = 0; segment <= plan.segments(); ++segment) {
+          for (uint32_t segment = 0; segment <= plan.receive_segments; ++segment) {
             const uint32_t index = plan.ReceiveStep(exchange, peer, segment);
             if (index == kNoStep) continue;
             ++found;
@@ -126,7 +126,8 @@ TEST(PlanTest, PacketsAreWrittenOnce) {
       std::map<size_t, size_t> written;  // offset -> end
       for (const Step& step : plan.steps) {
         const bool is_writer = step.kind == StepKind::kCompress || step.kind == StepKind::kReduce ||
-                               step.kind == StepKind::kReceive || step.kind == StepKind::kVerdict;
+                               step.kind == StepKind::kReceive || step.kind == StepKind::kVerdict ||
+                               step.kind == StepKind::kHostSum;
         if (!is_writer || step.region.space != Space::kPackets || step.region.bytes == 0) continue;
         EXPECT_TRUE(
             written.emplace(step.region.offset, step.region.offset + step.region.bytes).second);
@@ -216,7 +217,7 @@ TEST(PlanTest, TheRootOfALongBroadcastSendsItsBufferOnce) {
   for (uint32_t ranks = 2; ranks <= 9; ++ranks) {
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       size_t sent = 0;
-      for (const Step& step : SelectPlan(key, rank, ranks, 1000).steps) {
+      for (const Step& step : SelectPlan(key, rank, HostMap(ranks), 1000).steps) {
         if (step.kind == StepKind::kSend) sent += step.elements.count;
       }
       if (rank == key.root) {
@@ -252,7 +253,7 @@ TEST(SelectTest, ASettingWins) {
 TEST(PlanTest, NativeAllReduceStartsWhenEveryHeaderHasCome) {
   const PlanKey key{.collective = Collective::kAllReduce, .is_native = true, .count = 1000};
   for (uint32_t ranks = 2; ranks <= 5; ++ranks) {
-    const Plan plan = SelectPlan(key, 1, ranks, 64);
+    const Plan plan = SelectPlan(key, 1, HostMap(ranks), 64);
     size_t receives = 0;
     for (const Step& step : plan.steps) {
       if (step.kind == StepKind::kNative) {

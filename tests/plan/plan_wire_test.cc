@@ -49,6 +49,7 @@ TEST(PlanTest, WireBytesOfTwoExchangesAreTheFormula) {
   ForEachShape([](const Shape& shape, const Plans& plans) {
     const PlanKey& key = shape.key;
     if (key.collective != Collective::kAllReduce || key.is_one_exchange) return;
+    if (key.has_two_levels) return;
     const bool is_dense = key.codec.is_dense();
     const WireFormula formula{key.count,
                               shape.ranks,
@@ -65,6 +66,40 @@ TEST(PlanTest, WireBytesOfTwoExchangesAreTheFormula) {
         return 4 * scales + WireFormula::DivideUp(elements, 8);
       });
       EXPECT_EQ(plan.wire_bytes, shape.ranks == 1 ? 0 : expected) << "rank " << plan.rank;
+    }
+  });
+}
+
+// Hosts send what one rank for each of them would: twice the tensor without the part that stays.
+TEST(PlanTest, LinksOfHostsCarryTheTensorOnce) {
+  ForEachShape([](const Shape& shape, const Plans& plans) {
+    const PlanKey& key = shape.key;
+    if (!key.has_two_levels) return;
+    const uint32_t hosts = shape.hosts.hosts();
+    const WireFormula formula{key.count, size_t{shape.hosts.rails()} * hosts, 64, 64,
+                              shape.segment_elements / 4};
+    for (uint32_t host = 0; host < hosts; ++host) {
+      size_t expected = 0;
+      for (uint32_t rail = 0; rail < shape.hosts.rails(); ++rail) {
+        for (uint32_t other = 0; other < hosts; ++other) {
+          if (other == host) continue;
+          for (const uint32_t served_by : {other, host}) {
+            expected += formula.ChunkBytes(rail * hosts + served_by, [&](size_t elements) {
+              return elements * kernels::BytesOf(key.type);
+            });
+          }
+        }
+      }
+      size_t sent = 0;
+      for (const uint32_t rank : shape.hosts.RanksOn(host)) {
+        for (const Step& step : plans[rank].steps) {
+          const bool leaves = step.kind == StepKind::kSend && shape.hosts.HostOf(step.peer) != host;
+          EXPECT_EQ(leaves,
+                    step.kind == StepKind::kSend && step.exchange != 1 && step.exchange != 4);
+          if (leaves) sent += kHeaderBytes + step.region.bytes;
+        }
+      }
+      EXPECT_EQ(sent, expected) << "host " << host;
     }
   });
 }
@@ -162,7 +197,7 @@ TEST(PlanTest, WireBytesStayWithinOnePercentOfOneBit) {
     const PlanKey key{.collective = Collective::kAllReduce,
                       .codec = {.kind = CodecKind::kEf, .block = 4096},
                       .count = count};
-    const Plan plan = SelectPlan(key, 0, ranks, 262'144);
+    const Plan plan = SelectPlan(key, 0, HostMap(ranks), 262'144);
     const double ideal_bits = 2.0 * (ranks - 1) / ranks * static_cast<double>(count);
     EXPECT_LE(static_cast<double>(plan.wire_bytes) * 8, 1.01 * ideal_bits) << ranks << " ranks";
   }

@@ -274,7 +274,7 @@ TEST(RankStateImportTest, ImpossibleFieldsOfAnIdentityAreNamed) {
   for (const Wrong& wrong :
        {Wrong{32, 1, "the rank in its identity"},  // 1 of 1
         Wrong{43, 128, "the flags in its identity"}, Wrong{40, 99, "the datatype in its identity"},
-        Wrong{45, 1, "the padding in its identity"}, Wrong{47, 1, "the padding in its identity"}}) {
+        Wrong{45, 1, "the hosts in its identity"}, Wrong{47, 1, "the hosts in its identity"}}) {
     const Outcome outcome = import_with(wrong.at, wrong.value);
     EXPECT_EQ(outcome.result, onebitCorrupt) << wrong.at;
     EXPECT_THAT(outcome.text, HasSubstr(wrong.text));

@@ -374,7 +374,7 @@ TEST(PreparedRebindTest, RankThatDidNotHearTheLastWordGoesOverNextTime) {
     prepared.epoch = state.epoch();
     prepared.commits_since_zero = state.commits_since_zero();
     prepared.op = state.op();
-    state.ReplaceServer(state.NewServerResidual(state.config().server_elements).value(), 0);
+    state.ReplaceServer(state.NewServerResidual(state.config().server_elements).value());
     planned.prepared = std::move(prepared);
     planned.comm_id = former_id;
     planned.plan = former_plan;

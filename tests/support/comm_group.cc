@@ -76,6 +76,18 @@ std::vector<Outcome> CommGroup::Call(const std::function<onebitResult_t(int rank
   return outcomes;
 }
 
+std::vector<CommOptions> OnHosts(std::string_view letters, const CommOptions& options) {
+  std::vector<CommOptions> by_rank(letters.size(), options);
+  for (size_t rank = 0; rank < letters.size(); ++rank) by_rank[rank].host = letters[rank];
+  return by_rank;
+}
+
+HostMap MapOfHosts(std::string_view letters) {
+  std::vector<std::string> names;
+  for (const char letter : letters) names.emplace_back(1, letter);
+  return HostMap(names);
+}
+
 bool HasRunIntoDeadline(const Outcome& outcome) {
   return outcome.result == onebitTimeout ||
          outcome.text.find("no progress for") != std::string::npos;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/comm.h"
@@ -56,6 +57,10 @@ class CommGroup {
 
   std::vector<UniqueComm> comms_;
 };
+
+// Options of ranks on these hosts, one letter for each rank: "aab".
+std::vector<CommOptions> OnHosts(std::string_view letters, const CommOptions& options);
+HostMap MapOfHosts(std::string_view letters);
 
 // Makes `call` on this thread.
 Outcome CallHere(const std::function<onebitResult_t()>& call);

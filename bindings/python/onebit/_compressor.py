@@ -76,6 +76,7 @@ class Compressor(Handle):
         chunk_alignment: Optional[int] = None,
         server_residual: Optional[bool] = None,
         cuts: Optional[Sequence[int]] = None,
+        levels: Optional[int] = None,
     ) -> None:
         """Options are those of onebitCompressorConfig_t, where each is explained; None takes its
         default. All that change messages must be equal on all ranks.
@@ -103,6 +104,8 @@ class Compressor(Handle):
             chunk_alignment, server_residual: for comparisons.
             cuts: elements at which blocks restart, so that no scale spans two of the parameters that
                 the tensor holds; ascending. For codec "sign" in an all-reduce.
+            levels: 2 where several ranks share a host and its link: one packet for all of them leaves
+                it, and they share out its residual. For an all-reduce on host memory.
 
         Raises:
             InvalidArgument: an option is out of range; the text says what is allowed.
