@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import pathlib
 import sys
@@ -20,6 +21,7 @@ from ethernet_lab.rates import Rate
 from ethernet_lab.lab_report import open_json, report
 
 MAX_HOSTS = 64
+MAX_RANKS_PER_HOST = 64
 DEFAULT_GRACE_SECONDS = 10.0
 DESCRIPTION = """\
 An Ethernet of several hosts on this machine: network namespaces, each with a cable of the given rate to
@@ -61,8 +63,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="one process per host, ranks of one job",
+    run = commands.add_parser("run", help="processes on every host, ranks of one job",
                               allow_abbrev=False)
+    run.add_argument("--ranks-per-host", type=_rank_counts, default=[1], metavar="N[,N...]",
+                     help="ranks on every host, or those of each (1)")
     _add_lab_options(run)
     run.set_defaults(function=_run)
 
@@ -101,6 +105,13 @@ def _host_count(text: str) -> int:
     return count
 
 
+def _rank_counts(text: str) -> list[int]:
+    counts = [int(count) if count.isdecimal() else 0 for count in text.split(",")]
+    if not all(1 <= count <= MAX_RANKS_PER_HOST for count in counts):
+        raise argparse.ArgumentTypeError(f"{text}: a host may have 1 ... {MAX_RANKS_PER_HOST} ranks")
+    return counts
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -112,7 +123,13 @@ def _seconds(text: str) -> float:
 
 
 def _run(options: argparse.Namespace) -> int:
-    return _on_lab(options, run_job)
+    counts = options.ranks_per_host
+    if len(counts) == 1:
+        counts = counts * options.hosts
+    if len(counts) != options.hosts:
+        raise UsageError(f"--ranks-per-host has {len(counts)} numbers for {options.hosts} hosts: "
+                         "give one for all of them, or one for each")
+    return _on_lab(options, functools.partial(run_job, ranks_per_host=counts))
 
 
 def _mpirun(options: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""perf/lab run: one process per host, which finds its rank where torchrun and onebit_run put it."""
+"""perf/lab run: processes on every host, which find their ranks where torchrun and onebit_run put them."""
 
 from __future__ import annotations
 
@@ -51,17 +51,23 @@ def meeting_variables(network: Network) -> dict[str, str]:
             "ONEBIT_RENDEZVOUS": f"{address}:{MASTER_PORT + 1}", "ONEBIT_SECRET_FILE": str(secret)}
 
 
-def run_job(network: Network, launcher: str, command: list[str], grace: float) -> JobResult:
-    """Runs the command on every host until all have ended."""
-    return run_launcher(network, [launcher, "-n", str(len(network.hosts)), "--grace", str(grace), "--",
-                                  *_on_host_of_rank(network, command)], {})
+def run_job(network: Network, launcher: str, command: list[str], grace: float,
+            ranks_per_host: list[int]) -> JobResult:
+    """Runs the command as so many ranks on every host until all have ended."""
+    return run_launcher(network, [launcher, "-n", str(sum(ranks_per_host)), "--grace", str(grace), "--",
+                                  *_on_host_of_rank(network, command, ranks_per_host)], {})
 
 
-def _on_host_of_rank(network: Network, command: list[str]) -> list[str]:
-    """The command line of every rank: each runs the command alone on the host of its number."""
-    hosts = "\n".join(f'{host.index}) exec {shlex.join(host.enter_as_rank())} "$@" ;;' for host in network.hosts)
-    return ["sh", "-c", f"export LOCAL_RANK=0 LOCAL_WORLD_SIZE=1\ncase $RANK in\n{hosts}\nesac", "sh",
-            *command]
+def _on_host_of_rank(network: Network, command: list[str], ranks_per_host: list[int]) -> list[str]:
+    """The command line of every rank, which enters the host that has it."""
+    cases = []
+    first = 0
+    for host, ranks in zip(network.hosts, ranks_per_host, strict=True):
+        numbers = "|".join(str(rank) for rank in range(first, first + ranks))
+        cases.append(f"{numbers}) export LOCAL_RANK=$((RANK - {first})) LOCAL_WORLD_SIZE={ranks}; "
+                     f'exec {shlex.join(host.enter_as_rank())} "$@" ;;')
+        first += ranks
+    return ["sh", "-c", "case $RANK in\n" + "\n".join(cases) + "\nesac", "sh", *command]
 
 
 def run_launcher(network: Network, launch: list[str], variables: dict[str, str]) -> JobResult:
