@@ -22,9 +22,10 @@ typedef struct {
   uint64_t residual_resets; /* residuals lost, by Reset or by an error or NaN when not
                                transactional */
   uint64_t residual_bytes;  /* memory held for residuals */
-  uint32_t exchanges;     /* exchanges per call: 1 (small tensors; sparse codes with one hop) or 2;
-                             except in an allreduce the second one carries headers only; codes other
-                             than     signs leave it out without feedback, as do sends and receives */
+  uint32_t exchanges;     /* exchanges per call: 1 (small tensors; sparse codes with one hop), 2, or
+                             4 with two levels; except in an allreduce the second one carries
+                             headers only; codes other than signs leave it out without feedback, as
+                             do sends and receives */
   uint32_t segments;      /* pieces of a chunk that travel on their own */
   uint64_t wire_bytes;    /* bytes this rank sends per call, headers included (exact; in an
                              all-gather with onebitModeEf about every 16th call sends 8 more to
@@ -38,6 +39,9 @@ typedef struct {
                                 or infinity that this rank has compressed or decoded; with
                                 onebitModePlain only they become NaN */
   uint64_t empty_rounds;     /* calls with weights in which all ranks had 0 */
+  uint64_t levels; /* 2 if calls pass inside hosts and between them (onebitCompressorConfig_t),
+                      otherwise 1 */
+  uint64_t network_bytes; /* of wire_bytes those to ranks on other hosts; 0 once detached */
 } onebitCompressorStats_t;
 
 /**

@@ -405,7 +405,7 @@ typedef struct {
   const size_t* cuts;
   size_t cutCount;
   int32_t levels; /* AllReduce on host memory only. 2: where hosts have several ranks, one packet
-                     for all of them leaves each host. 0 (default), 1: a packet of every rank does */
+                     for all of them leaves each host. 0 (default), 1: one of every rank does */
 } onebitCompressorConfig_t;
 
 #define ONEBIT_COMPRESSOR_CONFIG_INIT                                                             \
@@ -423,8 +423,7 @@ typedef struct {
  *
  * Memory with onebitModeEf and n ranks, per element: 4 bytes of worker residual and 4/n of server
  * residual (4 with one exchange). Reduce-scatter, all-gather and all-to-all: 4 bytes for each of
- * n * count elements, no server residual. Twice that when transactional, half of it with bf16
- * residuals.
+ * n * count elements, no server residual. Transactional: twice that; bf16 residuals: half of it.
  *
  * @param compressor Receives the handle.
  * @param comm       All its ranks take part in every call.
@@ -458,8 +457,7 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
  *
  * Dense (compressor NULL): a reduction in rank order, with equal bits on every rank and over every
  * transport, unless it is the transport's own (memory.h).
- *   Sums of floats    in fp32 (of onebitFloat64: in fp64); divided by n for onebitAvg; rounded
- *                     once.
+ *   Sums of floats    in fp32 (onebitFloat64: in fp64); divided by n for onebitAvg; rounded once.
  *   Sums of integers  modulo 2^N with N bits, as in NCCL. onebitAvg divides that sum, wrapped or
  *                     not, by n and truncates toward zero.
  *   onebitMax, Min    one of the elements, bit for bit. If any is a NaN, the result is the NaN of
@@ -477,8 +475,7 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
  *
  * @param sendbuff   `count` elements. Equal to recvbuff for in place; no other overlap.
  * @param recvbuff   `count` elements. Undefined after an error.
- * @param count      With a compressor, the count it was created with. The buffers may be NULL if
- *                   it is 0.
+ * @param count      With a compressor, the count it was created with. If 0, buffers may be NULL.
  * @param datatype   Element type of both buffers; with a compressor, the type it was created with.
  * @param op         With a compressor onebitSum or onebitAvg; its first call fixes it until Reset.
  * @param compressor Mode and residuals of this tensor; NULL sends full precision.
@@ -489,13 +486,11 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
  *                   buffers on a CUDA device: a cudaStream_t (memory.h).
  * @return onebitInvalidArgument  also: the buffers overlap in part or are not aligned; count, type
  *                                or memory differ from the compressor's; the compressor is for
- *                                another collective (the text names both); or the stream is not
- *                                alive.
+ *                                another collective (the text names both); the stream has ended.
  * @return onebitInvalidUsage     also: the compressor was used with another op, or serves a sync.
  * @return onebitOutOfMemory      no memory for packets, or for the plan of a new size.
  *
- * Further errors: those of every collective. Thread safety: one thread at a time per `comm` and per
- * `compressor`.
+ * Further errors: those of every collective. Thread safety: one thread at a time per handle.
  */
 ONEBIT_API onebitResult_t onebitAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                                           onebitDataType_t datatype, onebitRedOp_t op,
@@ -574,9 +569,9 @@ typedef struct {
                                ONEBIT_MPI_NATIVE_DENSE); bytes_sent does not include theirs */
   /* Hosts are machines unless ONEBIT_HOST (a word that the ranks of one host have in common),
      ONEBIT_HOST_RANKS or hostRanks say otherwise. Ranks stay on their hosts in Split and Shrink. */
-  uint64_t hosts;      /* number of hosts */
-  uint64_t host;       /* this rank's, from 0 on, in the order of the hosts' lowest ranks */
-  uint64_t host_ranks; /* ranks on this rank's host, itself included */
+  uint64_t hosts;           /* number of hosts */
+  uint64_t host;            /* this rank's, from 0 on, in the order of the hosts' lowest ranks */
+  uint64_t host_ranks;      /* ranks on this rank's host, itself included */
   uint64_t two_level_calls; /* calls that passed inside hosts, and then between them */
   uint64_t network_bytes;   /* of bytes_sent those to ranks on other hosts */
 } onebitCommStats_t;

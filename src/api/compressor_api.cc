@@ -184,6 +184,23 @@ Status SetWeight(onebitCompressor_t compressor, float weight) {
   return OkStatus();
 }
 
+uint32_t ExchangesOf(const onebit::Plan& plan) {
+  if (plan.ranks == 1) return 0;
+  if (plan.key.is_one_exchange) return 1;
+  return plan.key.has_two_levels ? 4 : 2;  // the second one may be verdicts
+}
+
+// The part of a plan's wire_bytes that goes to other hosts.
+uint64_t NetworkBytesOf(const onebit::Plan& plan, const onebit::HostMap& hosts) {
+  uint64_t bytes = 0;
+  for (const onebit::Step& step : plan.steps) {
+    if (step.kind != onebit::StepKind::kSend) continue;
+    if (hosts.HostOf(step.peer) == hosts.HostOf(plan.rank)) continue;
+    bytes += onebit::kHeaderBytes + step.region.bytes;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 onebitResult_t onebitCompressorCreate(onebitCompressor_t* compressor, onebitComm_t comm,
@@ -284,21 +301,22 @@ onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
       ONEBIT_TRY(state.Refresh());
     }
     const onebit::Plan& plan = *compressor->planned.plan;
+    onebitComm_t const comm = compressor->id.comm();
     const onebitCompressorStats_t ours = {
         .size = sizeof(ours),
         .epoch = state.epoch(),
         .nonfinite_calls = state.nonfinite_calls(),
         .residual_resets = state.residual_resets(),
         .residual_bytes = state.residual_bytes(),
-        .exchanges = plan.ranks == 1            ? 0u
-                     : plan.key.is_one_exchange ? 1u
-                                                : 2u,  // the second one may be verdicts
+        .exchanges = ExchangesOf(plan),
         .segments = plan.segments(),
         .wire_bytes = plan.wire_bytes,
-        .is_detached = compressor->id.comm() == nullptr ? uint64_t{1} : 0,
+        .is_detached = comm == nullptr ? uint64_t{1} : 0,
         .lost_elements = state.lost_elements(),
         .nonfinite_blocks = state.nonfinite_blocks(),
         .empty_rounds = state.empty_rounds(),
+        .levels = plan.key.has_two_levels ? uint64_t{2} : 1,
+        .network_bytes = comm == nullptr ? 0 : NetworkBytesOf(plan, comm->comm->hosts()),
     };
     return onebit::CopyStats(&ours, sizeof(ours), stats);
   });
