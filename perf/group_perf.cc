@@ -88,7 +88,8 @@ void Measure(onebitComm_t comm, Measured* measured, Body&& body) {
   const double mine =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   const SentTotal after = SentBy(comm);
-  measured->sent = {after.bytes - before.bytes, after.messages - before.messages};
+  measured->sent = {.bytes = after.bytes - before.bytes,
+                    .messages = after.messages - before.messages};
   const std::vector<double> all = GatherRecords(comm, mine);
   measured->milliseconds.push_back(*std::max_element(all.begin(), all.end()));
 }

@@ -21,12 +21,19 @@ class DenseReference : public AllReduceReference {
 
  private:
   void Simulate(std::span<const void* const> inputs, void* output) override {
-    model::DenseAllReduce(inputs, row_.count, KernelType(row_.type), KernelOp(row_.op), output);
+    const kernels::DataType type = KernelType(row_.type);
+    if (row_.hosts.empty()) {
+      model::DenseAllReduce(inputs, row_.count, type, KernelOp(row_.op), output);
+    } else {
+      model::DenseAllReduceOnHosts(model::HostLayout(row_.hosts), inputs, row_.count, type,
+                                   KernelOp(row_.op), output);
+    }
   }
 };
 
 // Error feedback loses nothing: over all calls
 //   sum of outputs + mean of the worker residuals + server residual = sum of mean inputs.
+// With two levels the residuals of workers are those of hosts, which count by their ranks.
 //
 // The outputs are the library's, the residuals the model's: the C API does not give out those of
 // the library. So this shows that the model loses nothing of these inputs, and that the library's
@@ -36,7 +43,7 @@ class DenseReference : public AllReduceReference {
 class CompressedReference : public AllReduceReference {
  public:
   CompressedReference(const Case& row, bool has_feedback)
-      : AllReduceReference(row), has_feedback_(has_feedback) {
+      : AllReduceReference(row), hosts_(row.hosts), has_feedback_(has_feedback) {
     if (!has_feedback) return;
     mean_inputs_.resize(row.count);
     outputs_.resize(row.count);
@@ -65,8 +72,10 @@ class CompressedReference : public AllReduceReference {
         largest = std::max(largest, std::abs(static_cast<double>(residual[i])));
       }
     };
-    for (int rank = 0; rank < row_.ranks; ++rank) {
-      add(WorkerResidual(static_cast<size_t>(rank)), 1.0 / row_.ranks);
+    const size_t workers = hosts_.empty() ? static_cast<size_t>(row_.ranks) : hosts_.hosts();
+    for (size_t worker = 0; worker < workers; ++worker) {
+      const size_t ranks = hosts_.empty() ? 1 : hosts_.ranks_on[worker].size();
+      add(WorkerResidual(worker), static_cast<double>(ranks) / row_.ranks);
     }
     add(ServerResidual(), server_unit());
 
@@ -79,13 +88,31 @@ class CompressedReference : public AllReduceReference {
   }
 
  protected:
+  // `inputs` are those of the ranks, or with two levels the means of hosts in fp32.
+  virtual void RunModel(std::span<const void* const> inputs, void* output) = 0;
   // The residuals of the model.
-  virtual std::vector<float> WorkerResidual(size_t rank) const = 0;
+  virtual std::vector<float> WorkerResidual(size_t worker) const = 0;
   virtual std::vector<float> ServerResidual() const = 0;
-  // The unit of the server residual, in units of the mean result.
-  virtual double server_unit() const { return 1; }
+  // True if servers add their residual to the sum itself where the op is one, not to the mean.
+  virtual bool adds_to_sum() const = 0;
+  bool has_two_levels() const { return !hosts_.empty(); }
 
  private:
+  void Simulate(std::span<const void* const> inputs, void* output) final {
+    if (hosts_.empty()) return RunModel(inputs, output);
+    const std::vector<std::vector<float>> means =
+        model::MeansOfHosts(hosts_, inputs, row_.count, KernelType(row_.type));
+    std::vector<const void*> pointers;
+    for (const std::vector<float>& mean : means) pointers.push_back(mean.data());
+    RunModel(pointers, output);
+  }
+
+  // The unit of the server residual, in units of the mean result.
+  double server_unit() const {
+    return row_.op == onebitSum && adds_to_sum() ? 1.0 / row_.ranks : 1;
+  }
+
+  const model::HostLayout hosts_;
   const bool has_feedback_;
   std::vector<double> mean_inputs_;  // summed over calls
   std::vector<double> outputs_;      // the same, in units of the mean
@@ -99,7 +126,7 @@ class SignReference : public CompressedReference {
  private:
   static model::AllReduceConfig ConfigOf(const Case& row, const CodecChoice& choice) {
     model::AllReduceConfig config;
-    config.ranks = static_cast<size_t>(row.ranks);
+    SetRanks(row, &config);
     config.count = row.count;
     config.type = KernelType(row.type);
     config.is_sum = row.op == onebitSum;
@@ -111,13 +138,14 @@ class SignReference : public CompressedReference {
     return config;
   }
 
-  void Simulate(std::span<const void* const> inputs, void* output) override {
+  void RunModel(std::span<const void* const> inputs, void* output) override {
     model_.Run(inputs, output);
   }
-  std::vector<float> WorkerResidual(size_t rank) const override {
-    return model_.worker_residual(rank);
+  std::vector<float> WorkerResidual(size_t worker) const override {
+    return model_.worker_residual(worker);
   }
   std::vector<float> ServerResidual() const override { return model_.server_residual(); }
+  bool adds_to_sum() const override { return has_two_levels(); }
 
   model::AllReduceModel model_;
 };
@@ -131,17 +159,16 @@ class CodesReference : public CompressedReference {
       : CompressedReference(row, config.has_feedback), model_(config) {}
 
  private:
-  void Simulate(std::span<const void* const> inputs, void* output) override {
+  void RunModel(std::span<const void* const> inputs, void* output) override {
     // Every rank has the same result, so one buffer takes all of them.
     const std::vector<void*> outputs(inputs.size(), output);
     model_.AllReduce(inputs, outputs);
   }
-  std::vector<float> WorkerResidual(size_t rank) const override {
-    return model_.worker_residual(rank);
+  std::vector<float> WorkerResidual(size_t worker) const override {
+    return model_.worker_residual(worker);
   }
   std::vector<float> ServerResidual() const override { return model_.server_residual(); }
-  // These servers add their residual to the sum itself.
-  double server_unit() const override { return row_.op == onebitSum ? 1.0 / row_.ranks : 1; }
+  bool adds_to_sum() const override { return true; }
 
   Model model_;
 };

@@ -77,7 +77,7 @@ ChunkRange ChunkOf(size_t count, size_t ranks, size_t alignment, size_t rank) {
 }
 
 AllReduceModel::AllReduceModel(AllReduceConfig config) : config_(std::move(config)) {
-  for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
+  for (size_t chunk = 0; chunk < ChunksOf(config_); ++chunk) {
     ChunkRange rest = Chunk(chunk);
     for (const size_t cut : config_.cuts) {
       if (cut <= rest.begin || cut >= rest.end) continue;
@@ -167,8 +167,8 @@ bool AllReduceModel::CompressWorker(size_t rank, const void* input) {
   for (size_t piece = 0; piece < pieces_.size(); ++piece) {
     const size_t begin = pieces_[piece].begin;
     CompressInput& in = inputs[piece];
-    in.input = ElementAt(input, config_.type, begin);
-    in.input_type = config_.type;
+    in.input_type = InputTypeOf(config_);
+    in.input = ElementAt(input, in.input_type, begin);
     in.residual_type = config_.residual_type;
     in.mask = MaskOf(piece);
     in.count = pieces_[piece].size();
@@ -204,6 +204,7 @@ bool AllReduceModel::CompressWorker(size_t rank, const void* input) {
 
 // Phase 2 of the server of a piece: mean of all ranks' packets, compressed again.
 bool AllReduceModel::ReducePiece(size_t piece) {
+  if (HasHostWeights(config_)) return ReduceHostsOf(piece);
   const ChunkRange range = pieces_[piece];
   std::vector<const uint8_t*> bits;
   std::vector<const float*> scales;
@@ -240,6 +241,30 @@ bool AllReduceModel::ReducePiece(size_t piece) {
   return sum.is_finite && std::isfinite(t);
 }
 
+// The same where the packets are those of hosts that count by their ranks.
+bool AllReduceModel::ReduceHostsOf(size_t piece) {
+  const ChunkRange range = pieces_[piece];
+  const std::vector<float> sum =
+      ReduceHosts(config_, range.size(), [&](size_t host, float* values) {
+        const Packet& packet = worker_packets_[host][piece];
+        Decode(packet.bits.data(), packet.scales.data(), range.size(), config_.block, MaskOf(piece),
+               DataType::kF32, values);
+      });
+  CompressInput in;
+  in.input = sum.data();
+  in.residual_type = config_.residual_type;
+  in.mask = MaskOf(piece);
+  in.count = range.size();
+  in.rule = config_.rule;
+  in.scale_type = config_.type;
+  if (config_.has_feedback && config_.has_server_residual) {
+    in.residual_in = ElementAt(server_.data(), config_.residual_type, range.begin);
+    in.residual_out = ElementAt(server_next_.data(), config_.residual_type, range.begin);
+  }
+  Packet& packet = server_packets_[piece];
+  return CompressBlocks(in, config_.block, packet.scales.data(), packet.bits.data());
+}
+
 void AllReduceModel::DecodePiece(size_t piece, void* output) const {
   const ChunkRange range = pieces_[piece];
   const Packet& packet = server_packets_[piece];
@@ -248,7 +273,7 @@ void AllReduceModel::DecodePiece(size_t piece, void* output) const {
 }
 
 ChunkRange AllReduceModel::Chunk(size_t chunk) const {
-  return ChunkOf(config_.count, config_.ranks, config_.chunk_alignment, chunk);
+  return ChunkOf(config_.count, ChunksOf(config_), config_.chunk_alignment, chunk);
 }
 
 size_t AllReduceModel::ScaleCount(size_t piece) const {
@@ -309,6 +334,29 @@ void DenseAllReduce(std::span<const void* const> inputs, size_t count, DataType 
     return;
   }
   DenseReduce(inputs.data(), inputs.size(), count, type, op, output);
+}
+
+void DenseAllReduceOnHosts(const HostLayout& hosts, std::span<const void* const> inputs,
+                           size_t count, DataType type, DenseOp op, void* output) {
+  // Sums of 16-bit floats overflow where means do not.
+  const bool has_means =
+      op == DenseOp::kAverage && (type == DataType::kF16 || type == DataType::kBf16);
+  const DenseOp op_of_ranks = op == DenseOp::kAverage && !has_means ? DenseOp::kSum : op;
+  std::vector<std::vector<std::byte>> results;
+  std::vector<const void*> pointers;
+  std::vector<float> sizes;
+  for (const std::vector<size_t>& ranks : hosts.ranks_on) {
+    std::vector<const void*> here;
+    for (const size_t rank : ranks) here.push_back(inputs[rank]);
+    results.emplace_back(count * BytesOf(type));
+    DenseReduce(here.data(), here.size(), count, type, op_of_ranks, results.back().data());
+    pointers.push_back(results.back().data());
+    sizes.push_back(static_cast<float>(ranks.size()));
+  }
+  DenseTerms terms;
+  if (!has_means || !hosts.is_even()) terms.divisor = inputs.size();
+  if (has_means && !hosts.is_even()) terms.factors = sizes.data();
+  DenseReduce(pointers.data(), pointers.size(), count, type, op, output, terms);
 }
 
 }  // namespace onebit::model

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/types.h"
+#include "perf/common/host_layout.h"
 
 namespace onebit::model {
 
@@ -29,6 +30,7 @@ struct AllReduceConfig {
   std::vector<uint8_t> mask;     // empty: all elements take part; otherwise one bit per element
   std::vector<size_t> cuts;      // elements at which blocks restart, ascending; block > 0
   size_t threads = 1;            // the simulated ranks share these; the result is the same
+  HostLayout hosts = {};         // two levels (model_pieces.h); block > 0
 };
 
 // Returns the elements [begin, end) that `rank` reduces. Chunks have equal padded length, the
@@ -46,9 +48,9 @@ class AllReduceModel {
   explicit AllReduceModel(AllReduceConfig config);
 
   // Simulates one call of all ranks. inputs[r] and output have config.count elements of
-  // config.type; output overlaps no input. Returns false if a value was not finite: output is then
-  // all NaN and the residuals are unchanged. With one rank it copies the input, changes no residual
-  // and returns true.
+  // config.type, or with two levels inputs[g] of fp32; output overlaps no input. Returns false if a
+  // value was not finite: output is then all NaN and the residuals are unchanged. With one rank it
+  // copies the input, changes no residual and returns true.
   bool Run(std::span<const void* const> inputs, void* output);
 
   // Sets all residuals to zero.
@@ -60,10 +62,10 @@ class AllReduceModel {
   // Continues as from a state of all ranks (STATE.md): with the mean of the worker residuals.
   void LoadGlobalState();
 
-  // The model of the same tensor on other ranks: rank i continues with the worker residual of rank
-  // survivors[i]. Server residuals are kept, except for the chunks of ranks that are not survivors:
-  // those are zero unless every rank had all chunks. For sums they grow as the number of ranks
-  // shrinks.
+  // The model of the same tensor on other ranks, in one level: rank i continues with the worker
+  // residual of rank survivors[i]. Server residuals are kept, except for the chunks of ranks that
+  // are not survivors: those are zero unless every rank had all chunks. For sums they grow as the
+  // number of ranks shrinks.
   AllReduceModel Rebound(std::span<const size_t> survivors, bool has_every_rank_all_chunks) const;
 
   // The elements whose server residual Rebound sets to zero.
@@ -86,6 +88,7 @@ class AllReduceModel {
   bool CopyMasked(const void* input, void* output) const;
   bool CompressWorker(size_t rank, const void* input);
   bool ReducePiece(size_t piece);
+  bool ReduceHostsOf(size_t piece);
   void DecodePiece(size_t piece, void* output) const;
   ChunkRange Chunk(size_t chunk) const;
   size_t ScaleCount(size_t piece) const;
@@ -106,5 +109,8 @@ class AllReduceModel {
 // Dense allreduce: DenseReduce in rank order. output may equal an input.
 void DenseAllReduce(std::span<const void* const> inputs, size_t count, kernels::DataType type,
                     kernels::DenseOp op, void* output);
+// The same in two levels.
+void DenseAllReduceOnHosts(const HostLayout& hosts, std::span<const void* const> inputs,
+                           size_t count, kernels::DataType type, kernels::DenseOp op, void* output);
 
 }  // namespace onebit::model

@@ -82,6 +82,10 @@ void CheckCombination(const CLI::App& app, onebitCollective_t collective,
       throw UsageError(fmt::format("{} is for --codec topk and randk", flag));
     }
   }
+  if (choice.levels != 0 && (!choice.is_compressed() || collective != onebitCollectiveAllReduce)) {
+    throw UsageError(
+        "--levels is for compressed allreduces: ONEBIT_TWO_LEVEL_BYTES decides for dense ones");
+  }
   if (choice.is_sparse()) CheckSparse(app, collective, choice);
   if (!choice.has_scale_rule() && choice.is_compressed() && app.count("--scale") > 0) {
     throw UsageError(fmt::format("--scale is for --codec sign, not {}", codec));
@@ -139,6 +143,7 @@ void CodecChoice::Configure(onebitCompressorConfig_t* config) const {
   config->mode = mode == Mode::kEf ? onebitModeEf : onebitModePlain;
   config->codec = codec;
   config->block = block;
+  config->levels = levels;
   if (codec == onebitCodecSign) config->scaleRule = scale_rule;
   if (!is_sparse()) return;
   config->k = k;
@@ -169,7 +174,11 @@ void AddCodecFlags(CLI::App& app, CodecChoice* choice) {
   AddCount(app, "--hops",
            "topk and randk: 1 sends packets to all ranks, 2 to a server and its sum to all", 1, 2,
            &choice->hops)
-      ->default_str("1 for up to 8 ranks, otherwise 2");
+      ->default_str("2 with --levels 2 or more than 8 ranks, otherwise 1");
+  AddCount(app, "--levels",
+           "of a compressed allreduce: 2 sends one packet from each host, which its ranks share; 0 "
+           "and 1 send one of every rank",
+           0, 2, &choice->levels);
 }
 
 void CompleteCodec(const CLI::App& app, onebitCollective_t collective, CodecChoice* choice) {
@@ -189,6 +198,7 @@ void CompleteCodec(const CLI::App& app, onebitCollective_t collective, CodecChoi
   }
   if (!choice->is_sparse()) return;
   if (choice->k == 0) choice->k = choice->block / 64;
+  if (choice->hops == 0 && choice->levels == 2) choice->hops = 2;
   const int most = choice->block / 2;
   if (choice->k > most) {
     throw UsageError(fmt::format("--k: '{}' is more than {}, half of --block {}", choice->k, most,

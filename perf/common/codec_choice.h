@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The compression of a tool's calls: the flags --codec, --mode, --scale, --block, --k, --values and
-// --hops, and what they mean together.
+// The compression of a tool's calls: the flags --codec, --mode, --scale, --block, --k, --values,
+// --hops and --levels, and what they mean together.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ struct CodecChoice {
   // Sparse codecs have these, of which CompleteCodec sets k:
   int k = 0;
   onebitSparseValues_t values = onebitValuesTwoMagnitudes;
-  int hops = 0;  // 0: what suits the number of ranks
+  int hops = 0;    // 0: what suits the number of ranks
+  int levels = 0;  // of an allreduce, as in onebitCompressorConfig_t
 
   bool is_compressed() const { return mode != Mode::kDense; }
   bool is_sparse() const {

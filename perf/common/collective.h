@@ -37,6 +37,7 @@ struct Case {
   int ranks = 1;
   int root = 0;  // of a collective that has one
   Ragged ragged = {};
+  std::span<const uint32_t> hosts = {};  // of the ranks, if calls have two levels; borrowed
 };
 
 // The buffers of one rank. In place both are parts of one buffer, which is as long as the longer of
@@ -110,6 +111,10 @@ class Collective {
   // The number of messages in which a rank sends each peer its part of a dense call that is not
   // segmented.
   virtual size_t dense_exchanges() const { return 2; }
+  // The most messages that any rank sends in a dense call that is not segmented.
+  virtual size_t DenseMessages(const Case& row) const {
+    return dense_exchanges() * static_cast<size_t>(row.ranks - 1);
+  }
 
   // The count argument whose message has at most `bytes` bytes.
   virtual size_t CountOf(size_t bytes, onebitDataType_t type, int ranks) const = 0;

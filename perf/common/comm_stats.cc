@@ -3,6 +3,8 @@
 // Reads counters and writes lines.
 #include "perf/common/comm_stats.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "perf/common/tool_error.h"
@@ -18,14 +20,23 @@ onebitCommStats_t StatsOf(onebitComm_t comm) {
 
 SentTotal SentBy(onebitComm_t comm) {
   const onebitCommStats_t stats = StatsOf(comm);
-  return {stats.bytes_sent, stats.messages_sent, stats.native_calls};
+  return {.bytes = stats.bytes_sent,
+          .messages = stats.messages_sent,
+          .network_bytes = stats.network_bytes,
+          .native_calls = stats.native_calls,
+          .two_level_calls = stats.two_level_calls};
 }
 
 std::string SentText(std::span<const SentTotal> ranks) {
+  const bool has_network =
+      std::ranges::any_of(ranks, [](const SentTotal& sent) { return sent.network_bytes != 0; });
   std::string text;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    text += fmt::format("#   rank {} sent {} bytes in {} messages\n", rank, ranks[rank].bytes,
+    text += fmt::format("#   rank {} sent {} bytes in {} messages", rank, ranks[rank].bytes,
                         ranks[rank].messages);
+    if (has_network)
+      text += fmt::format(", {} bytes of them to other hosts", ranks[rank].network_bytes);
+    text += '\n';
   }
   return text;
 }

@@ -18,13 +18,16 @@ onebitCommStats_t StatsOf(onebitComm_t comm);
 struct SentTotal {
   uint64_t bytes = 0;
   uint64_t messages = 0;
-  uint64_t native_calls = 0;  // whose bytes and messages nobody counts
+  uint64_t network_bytes = 0;  // of `bytes` those to ranks on other hosts
+  uint64_t native_calls = 0;   // whose bytes and messages nobody counts
+  uint64_t two_level_calls = 0;
 };
 
 // Reads the counters. Gathering them from all ranks sends a little more. Throws ToolError.
 SentTotal SentBy(onebitComm_t comm);
 
-// One line for each rank, "#   rank 0 sent 123 bytes in 4 messages".
+// One line for each rank, "#   rank 0 sent 123 bytes in 4 messages". Where there are several hosts,
+// ", 56 bytes of them to other hosts" follows.
 std::string SentText(std::span<const SentTotal> ranks);
 
 }  // namespace onebit::perf

@@ -9,7 +9,7 @@ namespace onebit::perf {
 
 model::LowBitConfig LowBitConfigOf(const Case& row, const CodecChoice& choice) {
   model::LowBitConfig config;
-  config.ranks = static_cast<size_t>(row.ranks);
+  SetRanks(row, &config);
   config.count = row.count;
   config.type = KernelType(row.type);
   SetCodec(choice.codec, choice.block, &config);
@@ -21,7 +21,7 @@ model::LowBitConfig LowBitConfigOf(const Case& row, const CodecChoice& choice) {
 
 model::SparseConfig SparseConfigOf(const Case& row, const CodecChoice& choice) {
   model::SparseConfig config;
-  config.ranks = static_cast<size_t>(row.ranks);
+  SetRanks(row, &config);
   config.count = row.count;
   config.type = KernelType(row.type);
   config.has_feedback = choice.mode == Mode::kEf;

@@ -11,6 +11,13 @@
 
 namespace onebit::perf {
 
+// Sets the ranks of a row's model, which are hosts if its calls have two levels.
+template <class Config>
+void SetRanks(const Case& row, Config* config) {
+  config->hosts = model::HostLayout(row.hosts);
+  config->ranks = row.hosts.empty() ? static_cast<size_t>(row.ranks) : config->hosts.hosts();
+}
+
 // The model of a row with a code for each element, for the tensor kModelTensorId.
 model::LowBitConfig LowBitConfigOf(const Case& row, const CodecChoice& choice);
 // The same with a sparse codec.

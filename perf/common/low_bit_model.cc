@@ -14,7 +14,7 @@ using namespace kernels::reference;
 
 namespace {
 
-constexpr uint32_t kServerStream = 65'536;
+constexpr size_t kServerStream = 65'536;
 
 }  // namespace
 
@@ -62,7 +62,7 @@ bool LowBitModel::CopyOne(std::span<const void* const> inputs,
 }
 
 LowBitModel::Piece LowBitModel::PieceOf(size_t chunk) const {
-  return ModelChunk(config_.count, config_.ranks, config_.chunk_alignment, chunk);
+  return ModelChunk(config_.count, ChunksOf(config_), config_.chunk_alignment, chunk);
 }
 
 LowBitModel::Piece LowBitModel::PartOf(size_t part) const {
@@ -81,56 +81,82 @@ LowBitModel::Packet LowBitModel::NewPacket(size_t count) const {
           .codes = std::vector<uint8_t>((count * bits + 7) / 8)};
 }
 
-LowBitModel::Packet LowBitModel::Compress(size_t rank, Piece piece, const void* input,
-                                          DataType value_type, bool keeps) {
-  Packet packet = NewPacket(piece.count);
-  if (piece.count == 0) return packet;
-  const std::vector<uint8_t> mask = MaskOf(piece);
-  std::byte* const residual = ElementAt(worker_[rank].data(), config_.residual_type, piece.begin);
-  const CompressInput in = {.input = input,
-                            .input_type = config_.type,
-                            .residual_in = config_.has_feedback ? residual : nullptr,
-                            .residual_out = config_.has_feedback && keeps ? residual : nullptr,
-                            .residual_type = config_.residual_type,
-                            .mask = OrNull(mask),
-                            .count = piece.count,
-                            .scale_type = value_type};
-  const Draws draws = {.seed = config_.seed,
-                       .first = piece.begin,
-                       .epoch = calls_,
-                       .tensor = config_.tensor_id,
-                       .stream = static_cast<uint32_t>(rank)};
+Draws LowBitModel::DrawsOf(Piece piece, size_t stream) const {
+  return {.seed = config_.seed,
+          .first = piece.begin,
+          .epoch = calls_,
+          .tensor = config_.tensor_id,
+          .stream = static_cast<uint32_t>(stream)};
+}
+
+LowBitModel::Packet LowBitModel::Encode(const CompressInput& in, const Draws& draws) const {
+  Packet packet = NewPacket(in.count);
   config_.functions->compress(in, config_.format, draws,
                               {packet.scales.data(), packet.minimums.data(), packet.codes.data()});
   return packet;
 }
 
+LowBitModel::Packet LowBitModel::Compress(size_t rank, Piece piece, const void* input,
+                                          DataType value_type, bool keeps, size_t stream) {
+  if (piece.count == 0) return NewPacket(0);
+  const std::vector<uint8_t> mask = MaskOf(piece);
+  std::byte* const residual = ElementAt(worker_[rank].data(), config_.residual_type, piece.begin);
+  return Encode({.input = input,
+                 .input_type = InputTypeOf(config_),
+                 .residual_in = config_.has_feedback ? residual : nullptr,
+                 .residual_out = config_.has_feedback && keeps ? residual : nullptr,
+                 .residual_type = config_.residual_type,
+                 .mask = OrNull(mask),
+                 .count = piece.count,
+                 .scale_type = value_type},
+                DrawsOf(piece, stream));
+}
+
 LowBitModel::Packet LowBitModel::Reduce(size_t chunk, Piece piece,
                                         const std::vector<Packet>& packets) {
+  if (piece.count == 0) return NewPacket(0);
+  if (HasHostWeights(config_)) return ReduceHostsOf(chunk, piece, packets);
   Packet mean = NewPacket(piece.count);
-  if (piece.count == 0) return mean;
   std::vector<LowBitPacketView> views;
   for (const Packet& packet : packets) views.push_back(packet.view());
   const std::vector<uint8_t> mask = MaskOf(piece);
-  const bool keeps = config_.has_feedback && config_.has_server_residual;
-  std::byte* const residual = ElementAt(server_.data(), config_.residual_type, piece.begin);
+  std::byte* const residual = ServerResidualOf(piece);
   const LowBitReduceInput in = {.packets = views.data(),
                                 .ranks = config_.ranks,
-                                .residual_in = keeps ? residual : nullptr,
-                                .residual_out = keeps ? residual : nullptr,
+                                .residual_in = residual,
+                                .residual_out = residual,
                                 .residual_type = config_.residual_type,
                                 .mask = OrNull(mask),
                                 .count = piece.count,
                                 .output_type = config_.type,
                                 .is_sum = config_.is_sum};
-  const Draws draws = {.seed = config_.seed,
-                       .first = piece.begin,
-                       .epoch = calls_,
-                       .tensor = config_.tensor_id,
-                       .stream = kServerStream + static_cast<uint32_t>(chunk)};
-  config_.functions->reduce(in, config_.format, draws,
+  config_.functions->reduce(in, config_.format, DrawsOf(piece, kServerStream + chunk),
                             {mean.scales.data(), mean.minimums.data(), mean.codes.data()});
   return mean;
+}
+
+// The same where the packets are those of hosts that count by their ranks.
+LowBitModel::Packet LowBitModel::ReduceHostsOf(size_t chunk, Piece piece,
+                                               const std::vector<Packet>& packets) {
+  const std::vector<uint8_t> mask = MaskOf(piece);
+  const std::vector<float> sum = ReduceHosts(config_, piece.count, [&](size_t host, float* values) {
+    config_.functions->Decode(packets[host].view(), config_.format, piece.count, OrNull(mask),
+                              DataType::kF32, values);
+  });
+  std::byte* const residual = ServerResidualOf(piece);
+  return Encode({.input = sum.data(),
+                 .residual_in = residual,
+                 .residual_out = residual,
+                 .residual_type = config_.residual_type,
+                 .mask = OrNull(mask),
+                 .count = piece.count,
+                 .scale_type = config_.type},
+                DrawsOf(piece, kServerStream + chunk));
+}
+
+std::byte* LowBitModel::ServerResidualOf(Piece piece) {
+  if (!config_.has_feedback || !config_.has_server_residual) return nullptr;
+  return ElementAt(server_.data(), config_.residual_type, piece.begin);
 }
 
 void LowBitModel::Decode(const Packet& packet, Piece masked_as, void* output) const {
@@ -142,12 +168,13 @@ void LowBitModel::Decode(const Packet& packet, Piece masked_as, void* output) co
 
 void LowBitModel::AllReduce(std::span<const void* const> inputs, std::span<void* const> outputs) {
   if (CopyOne(inputs, outputs)) return;
-  for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
+  for (size_t chunk = 0; chunk < ChunksOf(config_); ++chunk) {
     const Piece piece = PieceOf(chunk);
     std::vector<Packet> packets;
     for (size_t rank = 0; rank < config_.ranks; ++rank) {
-      packets.push_back(Compress(rank, piece, ElementAt(inputs[rank], config_.type, piece.begin),
-                                 DataType::kF32, true));
+      const void* const input = ElementAt(inputs[rank], InputTypeOf(config_), piece.begin);
+      const size_t worker = config_.hosts.empty() ? rank : config_.hosts.WorkerOf(rank, chunk);
+      packets.push_back(Compress(rank, piece, input, DataType::kF32, true, worker));
     }
     const Packet mean = Reduce(chunk, piece, packets);
     for (size_t rank = 0; rank < config_.ranks; ++rank) {
@@ -165,7 +192,7 @@ void LowBitModel::ReduceScatter(std::span<const void* const> inputs,
     std::vector<Packet> packets;
     for (size_t rank = 0; rank < config_.ranks; ++rank) {
       packets.push_back(Compress(rank, piece, ElementAt(inputs[rank], config_.type, piece.begin),
-                                 DataType::kF32, true));
+                                 DataType::kF32, true, rank));
     }
     if (piece.count == 0) continue;
     std::vector<LowBitPacketView> views;
@@ -188,7 +215,7 @@ void LowBitModel::AllGather(std::span<const void* const> inputs, std::span<void*
     const Piece piece = PartOf(part);
     if (piece.count == 0) continue;
     // Every rank changes what it holds by the packet, the one that made it as well.
-    const Packet packet = Compress(part, piece, inputs[part], config_.type, false);
+    const Packet packet = Compress(part, piece, inputs[part], config_.type, false, part);
     for (size_t rank = 0; rank < config_.ranks; ++rank) {
       std::byte* const output = ElementAt(outputs[rank], config_.type, piece.begin);
       if (!config_.has_feedback) {
@@ -218,7 +245,7 @@ void LowBitModel::AllToAll(std::span<const void* const> inputs, std::span<void* 
       const std::byte* const input = ElementAt(inputs[from], config_.type, piece.begin);
       std::byte* const output = ElementAt(outputs[to], config_.type, from * config_.count);
       if (from != to) {
-        Decode(Compress(from, piece, input, config_.type, true), piece, output);
+        Decode(Compress(from, piece, input, config_.type, true, from), piece, output);
         continue;
       }
       const std::vector<uint8_t> mask = MaskOf(piece);

@@ -61,6 +61,7 @@ struct LowBitConfig {
   std::vector<bool> mask;
   uint64_t seed = 0;
   uint32_t tensor_id = 0;
+  HostLayout hosts = {};  // of an allreduce in two levels (model_pieces.h)
 };
 
 // Results of one call of all ranks: outputs[r] is rank r's. With more than one rank and feedback
@@ -105,10 +106,14 @@ class LowBitModel {
   bool CopyOne(std::span<const void* const> inputs, std::span<void* const> outputs) const;
   Piece PieceOf(size_t chunk) const;  // of an allreduce
   Piece PartOf(size_t part) const;    // of the others
-  // `input` is where the piece begins.
+  kernels::Draws DrawsOf(Piece piece, size_t stream) const;
+  // `input` is where the piece begins, `stream` that of its draws.
   Packet Compress(size_t rank, Piece piece, const void* input, kernels::DataType value_type,
-                  bool keeps);
+                  bool keeps, size_t stream);
   Packet Reduce(size_t chunk, Piece piece, const std::vector<Packet>& packets);
+  Packet ReduceHostsOf(size_t chunk, Piece piece, const std::vector<Packet>& packets);
+  std::byte* ServerResidualOf(Piece piece);  // null if there is none
+  Packet Encode(const kernels::CompressInput& in, const kernels::Draws& draws) const;
   void Decode(const Packet& packet, Piece masked_as, void* output) const;
   // The mask of a piece as kernels take it; empty without one.
   std::vector<uint8_t> MaskOf(Piece piece) const;

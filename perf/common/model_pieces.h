@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Scalar models of compressed collectives share this: pieces of a tensor, their masks, residuals.
+// Scalar models of compressed collectives share this: pieces of a tensor, their masks, residuals,
+// and what two levels add.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +10,9 @@
 #include <span>
 #include <vector>
 
+#include "kernels/kernels.h"
 #include "kernels/reference/elements.h"
+#include "perf/common/host_layout.h"
 
 namespace onebit::model {
 
@@ -18,9 +21,9 @@ struct ModelPiece {
   size_t count = 0;
 };
 
-// Chunk number `chunk` of an allreduce of `count` elements.
-inline ModelPiece ModelChunk(size_t count, size_t ranks, size_t alignment, size_t chunk) {
-  const size_t share = (count + ranks - 1) / ranks;
+// Chunk number `chunk` of an allreduce of `count` elements in `chunks` chunks.
+inline ModelPiece ModelChunk(size_t count, size_t chunks, size_t alignment, size_t chunk) {
+  const size_t share = (count + chunks - 1) / chunks;
   const size_t length = (share + alignment - 1) / alignment * alignment;
   const size_t begin = std::min(chunk * length, count);
   return {begin, std::min(begin + length, count) - begin};
@@ -67,6 +70,58 @@ inline void CopyMasked(const void* input, const std::vector<bool>& mask, kernels
     kernels::reference::StoreElement(
         takes_part ? kernels::reference::LoadElement(input, type, i) : 0, type, i, output);
   }
+}
+
+// The configuration of an allreduce in two levels has `hosts`. Its `ranks` are these hosts then,
+// and its inputs are the means of their ranks in fp32.
+template <class Config>
+size_t ChunksOf(const Config& config) {
+  return config.hosts.empty() ? config.ranks : config.hosts.chunks();
+}
+template <class Config>
+kernels::DataType InputTypeOf(const Config& config) {
+  return config.hosts.empty() ? config.type : kernels::DataType::kF32;
+}
+// True if packets of hosts are not merely averaged: they stand for different numbers of ranks, or
+// for a sum over ranks.
+template <class Config>
+bool HasHostWeights(const Config& config) {
+  return !config.hosts.empty() && (config.is_sum || !config.hosts.is_even());
+}
+
+// The mean of each host's ranks in fp32.
+inline std::vector<std::vector<float>> MeansOfHosts(const HostLayout& hosts,
+                                                    std::span<const void* const> inputs,
+                                                    size_t count, kernels::DataType type) {
+  std::vector<std::vector<float>> means;
+  for (const auto& ranks : hosts.ranks_on) {
+    std::vector<const void*> here;
+    for (const size_t rank : ranks) here.push_back(inputs[rank]);
+    kernels::reference::DenseReduce(here.data(), here.size(), count, type,
+                                    kernels::DenseOp::kAverage, means.emplace_back(count).data(),
+                                    {.is_output_f32 = true});
+  }
+  return means;
+}
+
+// The sum or the mean over ranks of a piece, from what the packets of their hosts stand for:
+// decode(host, values) writes it.
+template <class Config, class Decode>
+std::vector<float> ReduceHosts(const Config& config, size_t count, const Decode& decode) {
+  std::vector<std::vector<float>> values;
+  std::vector<const void*> pointers;
+  std::vector<float> sizes;
+  for (size_t host = 0; host < config.hosts.hosts(); ++host) {
+    decode(host, values.emplace_back(count).data());
+    pointers.push_back(values.back().data());
+    sizes.push_back(static_cast<float>(config.hosts.ranks_on[host].size()));
+  }
+  std::vector<float> result(count);
+  kernels::reference::DenseReduce(
+      pointers.data(), pointers.size(), count, kernels::DataType::kF32,
+      config.is_sum ? kernels::DenseOp::kSum : kernels::DenseOp::kAverage, result.data(),
+      {.divisor = config.hosts.ranks(), .factors = sizes.data()});
+  return result;
 }
 
 }  // namespace onebit::model

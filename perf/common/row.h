@@ -34,6 +34,7 @@ struct Row {
   std::optional<uint64_t> wire_bytes;
   std::optional<uint64_t> wire_bytes_bound;
   std::optional<double> ratio;  // dense bandwidth-optimal bytes over wire bytes; none without wire
+  int levels = 1;               // of a call: 2 inside hosts and between them
   double rel_error = 0;         // of the first call from fresh residuals, in the 2-norm
   std::optional<double> speedup_vs_dense;  // out of place; none when dense itself is measured
   std::string problem;                     // the first thing that was wrong; empty if nothing was

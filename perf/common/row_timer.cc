@@ -26,6 +26,7 @@ struct Sample {
   uint64_t bytes_sent = 0;
   uint64_t messages_sent = 0;
   uint64_t native_calls = 0;
+  uint64_t two_level_calls = 0;
 
   double seconds_per_call() const { return calls == 0 ? 0 : seconds / static_cast<double>(calls); }
 };
@@ -96,6 +97,7 @@ class RankTimer {
     sample->bytes_sent += after.bytes - before.bytes;
     sample->messages_sent += after.messages - before.messages;
     sample->native_calls += after.native_calls - before.native_calls;
+    sample->two_level_calls += after.two_level_calls - before.two_level_calls;
   }
 
   // Each call uses the next part of the buffers, so that small messages are not always in cache.
@@ -221,6 +223,7 @@ RowTimes TimeRow(const Collective& collective, const Case& row, const Options& o
     const Sample& sample = rank.out_of_place;
     times.wire_bytes = std::max(times.wire_bytes, sample.bytes_sent / sample.calls);
     times.is_native |= sample.native_calls != 0;
+    times.has_two_levels |= sample.two_level_calls != 0;
     times.messages = std::max(times.messages, sample.messages_sent / sample.calls);
   }
   return times;

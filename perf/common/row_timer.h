@@ -26,6 +26,7 @@ struct RowTimes {
   uint64_t wire_bytes = 0;
   uint64_t messages = 0;
   bool is_native = false;  // calls were the transport's own, which counts nothing
+  bool has_two_levels = false;
 };
 
 // Returns the same on every process. It expects data in the send buffers and a prepared row, and

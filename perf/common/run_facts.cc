@@ -18,14 +18,20 @@ int LibraryVersion() {
   return version;
 }
 
-// "codec: sign scale: l2 block: 4096".
-std::string CodecText(const CodecChoice& choice) {
+// Levels of compressed calls: there are two if they are wanted, and some of the ranks share a host.
+int LevelsOf(const CodecChoice& choice, std::span<const RankInfo> infos) {
+  const size_t hosts = RanksByHost(infos).size();
+  return choice.levels == 2 && hosts > 1 && hosts < infos.size() ? 2 : 1;
+}
+
+// "levels: 1 codec: sign scale: l2 block: 4096".
+std::string CodecText(const CodecChoice& choice, int levels) {
   const std::string scale =
       choice.has_scale_rule() ? fmt::format(" scale: {}", choice.scale_name()) : "";
   const std::string sparse =
       choice.is_sparse() ? fmt::format(" k: {} values: {}", choice.k, choice.values_name()) : "";
-  return fmt::format(" codec: {}{} block: {}{}", choice.codec_name(), scale, choice.block_text(),
-                     sparse);
+  return fmt::format(" levels: {} codec: {}{} block: {}{}", levels, choice.codec_name(), scale,
+                     choice.block_text(), sparse);
 }
 
 Json CodecJson(const CodecChoice& choice) {
@@ -47,6 +53,7 @@ Json ConfigOf(const Options& options, std::span<const RankInfo> infos) {
     config["k"] = options.k;
     config["values"] = options.values_name();
   }
+  if (options.is_compressed()) config["levels"] = LevelsOf(options, infos);
   config["device"] = options.device.name();
   if (!infos.empty()) config["device_name"] = DeviceNameOf(infos.front());
   config["hosts"] = RanksByHost(infos);
@@ -76,7 +83,7 @@ RunFacts FactsOfLibrary(const Options& options, std::span<const RankInfo> infos)
   facts.threads = options.ranks.threads;
   facts.ranks_by_host = RanksByHost(infos);
   if (options.is_compressed()) {
-    facts.details = CodecText(options);
+    facts.details = CodecText(options, LevelsOf(options, infos));
   }
   if (!infos.empty()) {
     facts.devices = options.ranks.is_one_rank() ? ProcessesText(infos) : ThreadsText(infos);

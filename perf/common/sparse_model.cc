@@ -68,7 +68,7 @@ SparseModel::Packet SparseModel::Compress(size_t rank, Piece piece, const void* 
     residual = ElementAt(worker_[rank].data(), config_.residual_type, piece.begin);
   }
   const CompressInput in = {.input = input,
-                            .input_type = config_.type,
+                            .input_type = InputTypeOf(config_),
                             .residual_in = residual,
                             .residual_out = residual,
                             .residual_type = config_.residual_type,
@@ -83,7 +83,8 @@ std::vector<SparseModel::Packet> SparseModel::CompressAll(Piece piece,
                                                           std::span<const void* const> inputs) {
   std::vector<Packet> packets;
   for (size_t rank = 0; rank < config_.ranks; ++rank) {
-    packets.push_back(Compress(rank, piece, ElementAt(inputs[rank], config_.type, piece.begin)));
+    const void* const input = ElementAt(inputs[rank], InputTypeOf(config_), piece.begin);
+    packets.push_back(Compress(rank, piece, input));
   }
   return packets;
 }
@@ -91,12 +92,10 @@ std::vector<SparseModel::Packet> SparseModel::CompressAll(Piece piece,
 SparseModel::Packet SparseModel::Reduce(Piece piece, const std::vector<Packet>& packets) {
   Packet mean(config_.format.Bytes(piece.count));
   if (piece.count == 0) return mean;
+  if (HasHostWeights(config_)) return ReduceHostsOf(piece, packets);
   const std::vector<const void*> pointers = PointersTo(packets);
   const std::vector<uint8_t> mask = MaskOfPiece(config_.mask, piece);
-  void* residual = nullptr;
-  if (config_.has_feedback) {
-    residual = ElementAt(server_.data(), config_.residual_type, piece.begin);
-  }
+  void* const residual = ServerResidualOf(piece);
   const SparseReduceInput in = {.packets = pointers.data(),
                                 .ranks = packets.size(),
                                 .residual_in = residual,
@@ -108,6 +107,38 @@ SparseModel::Packet SparseModel::Reduce(Piece piece, const std::vector<Packet>& 
                                 .is_sum = config_.is_sum};
   SparseReduce(in, config_.format, DrawsOf(piece), mean.data());
   return mean;
+}
+
+// The same where the packets are those of hosts that count by their ranks.
+SparseModel::Packet SparseModel::ReduceHostsOf(Piece piece, const std::vector<Packet>& packets) {
+  Packet mean(config_.format.Bytes(piece.count));
+  const std::vector<uint8_t> mask = MaskOfPiece(config_.mask, piece);
+  SparseFormat biased = config_.format;  // the factor is for outputs
+  biased.codec.is_unbiased = false;
+  const std::vector<float> sum = ReduceHosts(config_, piece.count, [&](size_t host, float* values) {
+    const void* const packet = packets[host].data();
+    SparseAverage({.packets = &packet,
+                   .ranks = 1,
+                   .mask = OrNull(mask),
+                   .count = piece.count,
+                   .is_sum = true},
+                  biased, DrawsOf(piece), values);
+  });
+  void* const residual = ServerResidualOf(piece);
+  SparseCompress({.input = sum.data(),
+                  .residual_in = residual,
+                  .residual_out = residual,
+                  .residual_type = config_.residual_type,
+                  .mask = OrNull(mask),
+                  .count = piece.count,
+                  .scale_type = config_.type},
+                 /*ef_decay=*/1, config_.format, DrawsOf(piece), mean.data());
+  return mean;
+}
+
+void* SparseModel::ServerResidualOf(Piece piece) {
+  if (!config_.has_feedback) return nullptr;
+  return ElementAt(server_.data(), config_.residual_type, piece.begin);
 }
 
 void SparseModel::Average(Piece piece, const std::vector<Packet>& packets, bool is_sum,
@@ -127,10 +158,11 @@ void SparseModel::Average(Piece piece, const std::vector<Packet>& packets, bool 
 void SparseModel::AllReduce(std::span<const void* const> inputs, std::span<void* const> outputs) {
   if (CopyOne(inputs, outputs)) return;
   const bool has_servers = config_.hops == 2;
-  for (size_t chunk = 0; chunk < (has_servers ? config_.ranks : 1); ++chunk) {
-    const Piece piece =
-        has_servers ? ModelChunk(config_.count, config_.ranks, config_.chunk_alignment, chunk)
-                    : Piece{0, config_.count};
+  const size_t chunks = has_servers ? ChunksOf(config_) : 1;
+  for (size_t chunk = 0; chunk < chunks; ++chunk) {
+    const Piece piece = has_servers
+                            ? ModelChunk(config_.count, chunks, config_.chunk_alignment, chunk)
+                            : Piece{0, config_.count};
     std::vector<Packet> packets = CompressAll(piece, inputs);
     if (has_servers) packets = {Reduce(piece, packets)};
     for (size_t rank = 0; rank < config_.ranks; ++rank) {

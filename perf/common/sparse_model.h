@@ -31,6 +31,7 @@ struct SparseConfig {
   std::vector<bool> mask;
   uint64_t seed = 0;
   uint32_t tensor_id = 0;
+  HostLayout hosts = {};  // of an allreduce of two hops in two levels (model_pieces.h)
 };
 
 // Results of one call of all ranks: outputs[r] is rank r's. With feedback all inputs and results
@@ -72,6 +73,8 @@ class SparseModel {
   Packet Compress(size_t rank, Piece piece, const void* input);
   std::vector<Packet> CompressAll(Piece piece, std::span<const void* const> inputs);
   Packet Reduce(Piece piece, const std::vector<Packet>& packets);
+  Packet ReduceHostsOf(Piece piece, const std::vector<Packet>& packets);
+  void* ServerResidualOf(Piece piece);  // null if there is none
   // The sum or the mean of packets, which is written to where the piece begins.
   void Average(Piece piece, const std::vector<Packet>& packets, bool is_sum, void* output) const;
 

@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,11 +25,25 @@
 namespace onebit::perf {
 namespace {
 
+// Empty if a host is not known.
+std::vector<uint32_t> HostOfEachRank(std::span<const RankInfo> infos) {
+  std::vector<uint32_t> hosts;
+  for (const RankInfo& info : infos) {
+    if (!info.host_number) return {};
+    hosts.push_back(static_cast<uint32_t>(*info.host_number));
+  }
+  return hosts;
+}
+
 class Sweep {
  public:
   // Everything is borrowed.
   Sweep(const Collective& collective, const Options& options, Ranks& ranks, SweepOutput& output)
-      : collective_(collective), options_(options), ranks_(ranks), output_(output) {}
+      : collective_(collective),
+        options_(options),
+        ranks_(ranks),
+        output_(output),
+        hosts_(HostOfEachRank(ranks.GatherInfo())) {}
 
   // All rows of all types and ops.
   void Run() {
@@ -82,7 +97,7 @@ class Sweep {
   }
 
   Row MeasureRow(size_t bytes, onebitDataType_t type, onebitRedOp_t op) {
-    const Case row_case = CaseOf(bytes, type, op);
+    Case row_case = CaseOf(bytes, type, op);
     Row row;
     row.bytes = collective_.BytesOf(row_case);
     row.count = row_case.count;
@@ -94,6 +109,8 @@ class Sweep {
     Prepare(row_case);
     row.rel_error = RelativeErrorOfFirstCall(collective_, row_case, ranks_);
     const RowTimes times = TimeRow(collective_, row_case, options_, ranks_);
+    if (times.has_two_levels) row_case.hosts = hosts_;
+    row.levels = times.has_two_levels ? 2 : 1;
     SetTimes(times, &row);
     SetWire(row_case, times, &row);
 
@@ -140,7 +157,7 @@ class Sweep {
       const size_t exchanges = collective_.dense_exchanges();
       // Dense messages over NCCL have no headers, and an empty message is not sent.
       if (options_.transport == kTransportOfDevices) return {exchanges, 0};
-      return {exchanges, messages / (exchanges * static_cast<size_t>(row_case.ranks - 1))};
+      return {exchanges, messages / collective_.DenseMessages(row_case)};
     }
     onebitCompressorStats_t stats{};
     stats.size = sizeof(stats);
@@ -152,6 +169,7 @@ class Sweep {
   const Options& options_;
   Ranks& ranks_;
   SweepOutput& output_;
+  const std::vector<uint32_t> hosts_;  // by rank; empty if not known
 };
 
 // Runs a parsed command line. Throws ToolError, and UsageError for a bad path.
@@ -194,9 +212,8 @@ int RunSweep(const Collective& collective, const Options& options, Ranks& ranks,
     if (options.root >= ranks.count()) {
       throw UsageError(fmt::format("--root {}: there are {} ranks", options.root, ranks.count()));
     }
-    for (int cycle = 0; cycle < options.cycles; ++cycle) {
-      Sweep(collective, options, ranks, output).Run();
-    }
+    Sweep sweep(collective, options, ranks, output);
+    for (int cycle = 0; cycle < options.cycles; ++cycle) sweep.Run();
     std::vector<SentTotal> sent;
     if (ranks.counts_sent()) {
       sent = ranks.GatherFromAll([&](int rank) { return ranks.state(rank).link->Sent(); });

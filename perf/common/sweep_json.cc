@@ -99,6 +99,7 @@ Json RowJson(const Row& row, const RowFacts& facts) {
                {"transport", facts.transport},
                {"device", facts.device},
                {"nranks", facts.ranks},
+               {"levels", row.levels},
                {"wire_bytes", NumberOrNull(row.wire_bytes)},
                {"wire_bytes_bound", NumberOrNull(row.wire_bytes_bound)},
                {"rel_error", row.rel_error},

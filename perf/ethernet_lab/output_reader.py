@@ -13,7 +13,7 @@ from typing import IO
 
 from ethernet_lab.lab_launcher import is_told_to_stop
 
-LINE = re.compile(rb"#\s+rank (\d+) sent (\d+) bytes in (\d+) messages\s*$")
+LINE = re.compile(rb"#\s+rank (\d+) sent (\d+) bytes in (\d+) messages(, \d+ bytes of them to other hosts)?\s*$")
 MAX_LINE_BYTES = 256  # longer lines are not counters
 
 
@@ -61,4 +61,4 @@ class OutputReader:
         self._line = self._line[:MAX_LINE_BYTES]
         for line in lines:
             if match := LINE.match(line):
-                self.counts.append(LibraryCount(*(int(number) for number in match.groups())))
+                self.counts.append(LibraryCount(*(int(number) for number in match.groups()[:3])))
