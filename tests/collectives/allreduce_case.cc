@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "codec/message_header.h"
+#include "perf/common/model_pieces.h"
 #include "tests/support/residuals.h"
 
 namespace onebit::testing {
@@ -17,13 +18,43 @@ namespace {
 using kernels::DataType;
 using kernels::ScaleRule;
 
-// Returns `rank`'s part of the model's server residual, which covers all chunks.
-std::vector<float> ServedPart(const AllReduceCase& c, const ModelRun& run, size_t rank,
-                              bool is_one_exchange) {
-  if (is_one_exchange || c.model.ranks == 1) return run.server_residual;
-  const auto chunk = model::ChunkOf(c.model.count, c.model.ranks, c.model.chunk_alignment, rank);
-  return {run.server_residual.begin() + static_cast<std::ptrdiff_t>(chunk.begin),
-          run.server_residual.begin() + static_cast<std::ptrdiff_t>(chunk.end)};
+// The chunks from `first` to `last` of a residual that covers all.
+std::vector<float> ChunksOf(const AllReduceCase& c, const std::vector<float>& residual,
+                            size_t first, size_t last) {
+  const size_t chunks = c.model.hosts.empty() ? c.model.ranks : c.model.hosts.chunks();
+  const auto range_of = [&](size_t chunk) {
+    return model::ChunkOf(c.model.count, chunks, c.model.chunk_alignment, chunk);
+  };
+  return {residual.begin() + static_cast<std::ptrdiff_t>(range_of(first).begin),
+          residual.begin() + static_cast<std::ptrdiff_t>(range_of(last).end)};
+}
+
+// What a rank keeps, by the model.
+struct RankResiduals {
+  std::vector<float> worker;
+  std::vector<float> server;
+};
+
+RankResiduals ResidualsOnHosts(const AllReduceCase& c, const ModelRun& run, size_t rank) {
+  const model::HostLayout& hosts = c.model.hosts;
+  for (size_t host = 0; host < hosts.hosts(); ++host) {
+    for (size_t rail = 0; rail < hosts.rails(); ++rail) {
+      if (hosts.ranks_on[host][rail] != rank) continue;
+      const size_t own = hosts.ChunkOf(rail, host);
+      return {ChunksOf(c, run.worker_residuals[host], hosts.ChunkOf(rail, 0),
+                       hosts.ChunkOf(rail, hosts.hosts() - 1)),
+              ChunksOf(c, run.server_residual, own, own)};
+    }
+  }
+  return {};  // a rank without a rail
+}
+
+RankResiduals ResidualsOf(const AllReduceCase& c, const ModelRun& run, size_t rank,
+                          bool is_one_exchange) {
+  if (!c.model.hosts.empty()) return ResidualsOnHosts(c, run, rank);
+  const bool has_all_chunks = is_one_exchange || c.model.ranks == 1;
+  return {run.worker_residuals[rank],
+          has_all_chunks ? run.server_residual : ChunksOf(c, run.server_residual, rank, rank)};
 }
 
 void ExpectOutput(const Tensor& expected, const Tensor& actual, size_t call) {
@@ -53,10 +84,11 @@ void RunRank(onebitComm_t comm, size_t rank, const AllReduceCase& c, const Model
       EXPECT_TRUE(input.HasBytesOf(call.inputs[rank])) << "input was changed";
     }
   }
-  EXPECT_EQ(WorkerResidualOf(compressor.get()), run.worker_residuals[rank]);
   const bool is_one_exchange = StatsOf(compressor.get()).exchanges == 1;
+  const RankResiduals expected = ResidualsOf(c, run, rank, is_one_exchange);
+  EXPECT_EQ(WorkerResidualOf(compressor.get()), expected.worker);
   if (c.model.has_feedback && c.model.has_server_residual) {
-    EXPECT_EQ(ServerResidualOf(compressor.get()), ServedPart(c, run, rank, is_one_exchange));
+    EXPECT_EQ(ServerResidualOf(compressor.get()), expected.server);
   }
 }
 
@@ -74,6 +106,7 @@ onebitCompressorConfig_t AllReduceCase::config() const {
   config.mask = model.mask.empty() ? nullptr : model.mask.data();
   config.cuts = model.cuts.data();
   config.cutCount = model.cuts.size();
+  config.levels = model.hosts.empty() ? 1 : 2;
   return config;
 }
 
@@ -87,6 +120,12 @@ std::ostream& operator<<(std::ostream& out, const AllReduceCase& c) {
              << (model.is_transactional ? "" : ", not transactional")
              << (model.mask.empty() ? "" : ", masked") << ", " << model.cuts.size() << " cuts"
              << (c.is_in_place ? ", in place" : "") << ", offset " << c.offset_elements;
+}
+
+model::HostLayout LayoutOf(const HostMap& hosts) {
+  std::vector<uint32_t> host_of_rank;
+  for (uint32_t rank = 0; rank < hosts.ranks(); ++rank) host_of_rank.push_back(hosts.HostOf(rank));
+  return model::HostLayout(host_of_rank);
 }
 
 AllReduceCase RandomCase(size_t ranks, size_t count, std::mt19937& random) {
@@ -127,11 +166,15 @@ ModelRun RunModel(const AllReduceCase& c, size_t calls, std::mt19937& random) {
   for (size_t number = 0; number < calls; ++number) {
     ModelRun::Call call{{}, Tensor(c.model.count, c.type())};
     std::vector<const void*> pointers;
-    for (size_t rank = 0; rank < c.model.ranks; ++rank) {
+    const model::HostLayout& hosts = c.model.hosts;
+    for (size_t rank = 0; rank < (hosts.empty() ? c.model.ranks : hosts.ranks()); ++rank) {
       call.inputs.emplace_back(c.model.count, c.type());
       call.inputs.back().FillNormal(random);
       pointers.push_back(call.inputs.back().data());
     }
+    const auto means = model::MeansOfHosts(hosts, pointers, c.model.count, c.type());
+    if (!hosts.empty()) pointers.assign(means.size(), nullptr);
+    for (size_t host = 0; host < means.size(); ++host) pointers[host] = means[host].data();
     model.Run(pointers, call.output.data());
     run.calls.push_back(std::move(call));
   }

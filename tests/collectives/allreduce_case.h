@@ -28,6 +28,9 @@ struct AllReduceCase {
 };
 std::ostream& operator<<(std::ostream& out, const AllReduceCase& c);
 
+// The hosts of ranks for a model.
+model::HostLayout LayoutOf(const HostMap& hosts);
+
 // Draws every option at random, for these numbers of ranks and elements.
 AllReduceCase RandomCase(size_t ranks, size_t count, std::mt19937& random);
 
@@ -38,7 +41,7 @@ struct ModelRun {
     Tensor output;
   };
   std::vector<Call> calls;
-  std::vector<std::vector<float>> worker_residuals;  // by rank, after the last call
+  std::vector<std::vector<float>> worker_residuals;  // by rank or host, after the last call
   std::vector<float> server_residual;                // of all chunks
 };
 ModelRun RunModel(const AllReduceCase& c, size_t calls, std::mt19937& random);

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "perf/common/model_pieces.h"
 #include "tests/collectives/allreduce_case.h"
 
 namespace onebit::testing {
@@ -37,6 +38,30 @@ TEST_P(AllReduceModelTest, BytesAreTheModelsWithOneAndTwoExchangesAndManySegment
                      : group == &one_exchange ? "one exchange"
                                               : "segments of 64");
         ExpectModelRun(*group, c, run);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// Hosts with equal and other numbers of ranks, one after another and not.
+TEST(AllReduceOnHostsTest, BytesAreTheModelsInTwoLevels) {
+  std::mt19937 random(kSeed);
+  for (const char* const letters : {"aabb", "abab", "aab", "aaaabbc", "abcabc"}) {
+    const model::HostLayout hosts = LayoutOf(MapOfHosts(letters));
+    CommGroup whole(OnHosts(letters, kPatient));
+    CommGroup segments(OnHosts(
+        letters, {.timeout_ms = 20'000, .one_exchange_elements = 0, .segment_elements = 64}));
+    for (const size_t count : {1, 9, 64, 1000, 4097}) {
+      for (int i = 0; i < 8; ++i) {
+        AllReduceCase c = RandomCase(hosts.hosts(), count, random);
+        c.model.hosts = hosts;
+        if (c.model.block == 0) c.model.block = 320;
+        if (model::HasHostWeights(c.model)) c.model.cuts.clear();
+        SCOPED_TRACE(::testing::Message() << letters << " seed " << kSeed);
+        const ModelRun run = RunModel(c, kCalls, random);
+        ExpectModelRun(whole, c, run);
+        ExpectModelRun(segments, c, run);
         if (HasFailure()) return;
       }
     }

@@ -232,9 +232,7 @@ TEST_P(TwoLevelsCodecTest, RailsAreAllreducesOfTheMeansOfHosts) {
     const HostMap hosts = MapOfHosts(letters());
     const size_t count = size_t{hosts.rails()} * hosts.hosts() * 64 * 21;
     LevelsRun levels(letters(), kind(), count, DataType::kF32, options);
-    const RailsRun* rails = nullptr;
     RailsRun flat(levels, kind(), options);
-    rails = &flat;
     for (int call = 0; call < 4; ++call) {
       const Tensors inputs = RandomTensors(hosts.ranks(), count, DataType::kF32, random_);
       const Tensor output = levels.Call(inputs, onebitAvg, call % 2 == 1);
@@ -246,7 +244,7 @@ TEST_P(TwoLevelsCodecTest, RailsAreAllreducesOfTheMeansOfHosts) {
       if (rail >= hosts.rails()) {
         EXPECT_TRUE(residuals.worker.empty() && residuals.server.empty());
       } else {
-        EXPECT_EQ(residuals, ResidualsOf(rails->compressor(rail, hosts.HostOf(rank))));
+        EXPECT_EQ(residuals, ResidualsOf(flat.compressor(rail, hosts.HostOf(rank))));
       }
     }
   }
@@ -478,6 +476,31 @@ TEST(TwoLevelsConfigTest, IsRefusedWhereThereIsOneLevelOnly) {
                 .find("allreduce"),
             std::string::npos);
   EXPECT_NE(error(100, [](Config&) {}).find("ONEBIT_ONE_EXCHANGE_ELEMENTS"), std::string::npos);
+}
+
+// What a compressor says of its calls is what the communicator counts.
+TEST(TwoLevelsStatsTest, SayHowManyBytesLeaveTheHost) {
+  constexpr size_t kCount = 10'000;
+  for (int levels = 1; levels <= 2; ++levels) {
+    CommGroup group(OnHosts("aabab", kPatient));
+    group.Run([&](int rank) {
+      const UniqueCompressor compressor = NewCompressor(group.comm(rank), kCount, onebitFloat32,
+                                                        ConfigOf({.name = "SignEf"}, levels));
+      std::vector<float> values(kCount, 1.0f);
+      ASSERT_EQ(onebitAllReduce(values.data(), values.data(), kCount, onebitFloat32, onebitAvg,
+                                compressor.get(), group.comm(rank), nullptr),
+                onebitSuccess);
+      const onebitCompressorStats_t stats = StatsOf(compressor.get());
+      const onebitCommStats_t counted = StatsOf(group.comm(rank));
+      EXPECT_EQ(stats.levels, static_cast<uint64_t>(levels));
+      EXPECT_EQ(stats.exchanges, levels == 2 ? 4u : 2u);
+      EXPECT_EQ(stats.wire_bytes, counted.bytes_sent);
+      EXPECT_EQ(stats.network_bytes, counted.network_bytes);
+      EXPECT_EQ(counted.two_level_calls, levels == 2 ? 1u : 0u);
+      // Local rank 2 of host a has no rail.
+      EXPECT_EQ(stats.network_bytes == 0, levels == 2 && rank == 3);
+    });
+  }
 }
 
 // Memory of error feedback falls by the number of rails.

@@ -11,7 +11,8 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/kernels.h"
+#include "perf/common/allreduce_model.h"
+#include "tests/collectives/allreduce_case.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/dense_types.h"
 #include "tests/support/tensor.h"
@@ -24,35 +25,13 @@ using kernels::DenseOp;
 using kernels::kDenseOps;
 using kernels::kDenseTypes;
 
-bool Is16Bit(DataType type) { return type == DataType::kF16 || type == DataType::kBf16; }
-
-// The reduction of some tensors, in their order.
-Tensor Reduced(const std::vector<const Tensor*>& inputs, DenseOp op,
-               const kernels::DenseTerms& terms = {}) {
-  std::vector<const void*> pointers;
-  for (const Tensor* input : inputs) pointers.push_back(input->data());
-  Tensor output(inputs[0]->count(), inputs[0]->type());
-  kernels::reference::DenseReduce(pointers.data(), pointers.size(), output.count(), output.type(),
-                                  op, output.data(), terms);
-  return output;
-}
-
 Tensor Expected(const std::vector<Tensor>& inputs, const HostMap& hosts, DenseOp op) {
-  const bool is_average = op == DenseOp::kAverage;
-  const bool has_means = is_average && Is16Bit(inputs[0].type());
-  std::vector<Tensor> of_hosts;
-  std::vector<float> sizes;
-  for (uint32_t host = 0; host < hosts.hosts(); ++host) {
-    std::vector<const Tensor*> here;
-    for (const uint32_t rank : hosts.RanksOn(host)) here.push_back(&inputs[rank]);
-    of_hosts.push_back(Reduced(here, is_average && !has_means ? DenseOp::kSum : op));
-    sizes.push_back(static_cast<float>(here.size()));
-  }
-  std::vector<const Tensor*> all;
-  for (const Tensor& one : of_hosts) all.push_back(&one);
-  if (!has_means) return Reduced(all, op, {.divisor = inputs.size()});
-  if (hosts.is_even()) return Reduced(all, op);
-  return Reduced(all, op, {.divisor = inputs.size(), .factors = sizes.data()});
+  std::vector<const void*> pointers;
+  for (const Tensor& input : inputs) pointers.push_back(input.data());
+  Tensor output(inputs[0].count(), inputs[0].type());
+  model::DenseAllReduceOnHosts(LayoutOf(hosts), pointers, output.count(), output.type(), op,
+                               output.data());
+  return output;
 }
 
 CommOptions WithLevels(size_t segment_elements = 262'144) {

@@ -130,6 +130,18 @@ TEST(CodecChoiceTest, SparseCodecsTakeKAndHops) {
               HasSubstr("--mode plain"));
 }
 
+TEST(CodecChoiceTest, LevelsAreForCompressedAllreduces) {
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  Parse({"--codec", "fp4", "--levels", "2"}).Configure(&config);
+  EXPECT_EQ(config.levels, 2);
+  EXPECT_EQ(Parse({"--codec", "fp4"}).levels, 0);
+  EXPECT_EQ(Parse({"--codec", "topk", "--levels", "2"}).HopsOf(2), 2);
+  EXPECT_THAT(ErrorOf({"--levels", "2"}), HasSubstr("ONEBIT_TWO_LEVEL_BYTES"));
+  EXPECT_THAT(ErrorOf({"--codec", "fp4", "--levels", "2"}, onebitCollectiveReduceScatter),
+              HasSubstr("--levels is for compressed allreduces"));
+  EXPECT_THAT(ErrorOf({"--codec", "fp4", "--levels", "3"}), HasSubstr("--levels"));
+}
+
 TEST(CodecChoiceTest, BlocksFitTheCodec) {
   EXPECT_EQ(Parse({"--mode", "ef", "--block", "tensor"}).block, ONEBIT_BLOCK_TENSOR);
   EXPECT_EQ(Parse({"--codec", "fp4", "--block", "64K"}).block, 65536);

@@ -70,5 +70,24 @@ TEST(CodecReferenceTest, OnlyWrongElementsAreLost) {
   }
 }
 
+TEST(CodecReferenceTest, OnlyWrongElementsAreLostInTwoLevels) {
+  constexpr uint32_t kHosts[kRanks] = {0, 0, 1};
+  for (const onebitCodec_t codec : {onebitCodecSign, onebitCodecFp4, onebitCodecTopk}) {
+    for (const onebitRedOp_t op : {onebitSum, onebitAvg}) {
+      SCOPED_TRACE(testing::Message() << "codec " << codec << " op " << op);
+      const Case row = {
+          .count = kCount, .type = onebitFloat32, .op = op, .ranks = kRanks, .hosts = kHosts};
+      Options options;
+      options.mode = Mode::kEf;
+      options.codec = codec;
+      options.block = 320;
+      options.k = 20;
+      options.hops = 2;
+      EXPECT_EQ(LostIn(kCollectives[0], row, options, 0), 0u);
+      EXPECT_EQ(LostIn(kCollectives[0], row, options, 7), 7u);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace onebit::perf

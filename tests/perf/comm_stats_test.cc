@@ -39,6 +39,11 @@ TEST(CommStatsTest, WritesALineForEachRank) {
   EXPECT_EQ(SentText(ranks),
             "#   rank 0 sent 123 bytes in 4 messages\n"
             "#   rank 1 sent 0 bytes in 0 messages\n");
+  const SentTotal hosts[] = {{.bytes = 123, .messages = 4},
+                             {.bytes = 9, .messages = 2, .network_bytes = 7}};
+  EXPECT_EQ(SentText(hosts),
+            "#   rank 0 sent 123 bytes in 4 messages, 0 bytes of them to other hosts\n"
+            "#   rank 1 sent 9 bytes in 2 messages, 7 bytes of them to other hosts\n");
 }
 
 }  // namespace

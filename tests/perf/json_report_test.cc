@@ -65,8 +65,8 @@ TEST(JsonReportTest, RowsHaveNumbersAndWhatCompressionAdds) {
   EXPECT_THAT(KeysOf(row), testing::ElementsAre(
                                "size", "count", "type", "redop", "root", "out_of_place", "in_place",
                                "actual_iterations", "untimed_calls", "experiment_name", "mode",
-                               "codec", "block", "transport", "device", "nranks", "wire_bytes",
-                               "wire_bytes_bound", "rel_error", "speedup_vs_dense"));
+                               "codec", "block", "transport", "device", "nranks", "levels",
+                               "wire_bytes", "wire_bytes_bound", "rel_error", "speedup_vs_dense"));
   EXPECT_EQ(row["out_of_place"],
             (Json{{"time", 1000.0}, {"alg_bw", 1.0}, {"bus_bw", 2.0}, {"nwrong", 2}}));
   EXPECT_TRUE(row["in_place"]["nwrong"].is_null());

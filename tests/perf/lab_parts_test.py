@@ -104,7 +104,7 @@ class OutputReaderTest(unittest.TestCase):
 
     def test_finds_the_librarys_lines_wherever_they_are_cut(self):
         counts, passed = self.read("x\n#   rank 0 sent 1|2 bytes in 3 messages\n#   rank 1 sent 45 bytes "
-                                   "in 6 messages\n|#   rank 2 sent 7 bytes\n no end")
+                                   "in 6 messages, 40 bytes of them to other hosts\n|#   rank 2 sent 7 bytes\n no end")
         self.assertEqual(counts, [LibraryCount(0, 12, 3), LibraryCount(1, 45, 6)])
         self.assertTrue(passed.startswith("x\n#   rank 0 sent 12 bytes"), passed)
         self.assertTrue(passed.endswith(" no end"), passed)

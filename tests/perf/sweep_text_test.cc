@@ -63,20 +63,36 @@ TEST(SweepTextTest, EverythingButRowsIsAComment) {
   for (std::string line; std::getline(lines, line);) EXPECT_EQ(line.front(), '#') << line;
 }
 
+std::string HeaderOn(std::initializer_list<uint64_t> host_of_rank, const Options& options) {
+  std::vector<RankInfo> infos;
+  for (const uint64_t host : host_of_rank) {
+    infos.push_back({.pid = 1, .host = "h", .host_number = host});
+  }
+  return HeaderText("tool", options, FactsOfLibrary(options, infos));
+}
+
 TEST(SweepTextTest, HeaderSaysHowManyRanksAHostHas) {
-  const auto header = [](std::initializer_list<uint64_t> hosts) {
-    std::vector<RankInfo> infos;
-    for (const uint64_t host : hosts) infos.push_back({.pid = 1, .host = "h", .host_number = host});
-    const Options options;
-    return HeaderText("tool", options, FactsOfLibrary(options, infos));
-  };
-  EXPECT_NE(header({0, 1, 0, 1, 0, 1}).find(" nranks: 6 hosts: 2x3"), std::string::npos);
-  EXPECT_NE(header({0, 0, 1}).find(" nranks: 3 hosts: 2+1"), std::string::npos);
-  EXPECT_NE(header({0, 0}).find(" nranks: 2 hosts: 1x2"), std::string::npos);
   const Options options;
+  EXPECT_NE(HeaderOn({0, 1, 0, 1, 0, 1}, options).find(" nranks: 6 hosts: 2x3"), std::string::npos);
+  EXPECT_NE(HeaderOn({0, 0, 1}, options).find(" nranks: 3 hosts: 2+1"), std::string::npos);
+  EXPECT_NE(HeaderOn({0, 0}, options).find(" nranks: 2 hosts: 1x2"), std::string::npos);
   const std::vector<RankInfo> unknown = {{.pid = 1, .host = "h"}};
   EXPECT_EQ(HeaderText("tool", options, FactsOfLibrary(options, unknown)).find("hosts:"),
             std::string::npos);
+}
+
+TEST(SweepTextTest, HeaderSaysHowManyLevelsCompressedCallsHave) {
+  const auto header = [](int levels, std::initializer_list<uint64_t> hosts) {
+    Options options;
+    options.mode = Mode::kEf;
+    options.levels = levels;
+    return HeaderOn(hosts, options);
+  };
+  EXPECT_NE(header(2, {0, 0, 1}).find(" hosts: 2+1 levels: 2 codec: sign"), std::string::npos);
+  EXPECT_NE(header(1, {0, 0, 1}).find(" levels: 1 codec"), std::string::npos);
+  EXPECT_NE(header(2, {0, 1, 2}).find(" levels: 1 codec"),
+            std::string::npos);  // nobody shares a host
+  EXPECT_NE(header(2, {0, 0, 0}).find(" levels: 1 codec"), std::string::npos);
 }
 
 TEST(SweepTextTest, FooterIsThatOfNcclTests) {

@@ -22,18 +22,23 @@ std::vector<float> Floats(const std::byte* residual, size_t count, kernels::Data
   return values;
 }
 
+// Without feedback they count as zeros.
+size_t WorkerElements(const Compressor::Config& config) {
+  return config.worker_count.value_or(config.elements());
+}
+
 }  // namespace
 
 Residuals ResidualsOf(onebitCompressor_t compressor) {
   const Compressor& state = compressor->planned.compressor;
   const Compressor::Config& config = state.config();
-  return {Bytes(state.worker_base(), state.worker_elements(), config.residual_type),
+  return {Bytes(state.worker_base(), WorkerElements(config), config.residual_type),
           Bytes(state.server_in(0), config.server_elements, config.residual_type)};
 }
 
 std::vector<float> WorkerResidualOf(onebitCompressor_t compressor) {
   const Compressor& state = compressor->planned.compressor;
-  return Floats(state.worker_base(), state.worker_elements(), state.config().residual_type);
+  return Floats(state.worker_base(), WorkerElements(state.config()), state.config().residual_type);
 }
 
 std::vector<float> ServerResidualOf(onebitCompressor_t compressor) {
