@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/weighted.h"
+#include "plan/runs.h"
 
 namespace onebit {
 namespace {
@@ -67,9 +68,16 @@ bool WeightedCompute::Reduce(const Call& call, const Step& step, CodecOps* ops) 
     return true;
   }
   bool is_finite = true;
-  ForEachPart(*call.plan, step, [&](const PacketPart& part) {
+  const auto reduce = [&](const PacketPart& part) {
     is_finite = ReducePart(call, step, part, ops) && is_finite;
-  });
+  };
+  if (call.plan->key.cuts == nullptr) {
+    ForEachPart(*call.plan, step, reduce);
+  } else {
+    ForEachRun(*call.plan, step, [&](const PacketRun& run) {
+      reduce({step.chunk, run.elements, run.scale, 8 * run.byte});
+    });
+  }
   return is_finite;
 }
 
@@ -95,7 +103,8 @@ bool WeightedCompute::ReducePart(const Call& call, const Step& step, const Packe
                                  CodecOps* ops) {
   const Plan& plan = *call.plan;
   const size_t count = part.elements.count;
-  float* const mean = reinterpret_cast<float*>(call.packets + step.mean) + part.packet_element;
+  float* const mean = reinterpret_cast<float*>(call.packets + step.mean) +
+                      (part.elements.begin - step.elements.begin);
   Average(call, step, part, *ops, mean);
   if (step.packet != kNoPacket) return Compress(call, step, part, mean, ops);
   ops->ScaleMean(call, count, mean);

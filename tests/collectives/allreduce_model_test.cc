@@ -8,7 +8,6 @@
 
 #include <gtest/gtest.h>
 
-#include "perf/common/model_pieces.h"
 #include "tests/collectives/allreduce_case.h"
 
 namespace onebit::testing {
@@ -57,7 +56,6 @@ TEST(AllReduceOnHostsTest, BytesAreTheModelsInTwoLevels) {
         AllReduceCase c = RandomCase(hosts.hosts(), count, random);
         c.model.hosts = hosts;
         if (c.model.block == 0) c.model.block = 320;
-        if (model::HasHostWeights(c.model)) c.model.cuts.clear();
         SCOPED_TRACE(::testing::Message() << letters << " seed " << kSeed);
         const ModelRun run = RunModel(c, kCalls, random);
         ExpectModelRun(whole, c, run);
