@@ -72,8 +72,8 @@ constexpr bool IsOfWords(DataType type, DenseOp op) {
   return !is_added || !IsCompressible(type);
 }
 
-// What a dense reduction of floats in fp32 may do beyond a sum or a mean of its inputs. Words
-// (IsOfWords) take the divisor alone.
+// Options by which a dense reduction is more than the sum or the mean of its inputs. Reductions of
+// words (IsOfWords) take the divisor alone.
 struct DenseTerms {
   size_t divisor = 0;              // by which an average divides; 0: the number of inputs
   const float* factors = nullptr;  // by which inputs are multiplied before they are added; null: 1

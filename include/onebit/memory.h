@@ -26,7 +26,7 @@
  *   broadcasts without a compressor are NCCL's own, as fast as without this library, with NCCL's
  *   order of sums and treatment of NaN; onebitCommStats_t.native_calls counts them. With
  *   ONEBIT_NCCL_NATIVE_DENSE=0 they have the bits of other transports, as dense steps of
- *   optimizers, syncs and flushes always do.
+ *   optimizers, syncs and flushes always do, but for allreduces that take two levels there.
  * - Any other transport (socket, ucx, mpi, local): the device compresses, and only packets pass
  *   through pinned host memory. All computing of a call is on the stream when the call returns; in
  *   between, the stream waits for a thread of the communicator that moves the messages and makes no

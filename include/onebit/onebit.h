@@ -405,7 +405,8 @@ typedef struct {
   const size_t* cuts;
   size_t cutCount;
   int32_t levels; /* AllReduce on host memory only. 2: where hosts have several ranks, one packet
-                     for all of them leaves each host. 0 (default), 1: one of every rank does */
+                     for all of them leaves each; not with one exchange, hops 1 or
+                     ONEBIT_BLOCK_TENSOR. 0 (default), 1: a packet of every rank does */
 } onebitCompressorConfig_t;
 
 #define ONEBIT_COMPRESSOR_CONFIG_INIT                                                             \
@@ -455,13 +456,13 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
 /**
  * Reduces `count` elements over all ranks; with a compressor, sends the codes of its codec.
  *
- * Dense (compressor NULL): a reduction in rank order, with equal bits on every rank and over every
- * transport, unless it is the transport's own (memory.h).
+ * Dense (compressor NULL): a reduction in rank order, or on each host first and then over hosts,
+ * with equal bits on every rank and over every transport, unless it is its own (memory.h).
  *   Sums of floats    in fp32 (onebitFloat64: in fp64); divided by n for onebitAvg; rounded once.
  *   Sums of integers  modulo 2^N with N bits, as in NCCL. onebitAvg divides that sum, wrapped or
  *                     not, by n and truncates toward zero.
  *   onebitMax, Min    one of the elements, bit for bit. If any is a NaN, the result is the NaN of
- *                     the lowest rank that has one; -0 is less than +0.
+ *                     the first rank in that order that has one; -0 is less than +0.
  * Compressed: each rank adds its residual and sends signs and scales of each rank's chunk to that
  * rank; each rank averages its chunk, adds its server residual, and sends signs and scales to all
  * (1-bit Adam, Tang et al. 2021, algorithm 1; src/codec/FORMAT.md has every detail). With one rank

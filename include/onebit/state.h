@@ -79,7 +79,8 @@ ONEBIT_API onebitResult_t onebitCompressorExport(onebitCompressor_t compressor,
  * ranks have loaded states of different steps.
  *
  * A onebitStateRank fits the same rank of as many ranks, with the same count, datatype, mode,
- * codec, scaleRule, block, residualType, chunkAlignment, serverResidual and number of exchanges;
+ * codec, scaleRule, block, residualType, chunkAlignment, serverResidual, number of exchanges and
+ * levels, and with two levels the same ranks on each host;
  * with sparse codecs also the same k, values and efDecay, and with onebitCodecRandk the same seed.
  *
  * A onebitStateGlobal fits any number of ranks, with the same count, mode and serverResidual. The
@@ -155,11 +156,12 @@ ONEBIT_API onebitResult_t onebitCompressorPrime(onebitCompressor_t compressor, c
  * with several tensors a step may have ended between two of them, and the epochs say which calls
  * must not be repeated. onebitOptimizerRebind (optim.h) does all of that.
  *
- * Worker residuals stay with their ranks; that of a lost rank is lost. The server residual is
- * divided anew among the ranks; parts whose rank is gone become 0, counted in lost_elements. (With
- * one exchange every rank has all of it, and nothing is lost.) For onebitSum with onebitCodecSign
- * the server residual is multiplied by the old number of ranks over the new one, so that the
- * pending amount stays the same.
+ * Worker residuals stay with their ranks; that of a lost rank is lost. If there are or were two
+ * levels each rank gets its part of their mean, and lost elements are counted. The server residual
+ * is divided anew among the ranks; parts whose rank is gone become 0, counted in lost_elements.
+ * (With one exchange every rank has all of it, and nothing is lost.) For onebitSum with
+ * onebitCodecSign the server residual is multiplied by the old number of ranks over the new one, so
+ * that the pending amount stays the same.
  *
  * It sends about as much as a dense allreduce of `count` elements, in calls that the stats of
  * `newcomm` count, and needs up to 8 MiB of memory besides the new server residual.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks share a host, as src/codec/FORMAT.md (section 21) numbers hosts, rails and chunks,
-// and independent of the library.
+// Hosts, rails and chunks as src/codec/FORMAT.md (section 21) numbers them, independent of the
+// library.
 #pragma once
 
 #include <algorithm>

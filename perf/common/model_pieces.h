@@ -50,8 +50,7 @@ inline std::vector<float> FloatsOf(const std::vector<std::byte>& residual, kerne
   return values;
 }
 
-// What a state of all ranks brings back (STATE.md): to each rank the mean of the workers'
-// residuals.
+// A state of all ranks brings back to each rank the mean of the workers' residuals (STATE.md).
 inline void ShareMean(std::vector<std::vector<std::byte>>* workers, kernels::DataType type) {
   for (size_t i = 0; i < workers->front().size() / kernels::BytesOf(type); ++i) {
     float sum = 0;

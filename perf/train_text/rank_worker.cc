@@ -322,8 +322,10 @@ void RankWorker::ReadStats() {
 
 std::optional<uint64_t> RankWorker::BytesExpected() const {
   const TrainOptions& options = shared_.options;
-  const bool are_steps_alike = !options.is_overlapped && options.max_grad_norm == 0 &&
-                               options.lr > 0 && !options.survive && optimizer_stats_.skipped == 0;
+  // What calls in two levels send depends on the hosts of ranks, which the formula does not know.
+  const bool are_steps_alike =
+      !options.is_overlapped && options.max_grad_norm == 0 && options.lr > 0 && !options.survive &&
+      optimizer_stats_.skipped == 0 && perf::StatsOf(comm_).two_level_calls == 0;
   if (!are_steps_alike) return std::nullopt;
   const StepCounts counts = CountSteps(steps_);
   const uint64_t final_syncs = final_sync_bytes_ > 0 ? 1 : 0;

@@ -17,6 +17,11 @@
 namespace onebit {
 namespace {
 
+// Four bytes follow the last member. One that is added there would not change the size, by which
+// versions of the structure are told apart.
+static_assert(sizeof(onebitCompressorConfig_t) ==
+              offsetof(onebitCompressorConfig_t, levels) + 2 * sizeof(int32_t));
+
 constexpr size_t kMaxCount = SIZE_MAX / 2 / sizeof(float);  // so that no size overflows
 // The structure ended before `cuts` at first, and before `levels` later.
 constexpr std::array<size_t, 2> kFormerSizes = {offsetof(onebitCompressorConfig_t, cuts),
@@ -297,7 +302,8 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
   } else {
     ONEBIT_TRY(CheckNoSparseMembers(*config));
   }
-  ONEBIT_TRY(CheckLevels(config->levels, block, sparse.hops, *collective));
+  const int32_t levels = Or(config->levels, 0);
+  ONEBIT_TRY(CheckLevels(levels, block, sparse.hops, *collective));
   const int32_t residual = Or(config->residualType, onebitFloat32);
   if (residual != onebitFloat32 && residual != onebitBfloat16) {
     return Refuse("residualType", residual, "onebitFloat32 or onebitBfloat16");
@@ -330,7 +336,7 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
       .count = count,
       .type = *data_type,
       .hops = sparse.hops,
-      .levels = config->levels,
+      .levels = levels,
       .ef_decay = sparse.ef_decay,
       .seed = config->seed,
       .residual_type =

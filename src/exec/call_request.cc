@@ -97,6 +97,7 @@ PlanKey KeyOf(const CallRequest& request, const Comm& comm) {
   key.is_native = request.can_be_native && IsNative(request, comm);
   key.has_two_levels =
       request.collective == Collective::kAllReduce && !key.is_native && !comm.is_stream_ordered() &&
+      request.can_have_levels && !request.location.is_device() &&
       UsesTwoLevels(request.count * kernels::BytesOf(request.type), comm.hosts(), comm.options());
   switch (request.collective) {
     case Collective::kReduceScatter:

@@ -153,6 +153,7 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
   config.is_stream_ordered = config.location.is_device();
   if (config.location.is_device() && stream_ == nullptr)
     ONEBIT_TRY(UseDevice(*config.devices, config.location.device));
+  ONEBIT_TRY(CheckLevels(config));
   ONEBIT_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan, PlanCompressor(config));
   SetRanges(*plan, &config);
   ONEBIT_ASSIGN_OR_RETURN(Compressor compressor, Compressor::Create(config));
@@ -180,26 +181,27 @@ Result<std::shared_ptr<const Plan>> Engine::PlanCompressor(const Compressor::Con
                                 : UsesOneExchange(config.count, ranks, comm_.options()));
   const uint32_t next_rank = (static_cast<uint32_t>(comm_.rank()) + 1) % ranks;
   PlanKey key = KeyOf(config, is_one_exchange, next_rank);
-  ONEBIT_ASSIGN_OR_RETURN(key.has_two_levels, TakesTwoLevels(config, is_one_exchange));
+  key.has_two_levels = config.levels == 2 && !is_one_exchange && comm_.hosts().has_levels();
   auto plan = plans_.PlanFor(key);
   ONEBIT_TRY(ReserveFor(config, *plan));
   return plan;
 }
 
-Result<bool> Engine::TakesTwoLevels(const Compressor::Config& config, bool is_one_exchange) const {
-  if (config.levels != 2 || !comm_.hosts().has_levels()) return false;
+Status Engine::CheckLevels(const Compressor::Config& config) const {
+  if (config.levels != 2 || config.count == 0 || !comm_.hosts().has_levels()) return OkStatus();
   if (config.is_stream_ordered) {
     return Error(Code::kInvalidArgument,
                  "compressor config: levels is 2, but calls on device memory have one level: leave "
                  "levels at 0");
   }
-  if (is_one_exchange) {
+  // A rebind goes on with one level instead.
+  if (UsesOneExchange(config.count, static_cast<uint32_t>(comm_.ranks()), comm_.options())) {
     return Error(Code::kInvalidArgument,
                  "compressor config: levels is 2, but a tensor of {} elements takes one exchange, "
                  "which has one level: leave levels at 0, or set ONEBIT_ONE_EXCHANGE_ELEMENTS",
                  config.count);
   }
-  return true;
+  return OkStatus();
 }
 
 Status Engine::PlanWeights(PlannedCompressor* planned) {
@@ -214,8 +216,11 @@ Status Engine::ReserveDense(const CallRequest& request) {
 }
 
 Status Engine::ReserveSum(size_t count, kernels::DataType type) {
-  return ReserveDense(
-      {.collective = Collective::kAllReduce, .count = count, .type = type, .can_be_native = false});
+  return ReserveDense({.collective = Collective::kAllReduce,
+                       .count = count,
+                       .type = type,
+                       .can_be_native = false,
+                       .can_have_levels = false});
 }
 
 Status Engine::Sum(void* values, size_t count, kernels::DataType type) {
@@ -224,7 +229,8 @@ Status Engine::Sum(void* values, size_t count, kernels::DataType type) {
                                .recvbuff = values,
                                .count = count,
                                .type = type,
-                               .can_be_native = false};
+                               .can_be_native = false,
+                               .can_have_levels = false};
   GroupMember member{.engine = this, .requests = {&request, 1}};
   return RunCalls({&member, 1}, /*are_entered=*/true);
 }

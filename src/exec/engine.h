@@ -95,7 +95,8 @@ class Engine {
   }
 
  private:
-  Result<bool> TakesTwoLevels(const Compressor::Config& config, bool is_one_exchange) const;
+  // Fails where a new compressor cannot have the levels that it asks for.
+  Status CheckLevels(const Compressor::Config& config) const;
   void StartBatch();
   void EndCall(const CallRequest& request, const Call& call, CallOutcome outcome);
   // Allocates for a plan of this many calls on host memory.

@@ -170,8 +170,13 @@ class HostExecutor {
   void ReportWait();
   // True for messages of the first exchange that has not ended.
   bool IsDue(const Step& message) const {
-    return message.exchange == 1 || exchange_left_[message.exchange - 2u] == 0;
+    for (uint32_t exchange = 1; exchange < message.exchange; ++exchange) {
+      if (exchange_left_[exchange - 1] != 0) return false;
+    }
+    return true;
   }
+  // The segment of a message in words.
+  std::string SegmentText(uint32_t exchange, uint32_t segment) const;
   // Whose message has not arrived, or is not taken, in the first exchange that has not ended.
   uint32_t LatePeer() const;
   std::string Progress() const;

@@ -225,8 +225,8 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
   }
   inbound.step = StepFor(peer, header);
   if (inbound.step == kNoStep || messages_[inbound.step] != MessageState::kPending) {
-    return Error(Code::kCorrupt, "rank {} sent segment {} of exchange {} twice or unasked", peer,
-                 header.segment, header.exchange);
+    return Error(Code::kCorrupt, "rank {} sent {} of exchange {} twice or unasked", peer,
+                 SegmentText(header.exchange, header.segment), header.exchange);
   }
   messages_[inbound.step] = MessageState::kArrived;
   inbound.payload_bytes = size.payload_bytes;
@@ -245,9 +245,9 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
   }
   const size_t absent_bytes = IsPacket(step) ? kWeightBytes : 0;
   if (!has_length && !(MayBeAbsent(step) && size.payload_bytes == absent_bytes)) {
-    return Error(Code::kCorrupt,
-                 "rank {} sent {} payload bytes for segment {} of exchange {}, not {}", peer,
-                 size.payload_bytes, header.segment, header.exchange, step.region.bytes);
+    return Error(Code::kCorrupt, "rank {} sent {} payload bytes for {} of exchange {}, not {}",
+                 peer, size.payload_bytes, SegmentText(header.exchange, header.segment),
+                 header.exchange, step.region.bytes);
   }
   return OkStatus();
 }
@@ -277,8 +277,8 @@ Status HostExecutor::CompleteReceive(const InFlight& message) {
       status = TakeWeight(step, WeightOf(packet.data()));
     }
     if (!status.ok()) {
-      return Error(status.code(), "packet from rank {}, segment {} of exchange {}: {}", step.peer,
-                   step.segment, step.exchange, status.text());
+      return Error(status.code(), "packet from rank {}, {} of exchange {}: {}", step.peer,
+                   SegmentText(step.exchange, step.segment), step.exchange, status.text());
     }
   } else if (HasWeightInHeader(step)) {
     const float weight = std::bit_cast<float>(expected_[index].sum);
@@ -289,8 +289,8 @@ Status HostExecutor::CompleteReceive(const InFlight& message) {
                      message.payload_bytes);
     }
     if (!status.ok()) {
-      return Error(status.code(), "elements from rank {}, segment {} of exchange {}: {}", step.peer,
-                   step.segment, step.exchange, status.text());
+      return Error(status.code(), "elements from rank {}, {} of exchange {}: {}", step.peer,
+                   SegmentText(step.exchange, step.segment), step.exchange, status.text());
     }
     std::memcpy(batch_.packets + step.own_source, &weight, sizeof(weight));
   }
@@ -301,6 +301,13 @@ Status HostExecutor::CompleteReceive(const InFlight& message) {
   }
   Finish(index, is_nonfinite);
   return OkStatus();
+}
+
+std::string HostExecutor::SegmentText(uint32_t exchange, uint32_t segment) const {
+  const bool is_inside_host = plan_->key.has_two_levels && (exchange == 1 || exchange == 4);
+  if (!is_inside_host) return Format("segment {}", segment);
+  return Format("segment {} of the chunk for host {}", segment % plan_->segments(),
+                segment / plan_->segments());
 }
 
 Status HostExecutor::TakeWeight(const Step& message, float weight) {

@@ -11,8 +11,8 @@ namespace onebit {
 // Scatter, reduce, all-gather: two exchanges; dense, or compressed in both. allreduce_sra.cc
 Plan PlanAllReduceSra(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);
 
-// The same in two levels: inside hosts, and between them on rails. Dense only; hosts have to make
-// levels. allreduce_two_levels.cc
+// The same in two levels: inside hosts, and between them on rails. Some, but not all ranks have to
+// share a host, and each segment has scales of its own. allreduce_two_levels.cc
 Plan PlanAllReduceTwoLevels(const PlanKey& key, uint32_t rank, const HostMap& hosts,
                             size_t segment_elements);
 // True if a dense allreduce of this many bytes takes two levels. select.cc

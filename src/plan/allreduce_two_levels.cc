@@ -11,8 +11,7 @@
 //   reduce                those of the hosts for my chunk in the order of hosts
 //   exchange 3            on my rail: send my chunk's packet or result to all
 //   exchange 4            inside a host: send those of every chunk of my part to all
-//   decode                write each chunk to the output                   (dense: received in
-//   place)
+//   decode                write each chunk to the output                   (dense: nothing)
 //
 // A rank without a rail takes part in exchanges 1 and 4 only. Packets are passed on as they came.
 #include <algorithm>
@@ -71,7 +70,7 @@ class TwoLevelPlanner {
   Plan Build() && { return std::move(builder_).Build(); }
 
  private:
-  // What a step leaves for a message: a packet, or elements.
+  // A packet, or elements, that a step leaves for a message.
   struct Made {
     uint32_t step = kNoStep;
     Region region;

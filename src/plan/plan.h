@@ -151,10 +151,9 @@ struct Plan {
   uint32_t hosts = 0;  // of a plan with two levels, and HostMap::digest
   uint32_t hosts_digest = 0;
   std::vector<float> host_sizes;        // ranks on each host, if two levels need to know
-  std::vector<uint32_t> receive_steps;  // see ReceiveStep
-  uint32_t receive_segments = 0;        // one more than the largest segment of a receive
   std::vector<uint32_t> receives;       // receive steps by peer, and in their order
   std::vector<uint32_t> first_receive;  // in `receives`, by peer; one more at the end
+  std::vector<uint32_t> receive_index;  // the same steps by peer, exchange and segment
 
   uint32_t segments() const { return static_cast<uint32_t>(partition.segments()); }
   // True if this rank only copies, so that residuals stay as they were.
@@ -174,12 +173,7 @@ struct Plan {
   }
 
   // The step that receives this message of `peer`; kNoStep if it is not expected.
-  uint32_t ReceiveStep(uint32_t exchange, uint32_t peer, uint32_t segment) const {
-    if (exchange < 1 || exchange > exchanges || peer >= ranks || segment >= receive_segments) {
-      return kNoStep;
-    }
-    return receive_steps[((exchange - 1) * ranks + peer) * receive_segments + segment];
-  }
+  uint32_t ReceiveStep(uint32_t exchange, uint32_t peer, uint32_t segment) const;
 };
 
 // Elements of the larger buffer of a call; 0 for an all-to-all-v, whose key has no counts.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <utility>
 
 namespace onebit {
@@ -104,14 +105,26 @@ Plan PlanBuilder::Build() && {
   return std::move(plan_);
 }
 
+namespace {
+
+uint64_t NumberOf(uint32_t exchange, uint32_t segment) {
+  return uint64_t{exchange} << 32 | segment;
+}
+uint64_t NumberOf(const Step& message) { return NumberOf(message.exchange, message.segment); }
+
+}  // namespace
+
+uint32_t Plan::ReceiveStep(uint32_t exchange, uint32_t peer, uint32_t segment) const {
+  if (peer >= ranks) return kNoStep;
+  const std::span<const uint32_t> of_peer =
+      std::span(receive_index).subspan(first_receive[peer], MessagesFrom(peer));
+  const auto number_of = [this](uint32_t index) { return NumberOf(steps[index]); };
+  const uint64_t number = NumberOf(exchange, segment);
+  const auto found = std::ranges::lower_bound(of_peer, number, {}, number_of);
+  return found == of_peer.end() || number_of(*found) != number ? kNoStep : *found;
+}
+
 void IndexReceives(Plan* plan) {
-  plan->receive_segments = 0;
-  for (const Step& step : plan->steps) {
-    if (step.kind != StepKind::kReceive) continue;
-    plan->receive_segments = std::max(plan->receive_segments, step.segment + 1u);
-  }
-  plan->receive_steps.assign(size_t{plan->exchanges} * plan->ranks * plan->receive_segments,
-                             kNoStep);
   plan->first_receive.assign(size_t{plan->ranks} + 1, 0);
   plan->receives.clear();
   for (uint32_t index = 0; index < plan->steps.size(); ++index) {
@@ -119,11 +132,14 @@ void IndexReceives(Plan* plan) {
     if (step.kind != StepKind::kReceive) continue;
     ++plan->first_receive[step.peer + 1];
     plan->receives.push_back(index);
-    const size_t row = (step.exchange - 1u) * plan->ranks + step.peer;
-    plan->receive_steps[row * plan->receive_segments + step.segment] = index;
   }
+  const auto peer_of = [&](uint32_t index) { return plan->steps[index].peer; };
   std::ranges::sort(plan->receives, {},
-                    [&](uint32_t index) { return std::pair(plan->steps[index].peer, index); });
+                    [&](uint32_t index) { return std::pair(peer_of(index), index); });
+  plan->receive_index = plan->receives;
+  std::ranges::sort(plan->receive_index, {}, [&](uint32_t index) {
+    return std::pair(peer_of(index), NumberOf(plan->steps[index]));
+  });
   std::partial_sum(plan->first_receive.begin(), plan->first_receive.end(),
                    plan->first_receive.begin());
 }

@@ -21,6 +21,9 @@ constexpr double kMostElements = 8192;
 // Two levels send each byte through a host's links once instead of once per rank, but take two more
 // exchanges, and pass each byte through the host's memory twice more.
 constexpr uint64_t kBytesOfTwoLevels = 65'536;
+// A rank of a rail holds the elements of its part of every rank on its host: all of them, if the
+// smallest host has one rank.
+constexpr uint32_t kMostRanksPerRail = 4;
 
 }  // namespace
 
@@ -41,7 +44,9 @@ bool UsesOneExchangeToBroadcast(const PlanKey& key, uint32_t ranks) {
 }
 
 bool UsesTwoLevels(size_t bytes, const HostMap& hosts, const CommOptions& options) {
-  return hosts.has_levels() && bytes >= options.two_level_bytes.value_or(kBytesOfTwoLevels);
+  if (!hosts.has_levels()) return false;
+  if (options.two_level_bytes.has_value()) return bytes >= *options.two_level_bytes;
+  return bytes >= kBytesOfTwoLevels && hosts.most_ranks() <= kMostRanksPerRail * hosts.rails();
 }
 
 Plan SelectPlan(const PlanKey& key, uint32_t rank, const HostMap& hosts, size_t segment_elements) {

@@ -108,7 +108,7 @@ class Priming {
 
   float* sent() { return reinterpret_cast<float*>(sent_.data()); }
   float* received() { return reinterpret_cast<float*>(received_.data()); }
-  // What this rank adds to its input. The residual of a host counts for each of its ranks.
+  // This rank adds it to its input. The residual of a host counts for each of its ranks.
   float WorkerResidual(size_t element) {
     if (!IsOfWorker(element)) return 0;
     return RanksOfResidual(comm_, state()) * LoadElement(state().worker_base(),

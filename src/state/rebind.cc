@@ -207,6 +207,8 @@ class Rebinding {
   const Binding& origin(size_t rank) const { return origins_[rank]; }
 
   Status Migrate(PreparedRebind next) {
+    // Ranks that complete an earlier rebind now may have come from two levels by way of one.
+    if (origin(0).hosts == 0 && !next.plan->key.has_two_levels) next.worker.reset();
     if (compressor().has_server_residual()) ONEBIT_TRY(RedistributeServer(&next));
     if (next.worker.has_value()) ONEBIT_TRY(RedistributeWorker(&next));
     // Another rank may complete the rebind even if this gather fails here.

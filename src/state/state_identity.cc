@@ -189,7 +189,7 @@ std::string DescribeDifferenceOfRank(const StateIdentity& state, const StateIden
                                  NameOf(here.residual_type))
       .Compare("chunkAlignment", state.chunk_alignment, here.chunk_alignment)
       .Compare("levels", state.hosts == 0 ? 1 : 2, here.hosts == 0 ? 1 : 2)
-      .Compare("digest of the hosts of ranks", state.hosts, here.hosts)
+      .Compare("hosts of ranks (ONEBIT_HOST, ONEBIT_HOST_RANKS) as digest", state.hosts, here.hosts)
       .Compare("exchanges", state.is_one_exchange ? 1 : 2, here.is_one_exchange ? 1 : 2)
       .Take();
 }

@@ -8,10 +8,9 @@ kernels::CompressInput InputOf(const Call& call, const Step& step, ElementRange 
   const Compressor& compressor = *call.compressor;
   const Compressor::Config& config = compressor.config();
   const bool is_mean = step.mean != kNoOffset;
-  const std::byte* const mean =
-      call.packets + step.mean + (elements.begin - step.elements.begin) * sizeof(float);
+  const size_t mean_offset = (elements.begin - step.elements.begin) * sizeof(float);
   return {
-      .input = is_mean ? mean : call.InputAt(elements.begin),
+      .input = is_mean ? call.packets + step.mean + mean_offset : call.InputAt(elements.begin),
       .input_type = is_mean ? kernels::DataType::kF32 : config.type,
       .residual_in = compressor.worker_in(elements.begin),
       .residual_out = compressor.worker_out(elements.begin),

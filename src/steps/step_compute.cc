@@ -124,7 +124,7 @@ void FinishPackets(const Call& call, const Step& step, bool is_finite,
   const bool makes_packets = step.kind == StepKind::kCompress ||
                              (step.kind == StepKind::kReduce && step.packet != kNoPacket);
   if (call.compressor == nullptr || !makes_packets) return;
-  // Of what is not finite only the flag counts.
+  // The flag alone counts where values are not finite.
   float weight = 1;
   if (step.kind == StepKind::kCompress) {
     if (call.plan->key.is_weighted) weight = WeightOf(call, step);

@@ -24,6 +24,7 @@ HostMap::HostMap(std::span<const std::string> names_by_rank) : first_{0} {
   }
   for (const uint32_t size : sizes) first_.push_back(first_.back() + size);
   rails_ = sizes.empty() ? 0 : *std::ranges::min_element(sizes);
+  most_ranks_ = sizes.empty() ? 0 : *std::ranges::max_element(sizes);
   by_host_.resize(place_of_.size());
   for (uint32_t rank = 0; rank < ranks(); ++rank) {
     by_host_[first_[HostOf(rank)] + LocalRankOf(rank)] = rank;

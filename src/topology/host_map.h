@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks of a communicator share a host, and with it the links to the other hosts.
+// The hosts of a communicator's ranks. Those on one host share its links to the others.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +24,7 @@ class HostMap {
   uint32_t ranks() const { return static_cast<uint32_t>(place_of_.size()); }
   uint32_t hosts() const { return static_cast<uint32_t>(first_.size() - 1); }
   uint32_t rails() const { return rails_; }
+  uint32_t most_ranks() const { return most_ranks_; }  // of a host
   // True if some, but not all ranks share a host.
   bool has_levels() const { return hosts() > 1 && hosts() < ranks(); }
   bool is_even() const { return rails_ * hosts() == ranks(); }
@@ -51,6 +52,7 @@ class HostMap {
   std::vector<uint32_t> by_host_;  // ranks in the order of hosts
   std::vector<size_t> first_;      // in by_host_, by host; one more at the end
   uint32_t rails_ = 1;
+  uint32_t most_ranks_ = 1;
 };
 
 }  // namespace onebit

@@ -263,7 +263,9 @@ TEST(MessageHeaderTest, HasFourExchangesWithTwoLevels) {
       const bool is_inside_host = exchange == 1 || exchange == 4;
       EXPECT_EQ(decoded.ok(), exchange >= 1 && exchange <= 4 && (segment < 5 || is_inside_host))
           << "exchange " << exchange << ", segment " << segment;
-      if (decoded.ok()) EXPECT_EQ(decoded.value().call, header.call);
+      if (decoded.ok()) {
+        EXPECT_EQ(decoded.value().call, header.call);
+      }
     }
   }
   header.exchange = 1;

@@ -296,7 +296,7 @@ TEST_F(WeightedWireTest, NoWeightHasNoPacket) {
 
 TEST_F(WeightedWireTest, AllSegmentsHaveOneWeight) {
   ExpectError(Run({First(0, 1, Behind::kPacket), First(1, 2, Behind::kPacket)}), Code::kCorrupt,
-              "the weight is 2, but 1 in another segment");
+              "the weight is 2, but 1 in another message");
 }
 
 TEST_F(WeightedWireTest, AMeanIsNeverMissing) {

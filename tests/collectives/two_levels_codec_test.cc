@@ -478,7 +478,7 @@ TEST(TwoLevelsConfigTest, IsRefusedWhereThereIsOneLevelOnly) {
   EXPECT_NE(error(100, [](Config&) {}).find("ONEBIT_ONE_EXCHANGE_ELEMENTS"), std::string::npos);
 }
 
-// What a compressor says of its calls is what the communicator counts.
+// A compressor's figures of its calls are those that the communicator counts.
 TEST(TwoLevelsStatsTest, SayHowManyBytesLeaveTheHost) {
   constexpr size_t kCount = 10'000;
   for (int levels = 1; levels <= 2; ++levels) {

@@ -147,7 +147,7 @@ TEST(LevelChoiceTest, IsMadeByBytesAndHosts) {
   }
 }
 
-// What the ranks of a host send to other hosts.
+// The bytes that the ranks of a host send to other hosts.
 TEST(LevelBytesTest, AreThoseOfOneRankPerHost) {
   constexpr size_t kCount = 1 << 16;
   CommGroup group(OnHosts("aaaabbbb", WithLevels()));

@@ -17,7 +17,7 @@ import tempfile
 RANKS = 3
 ROW_KEYS = {"device", "size", "count", "type", "redop", "root", "out_of_place", "in_place", "actual_iterations",
             "untimed_calls", "experiment_name", "mode", "codec", "block", "transport", "nranks",
-            "wire_bytes", "wire_bytes_bound", "rel_error", "speedup_vs_dense"}
+            "levels", "wire_bytes", "wire_bytes_bound", "rel_error", "speedup_vs_dense"}
 ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
 

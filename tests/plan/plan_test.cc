@@ -53,7 +53,7 @@ TEST(PlanTest, ReceiveStepFindsEachReceiveAndNothingElse) {
       size_t found = 0;
       for (uint32_t exchange = 0; exchange <= 5; ++exchange) {
         for (uint32_t peer = 0; peer <= shape.ranks; ++peer) {
-          for (uint32_t segment = 0; segment <= plan.receive_segments; ++segment) {
+          for (uint32_t segment = 0; segment <= 9 * plan.segments(); ++segment) {
             const uint32_t index = plan.ReceiveStep(exchange, peer, segment);
             if (index == kNoStep) continue;
             ++found;

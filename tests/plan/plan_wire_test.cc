@@ -76,8 +76,11 @@ TEST(PlanTest, LinksOfHostsCarryTheTensorOnce) {
     const PlanKey& key = shape.key;
     if (!key.has_two_levels) return;
     const uint32_t hosts = shape.hosts.hosts();
-    const WireFormula formula{key.count, size_t{shape.hosts.rails()} * hosts, 64, 64,
-                              shape.segment_elements / 4};
+    const size_t chunks = size_t{shape.hosts.rails()} * hosts;
+    // A chunk has four segments, as far as they have 8192 elements.
+    const size_t segment_elements =
+        std::min(shape.segment_elements / 4, std::max<size_t>(key.count / (4 * chunks), 8192));
+    const WireFormula formula{key.count, chunks, 64, 64, segment_elements};
     for (uint32_t host = 0; host < hosts; ++host) {
       size_t expected = 0;
       for (uint32_t rail = 0; rail < shape.hosts.rails(); ++rail) {

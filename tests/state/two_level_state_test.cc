@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr size_t kCount = 3001;
 
-// What ranks owe per element, in units of the result.
+// The debt of all ranks per element, in units of the result.
 struct Owed {
   std::vector<double> workers = std::vector<double>(kCount, 0.0);
   std::vector<double> servers = std::vector<double>(kCount, 0.0);
@@ -229,7 +229,7 @@ TEST(TwoLevelRankStateTest, FitsTheSameRanksOnTheSameHosts) {
   Job other_hosts("ababc", 2);
   EXPECT_EQ(onebitCompressorImport(other_hosts.compressor(0), states[0].data(), states[0].size()),
             onebitMismatch);
-  EXPECT_THAT(onebitGetLastError(nullptr), HasSubstr("digest of the hosts of ranks"));
+  EXPECT_THAT(onebitGetLastError(nullptr), HasSubstr("hosts of ranks (ONEBIT_HOST"));
   Job flat("aabbc", 1);
   EXPECT_EQ(onebitCompressorImport(flat.compressor(0), states[0].data(), states[0].size()),
             onebitMismatch);
@@ -238,7 +238,7 @@ TEST(TwoLevelRankStateTest, FitsTheSameRanksOnTheSameHosts) {
 
 class TwoLevelRebindTest : public ::testing::TestWithParam<onebitRedOp_t> {};
 
-// What is lost is what the lost ranks held, and it is counted.
+// Nothing is lost but the residuals of lost ranks, which are counted.
 TEST_P(TwoLevelRebindTest, OnlyWhatLostRanksHeldIsLost) {
   for (const std::vector<int>& lost : {std::vector<int>{1}, {2, 3}, {0, 3}, {0, 1, 2}, {}}) {
     Job job("aabbcc", 2, GetParam());
