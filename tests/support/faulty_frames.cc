@@ -22,6 +22,10 @@ constexpr size_t kVersionOffset = 4;  // FORMAT.md, section 3
 // Neither a loss that is to be reported nor the end of a delay wakes anybody, so endpoints that may
 // have one look often.
 constexpr uint64_t kLookNs = 2'000'000;
+// A large payload, which the peer fetches or asks for, keeps its call open, so that nothing can
+// overtake the last message of a call. It comes after this time, late and in order.
+constexpr size_t kLeastLarge = 8192;
+constexpr std::chrono::milliseconds kLongestHold(20);
 
 // Prints when the fault struck, by the monotonic clock, for whoever watches the process.
 void SayStruck() {
@@ -221,8 +225,13 @@ onebitResult_t FaultyFrames::Strike(Frame frame) {
     }
     case Fault::Kind::kReorder: {
       renumbering_ = {Renumbering::Kind::kSwapped, peer, number};
+      const std::optional<LateFrame> offer = offer_;
       const onebitResult_t result = SendOffer(frame);
       if (result == onebitSuccess) Delay(frame);
+      if (offer && !offer_) lent_ = offer->frame.payload;
+      if (frame.wire.value >= kLeastLarge) {
+        held_until_ = FaultSwitch::Clock::now() + kLongestHold;
+      }
       return result;
     }
     case Fault::Kind::kDrop:
@@ -314,7 +323,23 @@ void FaultyFrames::SendLateFrames() {
   }
 }
 
+// Lets a message that nothing overtakes come as it would have without the fault.
+void FaultyFrames::EndHold() {
+  if (!has_hold() || FaultSwitch::Clock::now() < held_until_) return;
+  for (LateFrame& late : late_) late.frame.wire.number = renumbering_.number();
+  renumbering_ = {};
+  const Frame& frame = late_.front().frame;
+  if (lent_) {
+    const int index = static_cast<int>(frame.wire.number % ONEBIT_TRANSPORT_OFFERS);
+    Recall(frame.rank, index);
+    Offer(frame.rank, index, *lent_);
+    if (SendOffer(frame) != onebitSuccess) return;
+  }
+  is_overtaken_ = true;
+}
+
 bool FaultyFrames::Progress() {
+  EndHold();
   SendLateFrames();
   ReportLoss();
   const bool has_moved = inner_.Progress();
@@ -324,11 +349,12 @@ bool FaultyFrames::Progress() {
 
 void FaultyFrames::Sleep(uint64_t timeout_ns) {
   const Fault::Kind kind = faults_.fault().kind;
-  const bool is_due = kind == Fault::Kind::kPeerError || kind == Fault::Kind::kDelay;
+  const bool is_due = kind == Fault::Kind::kPeerError || kind == Fault::Kind::kDelay || has_hold();
   inner_.Sleep(is_due ? std::min(timeout_ns, kLookNs) : timeout_ns);
   RefreshLinks();
   const bool is_delayed = delayed_until_ != FaultSwitch::Clock::time_point{};
   if (is_delayed && FaultSwitch::Clock::now() >= delayed_until_) sink_.OnEvent();
+  if (has_hold() && FaultSwitch::Clock::now() >= held_until_) sink_.OnEvent();
 }
 
 // Tells this rank's channel of the rank whose connection was cut.

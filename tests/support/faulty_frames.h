@@ -32,6 +32,7 @@ class Renumbering {
   Renumbering() = default;
   Renumbering(Kind kind, int peer, uint64_t number) : kind_(kind), peer_(peer), number_(number) {}
 
+  uint64_t number() const { return number_; }  // of the first message that is concerned
   bool Loses(int peer, uint64_t number) const {
     return kind_ == Kind::kLost && peer == peer_ && number == number_;
   }
@@ -97,11 +98,16 @@ class FaultyFrames : public plugin::FrameTransport {
   onebitResult_t SendOffer(const Frame& frame);
   void Delay(const Frame& frame);
   void SendLateFrames();
+  void EndHold();
   bool DamagePayload(Frame* frame);
   void OnFrame(int peer, const void* header, size_t header_bytes, const void* payload,
                size_t payload_bytes);
   void ReportLoss();
   void RefreshLinks();
+  // True while a message waits to be overtaken, but not for ever.
+  bool has_hold() const {
+    return held_until_ != FaultSwitch::Clock::time_point{} && !is_overtaken_ && !late_.empty();
+  }
   bool is_silent() const { return faults_.silent_rank() == rank_; }
   // True if the peer has a slot for the message that it will count by this number.
   bool HasSlot(int peer, uint64_t number) const {
@@ -116,6 +122,8 @@ class FaultyFrames : public plugin::FrameTransport {
   std::optional<Damage> damage_;
   std::deque<LateFrame> late_;
   bool is_overtaken_ = false;
+  std::optional<std::span<const std::byte>> lent_;  // payload of the first of `late_`
+  FaultSwitch::Clock::time_point held_until_{};
   std::optional<LateFrame> offer_;  // of the message that is sent next: rank, number and payload
   std::vector<std::array<int, ONEBIT_TRANSPORT_OFFERS>> offers_;  // index in `inner_`; -1: none
   // Hold the damaged payload, the first while it is offered.
