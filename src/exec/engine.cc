@@ -174,17 +174,20 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
 }
 
 Result<std::shared_ptr<const Plan>> Engine::PlanCompressor(const Compressor::Config& config) {
+  const bool is_one_exchange = TakesOneExchange(config);
   const auto ranks = static_cast<uint32_t>(comm_.ranks());
-  const bool is_one_exchange =
-      config.collective == Collective::kAllReduce &&
-      (config.codec.is_sparse() ? config.hops == 1
-                                : UsesOneExchange(config.count, ranks, comm_.options()));
   const uint32_t next_rank = (static_cast<uint32_t>(comm_.rank()) + 1) % ranks;
   PlanKey key = KeyOf(config, is_one_exchange, next_rank);
   key.has_two_levels = config.levels == 2 && !is_one_exchange && comm_.hosts().has_levels();
   auto plan = plans_.PlanFor(key);
   ONEBIT_TRY(ReserveFor(config, *plan));
   return plan;
+}
+
+bool Engine::TakesOneExchange(const Compressor::Config& config) const {
+  if (config.collective != Collective::kAllReduce) return false;
+  if (config.codec.is_sparse()) return config.hops == 1;
+  return UsesOneExchange(config.count, static_cast<uint32_t>(comm_.ranks()), comm_.options());
 }
 
 Status Engine::CheckLevels(const Compressor::Config& config) const {
@@ -195,7 +198,7 @@ Status Engine::CheckLevels(const Compressor::Config& config) const {
                  "levels at 0");
   }
   // A rebind goes on with one level instead.
-  if (UsesOneExchange(config.count, static_cast<uint32_t>(comm_.ranks()), comm_.options())) {
+  if (TakesOneExchange(config)) {
     return Error(Code::kInvalidArgument,
                  "compressor config: levels is 2, but a tensor of {} elements takes one exchange, "
                  "which has one level: leave levels at 0, or set ONEBIT_ONE_EXCHANGE_ELEMENTS",

@@ -95,6 +95,7 @@ class Engine {
   }
 
  private:
+  bool TakesOneExchange(const Compressor::Config& config) const;
   // Fails where a new compressor cannot have the levels that it asks for.
   Status CheckLevels(const Compressor::Config& config) const;
   void StartBatch();

@@ -478,6 +478,15 @@ TEST(TwoLevelsConfigTest, IsRefusedWhereThereIsOneLevelOnly) {
   EXPECT_NE(error(100, [](Config&) {}).find("ONEBIT_ONE_EXCHANGE_ELEMENTS"), std::string::npos);
 }
 
+// Sparse codecs have one exchange with one hop alone, however few elements there are.
+TEST(TwoLevelsConfigTest, ShortTensorsOfSparseCodecsHaveLevels) {
+  CommGroup group(OnHosts("aabb", {.timeout_ms = 20'000, .one_exchange_elements = 8192}));
+  onebitCompressorConfig_t config = ConfigOf({.name = "Topk", .codec = onebitCodecTopk}, 2);
+  config.block = 320;
+  config.hops = 2;
+  EXPECT_EQ(StatsOf(NewCompressor(group.comm(0), 1000, onebitFloat32, config).get()).levels, 2u);
+}
+
 // A compressor's figures of its calls are those that the communicator counts.
 TEST(TwoLevelsStatsTest, SayHowManyBytesLeaveTheHost) {
   constexpr size_t kCount = 10'000;
