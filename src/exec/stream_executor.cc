@@ -306,9 +306,9 @@ Status StreamExecutor::PostMessages(uint32_t exchange) {
                                          compute_->stream()));
         comm_.CountNetworkBytes(step.peer, kHeaderBytes + step.region.bytes);
       } else if (step.region.bytes != 0) {
-        comm_.CountNetworkBytes(step.peer, step.region.bytes);
         ONEBIT_TRY(endpoint.SendOnStream(peer, call.Read(step.region), step.region.bytes,
                                          compute_->stream()));
+        comm_.CountNetworkBytes(step.peer, step.region.bytes);
       }
     }
     for (const uint32_t index : orders_[i].receives(exchange - Before(i))) {

@@ -142,16 +142,20 @@ class TwoLevelPlanner {
     }
     if (!has_rail()) return;
     const uint32_t chunk = ChunkOf(local_rank_, host);
-    const Made sum = local_ranks_ == 1 ? Made{} : AddHostSum(chunk, host);
-    given_[chunk] = sum.step;
-    offered_[host] = is_dense_ ? sum : AddCompress(chunk, sum);
     Step send = PacketStep(StepKind::kSend, chunk, key_.packet_format());
-    if (is_dense_ && local_ranks_ == 1) offered_[host].region = In(Space::kInput, send);
-    if (!is_dense_ && local_ranks_ == 1) given_[chunk] = offered_[host].step;
+    Made& offer = offered_[host];
+    if (local_ranks_ == 1) {
+      offer.region = In(Space::kInput, send);
+    } else {
+      offer = AddHostSum(chunk, host);
+    }
+    given_[chunk] = offer.step;
+    if (!is_dense_) offer = AddCompress(chunk, offer);
+    if (local_ranks_ == 1) given_[chunk] = offer.step;
     if (host == host_) return;
     SendOnRail(2, host, &send);
-    const uint32_t sent = AddSend(send, offered_[host]);
-    if (is_dense_ && local_ranks_ == 1) given_[chunk] = sent;
+    const uint32_t sent = AddSend(send, offer);
+    if (given_[chunk] == kNoStep) given_[chunk] = sent;
   }
 
   // Dense: in the type of the tensor, and for this rank's own chunk where its reduction finds it.

@@ -57,8 +57,6 @@ struct PlannedCompressor {
   // rebind may have to complete it here, too.
   std::optional<PreparedRebind> prepared = {};
 
-  // This rank's part of the tensor in the server residual; empty if there is none.
-  ElementRange ServedRange() const;
   void Apply(PreparedRebind prepared_rebind);
 };
 

@@ -151,7 +151,7 @@ class GlobalExport {
     if (state().server_in(0) != nullptr) {
       // Replicas are equal, so rank 0's stands for all.
       const bool is_replica = planned_.plan->key.is_one_exchange && comm_.rank() != 0;
-      const ElementRange mine = is_replica ? ElementRange{} : planned_.ServedRange();
+      const ElementRange mine = is_replica ? ElementRange{} : planned_.plan->served;
       ONEBIT_TRY(Sum(state().server_in(0), residual_type, mine, ServerUnitsOfMean(),
                      writer.section(SectionTag::kServer).data()));
     }
@@ -345,7 +345,7 @@ Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compresso
       worker.bytes = worker.bytes.subspan(state.config().worker_begin * sizeof(float),
                                           state.worker_elements() * sizeof(float));
     }
-    const ElementRange served = compressor->ServedRange();
+    const ElementRange served = compressor->plan->served;
     if (!server.bytes.empty()) {
       server.bytes =
           server.bytes.subspan(served.begin * sizeof(float), served.count * sizeof(float));

@@ -153,7 +153,7 @@ class Priming {
   void AddServerResidual() {
     if (state().server_in(0) == nullptr) return;
     if (planned_.plan->key.is_one_exchange && comm_.rank() != 0) return;
-    const ElementRange served = planned_.ServedRange();
+    const ElementRange served = planned_.plan->served;
     const float factor = is_average() ? static_cast<float>(comm_.ranks()) : server_unit();
     for (size_t i = 0; i < served.count; ++i) {
       sent()[served.begin + i] +=
@@ -171,7 +171,7 @@ class Priming {
     if (comm_.ranks() == 1) return;  // the result is the input, so nothing is owed
     WriteWorkerResidual();
     if (state().server_out(0) == nullptr) return;
-    const ElementRange served = planned_.ServedRange();
+    const ElementRange served = planned_.plan->served;
     for (size_t i = 0; i < served.count; ++i) {
       const float value = received()[served.begin + i];
       StoreElement((value - RoundTo(config().type, value)) / server_unit(), config().residual_type,

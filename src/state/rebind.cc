@@ -38,8 +38,6 @@ constexpr std::string_view kRebinding = "rebinding a compressor";
 constexpr std::string_view kLastWord = "ending the rebind of a compressor";
 constexpr uint8_t kUnsetOp = 0xff;
 
-ElementRange PlannedCompressor::ServedRange() const { return plan->served; }
-
 void PlannedCompressor::Apply(PreparedRebind next) {
   if (next.rolls_forward) compressor.RollForward();
   if (compressor.has_server_residual()) compressor.ReplaceServer(std::move(next.server));
@@ -375,11 +373,11 @@ class Rebinding {
     const size_t count = compressor().config().count;
     const bool was_one_exchange = origin(0).is_one_exchange;
     const bool contributes = !was_one_exchange || comm_.rank() == most_recent_;
-    const ElementRange former = contributes ? planned_.ServedRange() : ElementRange{};
+    const ElementRange former = contributes ? planned_.plan->served : ElementRange{};
     const std::byte* from =
         next->rolls_forward ? compressor().server_out(0) : compressor().server_in(0);
     const PlannedCompressor target{.compressor = {}, .plan = next->plan};
-    const ElementRange kept = target.ServedRange();
+    const ElementRange kept = target.plan->served;
     for (size_t begin = 0; begin < count; begin += kPieceElements) {
       const ElementRange piece{begin, std::min(kPieceElements, count - begin)};
       std::memset(piece_.data(), 0, piece.count * element_bytes());

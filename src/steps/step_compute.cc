@@ -124,16 +124,13 @@ void FinishPackets(const Call& call, const Step& step, bool is_finite,
   const bool makes_packets = step.kind == StepKind::kCompress ||
                              (step.kind == StepKind::kReduce && step.packet != kNoPacket);
   if (call.compressor == nullptr || !makes_packets) return;
-  // The flag alone counts where values are not finite.
+  const bool is_contribution = step.kind == StepKind::kCompress;
+  const bool has_weight = is_contribution ? call.plan->key.is_weighted : step.shape.is_weighted;
   float weight = 1;
-  if (step.kind == StepKind::kCompress) {
-    if (call.plan->key.is_weighted) weight = WeightOf(call, step);
-  } else if (step.shape.is_weighted) {
-    weight = is_finite ? call.compressor->weight_sum() : 0;
-  }
+  if (has_weight && is_contribution) weight = WeightOf(call, step);
+  // The flag alone counts where values are not finite.
+  if (has_weight && !is_contribution) weight = is_finite ? call.compressor->weight_sum() : 0;
   const bool is_absent = weight == 0;
-  const bool has_weight =
-      step.kind == StepKind::kCompress ? call.plan->key.is_weighted : step.shape.is_weighted;
   const auto finish = [&](Region region, uint32_t packet) {
     // A group sends zeros for the packet of an absent rank, a single call nothing.
     if (!is_finite || (is_absent && checksums == nullptr)) ClearPacket(call, region);
