@@ -18,6 +18,7 @@
 #include "perf/common/cuda_device.h"
 #include "perf/common/flag_kinds.h"
 #include "perf/common/host_facts.h"
+#include "perf/common/library_setting.h"
 #include "perf/common/run_facts.h"
 #include "perf/common/tool_error.h"
 #include "perf/common/tool_main.h"
@@ -123,22 +124,17 @@ struct HostReport {
   std::string source;
 };
 
-HostReport FindHost(const std::vector<onebitSetting_t>& settings) {
-  const auto value_of = [&](std::string_view name) {
-    const auto found = std::find_if(settings.begin(), settings.end(),
-                                    [&](const auto& setting) { return setting.name == name; });
-    return std::string(found->value);
-  };
-  const std::string word = value_of("ONEBIT_HOST");
+HostReport FindHost() {
+  const std::string word = SettingValue("ONEBIT_HOST");
   if (!word.empty()) return {word, "ONEBIT_HOST"};
-  const std::string ranks = value_of("ONEBIT_HOST_RANKS");
+  const std::string ranks = SettingValue("ONEBIT_HOST_RANKS");
   if (ranks != "0") return {ranks + " successive ranks", "ONEBIT_HOST_RANKS"};
   return {MachineId(), "machine"};
 }
 
 void PrintText(const std::string& version, const std::vector<onebitSetting_t>& settings) {
   fmt::print("onebit {}\ntransports: {}\n", version, fmt::join(Transports(), ", "));
-  const HostReport host = FindHost(settings);
+  const HostReport host = FindHost();
   fmt::print("host of this process: {} ({})\n", host.name, host.source);
   PrintCuda(LookForCuda());
   fmt::print("\nsettings (environment variables)\n");
@@ -164,7 +160,7 @@ void PrintJson(const std::string& version, const std::vector<onebitSetting_t>& s
                     {"value", setting.value},
                     {"source", setting.source}});
   }
-  const HostReport host = FindHost(settings);
+  const HostReport host = FindHost();
   const Json report = {{"version", version},
                        {"transports", Transports()},
                        {"host", {{"name", host.name}, {"source", host.source}}},
