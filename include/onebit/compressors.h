@@ -33,8 +33,8 @@ typedef struct {
                              receives those of a send; with a weight those of a rank that is
                              present) */
   uint64_t is_detached;   /* 1 if its communicator was destroyed and it was not rebound */
-  uint64_t lost_elements; /* residual elements set to 0 by a rebind, because the rank that
-                             held them was gone */
+  uint64_t lost_elements; /* residual elements set to 0 by a rebind, because the rank that held
+                             them was gone */
   uint64_t nonfinite_blocks; /* blocks of low-bit or sparse codes, or elements of bf16, with a NaN
                                 or infinity that this rank has compressed or decoded; with
                                 onebitModePlain only they become NaN */
@@ -121,8 +121,8 @@ ONEBIT_API onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor
 /**
  * Writes the Euclidean norm of what this rank owes to later calls, its worker residual (with two
  * levels its part of its host's, and 0 if it has none), in the unit of its input: 0 before the
- * first call and with onebitModePlain. It reads the residual once, and
- * from a device copies it first. For trainers that watch whether a codec suits a tensor.
+ * first call and with onebitModePlain. It reads the residual once, and from a device copies it
+ * first. For trainers that watch whether a codec suits a tensor.
  *
  * Local. Waits for calls on streams as onebitCompressorExport does.
  *

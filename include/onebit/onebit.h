@@ -457,7 +457,7 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
  * Reduces `count` elements over all ranks; with a compressor, sends the codes of its codec.
  *
  * Dense (compressor NULL): a reduction in rank order, or on each host first and then over hosts,
- * with equal bits on every rank and over every transport, unless it is its own (memory.h).
+ * with equal bits on all ranks and transports, unless a transport has its own (memory.h).
  *   Sums of floats    in fp32 (onebitFloat64: in fp64); divided by n for onebitAvg; rounded once.
  *   Sums of integers  modulo 2^N with N bits, as in NCCL. onebitAvg divides that sum, wrapped or
  *                     not, by n and truncates toward zero.
@@ -547,7 +547,7 @@ ONEBIT_API onebitResult_t onebitCommDestroy(onebitComm_t comm);
 
 /* =============================================================================== Communicators */
 
-/** Where a new communicator meets, and its secret. Keep it as a password: who has it can join. */
+/** Address and secret of a new communicator. Keep it like a password: whoever has it can join. */
 typedef struct {
   char internal[128];
 } onebitUniqueId;

@@ -322,7 +322,7 @@ void RankWorker::ReadStats() {
 
 std::optional<uint64_t> RankWorker::BytesExpected() const {
   const TrainOptions& options = shared_.options;
-  // What calls in two levels send depends on the hosts of ranks, which the formula does not know.
+  // The formula does not know the hosts of ranks, on which the bytes of two levels depend.
   const bool are_steps_alike =
       !options.is_overlapped && options.max_grad_norm == 0 && options.lr > 0 && !options.survive &&
       optimizer_stats_.skipped == 0 && perf::StatsOf(comm_).two_level_calls == 0;

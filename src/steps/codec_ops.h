@@ -51,8 +51,8 @@ class CodecOps {
     call.compressor->AddNonfiniteBlocks(result.nonfinite_blocks);
     return result.is_finite || !call.plan->key.codec.has_feedback();
   }
-  // Shape of the packets that a step reads. A worker has one scale for all
-  // chunks if the block is the tensor.
+  // Shape of the packets that a step reads. A worker has one scale for all chunks if the block is
+  // the tensor.
   static PacketShape SourceShape(const Call& call, const Step& step);
   static const uint8_t* MaskAt(const Call& call, const PacketPart& part, size_t at);
 };

@@ -29,7 +29,7 @@ std::vector<float> ChunksOf(const AllReduceCase& c, const std::vector<float>& re
           residual.begin() + static_cast<std::ptrdiff_t>(range_of(last).end)};
 }
 
-// What a rank keeps, by the model.
+// The residuals of a rank, by the model.
 struct RankResiduals {
   std::vector<float> worker;
   std::vector<float> server;

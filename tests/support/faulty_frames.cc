@@ -23,9 +23,10 @@ constexpr size_t kVersionOffset = 4;  // FORMAT.md, section 3
 // have one look often.
 constexpr uint64_t kLookNs = 2'000'000;
 // A large payload, which the peer fetches or asks for, keeps its call open, so that nothing can
-// overtake the last message of a call. It comes after this time, late and in order.
-constexpr size_t kLeastLarge = 8192;
+// overtake the last message of a call: it comes after this time, late and in order.
 constexpr std::chrono::milliseconds kLongestHold(20);
+// Small messages of the tests have up to 2000 bytes, large ones 12,500 and more.
+constexpr size_t kLeastLarge = 8192;
 
 // Prints when the fault struck, by the monotonic clock, for whoever watches the process.
 void SayStruck() {
