@@ -66,7 +66,7 @@ std::vector<Pending> StateJob::pending() const {
     for (size_t i = 0; i < worker.size(); ++i) add(i, double{worker[i]} / ranks);
     const bool is_replica = compressor->planned.plan->key.is_one_exchange;
     if (is_replica && compressor != compressors_[0]) continue;
-    const size_t begin = compressor->planned.ServedRange().begin;
+    const size_t begin = compressor->planned.plan->served.begin;
     const auto server = ServerResidualOf(compressor.get());
     // Servers of low-bit codes and sparse packets keep units of the result, others those of the
     // mean.

@@ -138,7 +138,7 @@ class SyncJob {
     for (int rank = 0; rank < ranks(); ++rank) {
       const auto worker = WorkerResidualOf(compressor(rank));
       const auto server = ServerResidualOf(compressor(rank));
-      const size_t begin = compressor(rank)->planned.ServedRange().begin;
+      const size_t begin = compressor(rank)->planned.plan->served.begin;
       for (size_t i = 0; i < kCount; ++i) pending[i] += double{worker[i]} / ranks();
       for (size_t i = 0; i < server.size(); ++i) pending[begin + i] += server[i];
     }
