@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/api/join_ranks.h"
+#include "tests/support/comm_group.h"
 #include "tests/support/deadlines.h"
 
 namespace onebit::testing {
@@ -348,24 +349,18 @@ TEST_P(RegroupTest, NewCommunicatorsCanBeRegroupedThemselves) {
   EXPECT_EQ(members[3], Members{3});
 }
 
-// Numbers of hosts, of this rank's host, and of ranks on it.
-std::vector<uint64_t> PlaceOf(onebitComm_t comm) {
-  const onebitCommStats_t stats = StatsOf(comm);
-  return {stats.hosts, stats.host, stats.host_ranks};
-}
-
 TEST(JoinedHostsTest, RanksStayOnThemWhateverTheConfigurationSays) {
   onebitConfig_t config = LocalConfig();
   config.hostRanks = 2;
   const std::vector<UniqueComm> comms = JoinGroup(4, config);
-  EXPECT_EQ(PlaceOf(comms[1].get()), (std::vector<uint64_t>{2, 0, 2}));
-  EXPECT_EQ(PlaceOf(comms[2].get()), (std::vector<uint64_t>{2, 1, 2}));
+  EXPECT_EQ(PlaceOf(comms[1].get()), (HostPlace{2, 0, 2}));
+  EXPECT_EQ(PlaceOf(comms[2].get()), (HostPlace{2, 1, 2}));
 
   onebitConfig_t other = ONEBIT_CONFIG_INIT;
   other.hostRanks = 1;
   const int excluded = 0;
-  std::vector<std::vector<uint64_t>> split(4);
-  std::vector<std::vector<uint64_t>> shrunk(4);
+  std::vector<HostPlace> split(4);
+  std::vector<HostPlace> shrunk(4);
   const auto splits = CallRanks(AllOf(comms), [&](size_t r) {
     onebitComm_t comm = nullptr;  // ranks 3 2 1 0
     const onebitResult_t result =
@@ -375,8 +370,8 @@ TEST(JoinedHostsTest, RanksStayOnThemWhateverTheConfigurationSays) {
     return result;
   });
   for (const Outcome& outcome : splits) EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
-  EXPECT_EQ(split[3], (std::vector<uint64_t>{2, 0, 2}));
-  EXPECT_EQ(split[0], (std::vector<uint64_t>{2, 1, 2}));
+  EXPECT_EQ(split[3], (HostPlace{2, 0, 2}));
+  EXPECT_EQ(split[0], (HostPlace{2, 1, 2}));
 
   const auto shrinks = CallRanks({1, 2, 3}, [&](size_t r) {
     onebitComm_t comm = nullptr;
@@ -387,8 +382,8 @@ TEST(JoinedHostsTest, RanksStayOnThemWhateverTheConfigurationSays) {
     return result;
   });
   for (const Outcome& outcome : shrinks) EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
-  EXPECT_EQ(shrunk[1], (std::vector<uint64_t>{2, 0, 1}));
-  EXPECT_EQ(shrunk[2], (std::vector<uint64_t>{2, 1, 2}));
+  EXPECT_EQ(shrunk[1], (HostPlace{2, 0, 1}));
+  EXPECT_EQ(shrunk[2], (HostPlace{2, 1, 2}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, RegroupTest, ::testing::Values(Kind::kInitAll, Kind::kJoined),

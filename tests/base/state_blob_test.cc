@@ -4,6 +4,7 @@
 #include "base/state_blob.h"
 
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -309,16 +310,24 @@ TEST(StateIdentityTest, WhatMakesNoSenseIsRefused) {
 }
 
 TEST(StateIdentityTest, AllreducesOfOneRankAloneHaveHosts) {
-  StateIdentity identity = SomeIdentity();
-  identity.collective = Collective::kAllReduce;
-  identity.is_one_exchange = false;
-  identity.hosts = 5;
-  const auto good = EncodeIdentity(identity);
-  EXPECT_TRUE(DecodeIdentity(good).ok());
-  for (const auto& [offset, value] : {std::pair(38, 3), std::pair(43, 2)}) {
-    auto bytes = good;
-    bytes[offset] |= std::byte(value);
-    EXPECT_EQ(DecodeIdentity(bytes).status().code(), Code::kCorrupt) << "offset " << offset;
+  StateIdentity good = SomeIdentity();  // of an allreduce in two exchanges, with seven ranks
+  good.hosts = 5;
+  EXPECT_TRUE(DecodeIdentity(EncodeIdentity(good)).ok());
+  StateIdentity reduce_scatter = good;
+  reduce_scatter.collective = Collective::kReduceScatter;
+  StateIdentity one_exchange = good;
+  one_exchange.is_one_exchange = true;
+  StateIdentity two_ranks = good;
+  two_ranks.ranks = 2;
+  two_ranks.rank = 1;
+  for (StateIdentity identity : {reduce_scatter, one_exchange, two_ranks}) {
+    SCOPED_TRACE(DescribeDifferenceOfRank(identity, good));
+    const Status status = DecodeIdentity(EncodeIdentity(identity)).status();
+    EXPECT_EQ(status.code(), Code::kCorrupt);
+    EXPECT_NE(status.text().find("hosts"), std::string::npos) << status.text();
+    identity.hosts = 0;  // nothing else is wrong with it
+    const Status without_hosts = DecodeIdentity(EncodeIdentity(identity)).status();
+    EXPECT_TRUE(without_hosts.ok()) << without_hosts.text();
   }
 }
 

@@ -277,7 +277,7 @@ TEST(MessageHeaderTest, HasFourExchangesWithTwoLevels) {
   EXPECT_FALSE(DecodeHeader(Encoded(header)).ok());
 }
 
-// With a valid check, as a peer with additional members would send it.
+// All parameters are known, but two levels do not go with the sample's single exchange.
 TEST(MessageHeaderTest, RejectsFlagsAndParametersThatItDoesNotKnow) {
   for (const auto& [offset, known] : {std::pair<size_t, unsigned>{6, 0x07}, {51, 0xef}}) {
     for (unsigned bit = 1; bit < 256; bit *= 2) {

@@ -168,11 +168,8 @@ TEST(LevelBytesTest, AreThoseOfOneRankPerHost) {
 }
 
 TEST(LevelChoiceTest, RanksHaveToAgree) {
-  CommOptions with = WithLevels();
-  CommOptions without = with;
-  without.two_level_bytes = 1 << 20;
-  std::vector<CommOptions> options = OnHosts("aabb", with);
-  options[3].two_level_bytes = without.two_level_bytes;
+  std::vector<CommOptions> options = OnHosts("aabb", WithLevels());
+  options[3].two_level_bytes = 1 << 20;
   CommGroup group(options);
   const std::vector<Outcome> outcomes = group.Call([&](int rank) {
     std::vector<float> values(100, 1);

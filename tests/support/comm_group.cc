@@ -119,4 +119,9 @@ onebitCompressorStats_t StatsOf(onebitCompressor_t compressor) {
   return stats;
 }
 
+HostPlace PlaceOf(onebitComm_t comm) {
+  const onebitCommStats_t stats = StatsOf(comm);
+  return {stats.hosts, stats.host, stats.host_ranks};
+}
+
 }  // namespace onebit::testing

@@ -4,6 +4,8 @@
 // through handles of the C API. Tests that need only the defaults use run_ranks.h.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -71,5 +73,10 @@ UniqueCompressor NewCompressor(onebitComm_t comm, size_t count, onebitDataType_t
 
 onebitCommStats_t StatsOf(onebitComm_t comm);
 onebitCompressorStats_t StatsOf(onebitCompressor_t compressor);
+
+// The number of hosts, the number that a rank's own host has among them, and how many ranks share
+// that host.
+using HostPlace = std::array<uint64_t, 3>;
+HostPlace PlaceOf(onebitComm_t comm);
 
 }  // namespace onebit::testing
