@@ -23,9 +23,9 @@ typedef struct {
                                transactional */
   uint64_t residual_bytes;  /* memory held for residuals */
   uint32_t exchanges;     /* exchanges per call: 1 (small tensors; sparse codes with one hop), 2, or
-                             4 with two levels; except in an allreduce the second one carries
-                             headers only; codes other than signs leave it out without feedback, as
-                             do sends and receives */
+                             with two levels 4, and 3 in collectives of parts; in those the last
+                             one carries headers only; codes other than signs leave it out without
+                             feedback, as do sends and receives */
   uint32_t segments;      /* pieces of a chunk that travel on their own */
   uint64_t wire_bytes;    /* bytes this rank sends per call, headers included (exact; in an
                              all-gather with onebitModeEf about every 16th call sends 8 more to

@@ -42,7 +42,7 @@ extern "C" {
  *
  * Groups nest; only the outermost end makes the calls. Calls of up to ONEBIT_GROUP_ELEMENTS
  * elements travel together. Larger ones, onebitAllToAllv, dense ones that the transport itself
- * reduces, and allreduces in two levels go one by one.
+ * reduces, and calls with weights in two levels go one by one.
  *
  * The communicator keeps the memory for the packets of a group, and the plans of the last groups. A
  * group that is made again allocates nothing, except a list for the library's thread where that

@@ -9,7 +9,8 @@
  * default stream of the device, and a call returns when all its work is enqueued there. The host is
  * never synchronised with the device, and the caller's current device is unchanged. Results equal
  * those of host memory bit for bit, except for NCCL's own reductions (below) and the kind of NaN in
- * a dense sum, which is not specified.
+ * a dense sum, which is not specified. Compressors on devices have one level where hosts have
+ * different numbers of ranks: if ranks of one tensor have both kinds of memory, set levels to 1.
  *
  *   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
  *   config.memory = onebitMemoryDevice;                 // residuals on the current device
@@ -26,20 +27,21 @@
  *   broadcasts without a compressor are NCCL's own, as fast as without this library, with NCCL's
  *   order of sums and treatment of NaN; onebitCommStats_t.native_calls counts them. With
  *   ONEBIT_NCCL_NATIVE_DENSE=0 they have the bits of other transports, as dense steps of
- *   optimizers, syncs and flushes always do, but for allreduces that take two levels there.
- * - Any other transport (socket, ucx, mpi, local): the device compresses, and only packets pass
- *   through pinned host memory. All computing of a call is on the stream when the call returns; in
- *   between, the stream waits for a thread of the communicator that moves the messages and makes no
- *   CUDA call. Dense calls are summed on the host. They pass through 16 MiB of pinned memory, in
- *   pieces of 8 MiB, or as many calls of a group as fit in one. In an all-to-all-v a piece has up
- *   to 4 MiB of each message, divided by the number of ranks. Sends and receives pass as a whole,
- *   through additional pinned memory as large as all buffers of their group, which the communicator
- *   keeps: within a group they must be able to overtake each other, because their peers may group
- *   them differently. A CUDA-aware MPI also copies device memory piece by piece where the network
- *   cannot reach it, but in the calling thread. Such calls cannot be captured, and all calls of a
- *   group are on one stream. With mpi the thread needs MPI_THREAD_MULTIPLE. At most 256 calls or
- *   groups of a communicator are in flight: one more waits for the first, as for a full queue of
- *   CUDA.
+ *   optimizers, syncs and flushes always do, but for reductions that take two levels there.
+ * - Any other transport (socket, ucx, mpi, local): the device compresses, and packets pass through
+ *   pinned host memory. So do, in reductions with two levels, the elements that ranks of a host
+ *   send each other, and their means: up to three tensors' bytes. All computing of a call is on the
+ *   stream when the call returns; in between, the stream waits for a thread of the communicator
+ *   that moves the messages and makes no CUDA call. Dense calls are summed on the host. They pass
+ *   through 16 MiB of pinned memory, in pieces of 8 MiB, or as many calls of a group as fit in one.
+ *   In an all-to-all-v a piece has up to 4 MiB of each message, divided by the number of ranks.
+ *   Sends and receives pass as a whole, through additional pinned memory as large as all buffers of
+ *   their group, which the communicator keeps: within a group they must be able to overtake each
+ *   other, because their peers may group them differently. A CUDA-aware MPI also copies device
+ *   memory piece by piece where the network cannot reach it, but in the calling thread. Such calls
+ *   cannot be captured, and all calls of a group are on one stream. With mpi the thread needs
+ *   MPI_THREAD_MULTIPLE. At most 256 calls or groups of a communicator are in flight: one more
+ *   waits for the first, as for a full queue of CUDA.
  *
  * One group cannot mix the two.
  *

@@ -404,9 +404,9 @@ typedef struct {
      NULL and 0: none. Copied. Not with weights. A state fits whatever the cuts were */
   const size_t* cuts;
   size_t cutCount;
-  int32_t levels; /* AllReduce on host memory only. 2: where hosts have several ranks, one packet
-                     for all of them leaves each; not with one exchange, hops 1 or
-                     ONEBIT_BLOCK_TENSOR. 0 (default), 1: a packet of every rank does */
+  int32_t levels; /* AllReduce, ReduceScatter, AllGather. 1: every rank's packet leaves its host. 2:
+                     where hosts have several ranks, one for all of them does; not with one
+                     exchange, hops 1 or ONEBIT_BLOCK_TENSOR. 0 (default): 2 for long tensors */
 } onebitCompressorConfig_t;
 
 #define ONEBIT_COMPRESSOR_CONFIG_INIT                                                             \

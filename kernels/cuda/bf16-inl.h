@@ -31,7 +31,7 @@ ONEBIT_KERNEL Quad<float> Bf16SumsAt(const LowBitReduceKind& kind, const LowBitP
     const Quad<float> values =
         Bf16ValuesAt(piece, PacketOf(kind, piece, rank), i, count, nonfinite);
     ONEBIT_UNROLL
-    for (unsigned c = 0; c < kQuad; ++c) sums.at[c] += values.at[c];
+    for (unsigned c = 0; c < kQuad; ++c) sums.at[c] += kind.factor * values.at[c];
   }
   if (kind.is_sum) return sums;
   ONEBIT_UNROLL

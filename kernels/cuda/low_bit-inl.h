@@ -145,7 +145,7 @@ ONEBIT_KERNEL Quad<float> SumsAt(const LowBitReduceKind& kind, const LowBitPiece
     const Quad<float> values =
         ValuesAt<kCodec>(ViewOf<kCodec>(piece, PacketOf(kind, piece, rank)), blocks, i, count);
     ONEBIT_UNROLL
-    for (unsigned c = 0; c < kQuad; ++c) sums.at[c] += values.at[c];
+    for (unsigned c = 0; c < kQuad; ++c) sums.at[c] += kind.factor * values.at[c];
   }
   if (kind.is_sum) return sums;
   ONEBIT_UNROLL

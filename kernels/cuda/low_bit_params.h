@@ -81,6 +81,7 @@ struct LowBitReduceKind {
   DataType output_type = DataType::kF32;
   DataType residual_type = DataType::kF32;
   bool is_sum = false;
+  float factor = 1;  // what each packet counts for
   uint32_t block = 1;
   bool operator==(const LowBitReduceKind&) const = default;
 };

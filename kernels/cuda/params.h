@@ -140,6 +140,8 @@ struct ReduceKind {
   DataType residual_type = DataType::kF32;
   ScaleRule rule = ScaleRule::kL2;
   bool is_sum = false;
+  // Sums over hosts: what each packet counts for in a sum that is not divided; otherwise 0.
+  float factor = 0;
   uint32_t block = 0;
   bool operator==(const ReduceKind&) const = default;
 };

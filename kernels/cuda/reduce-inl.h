@@ -22,6 +22,7 @@ class PacketMean {
       : packets_{piece.source, kind.stride, piece.own_source, kind.rank, kind.ranks},
         bits_offset_(piece.source_bits),
         scale_offset_(sizeof(float) * block),
+        factor_(kind.factor),
         first_weights_(WeightsFrom(warp, 0)) {}
 
   // Sums the ranks' values of the group at element `group`.
@@ -110,13 +111,14 @@ class PacketMean {
   ONEBIT_KERNEL const uint8_t* BitsOf(uint32_t rank) const {
     return reinterpret_cast<const uint8_t*>(PacketOf(rank) + bits_offset_);
   }
-  // Returns the scales of ranks `first` and following, divided by the number of ranks.
+  // Returns the scales of ranks `first` and following, divided by the number of ranks, or times the
+  // factor if there is one.
   ONEBIT_KERNEL Lanes<float> WeightsFrom(const Warp& warp, uint32_t first) const {
     Lanes<float> weights;
     warp.ForEachLane([&](unsigned lane) {
       if (first + lane >= packets_.ranks) return;
-      weights[lane] = *reinterpret_cast<const float*>(PacketOf(first + lane) + scale_offset_) /
-                      static_cast<float>(packets_.ranks);
+      const float scale = *reinterpret_cast<const float*>(PacketOf(first + lane) + scale_offset_);
+      weights[lane] = factor_ != 0 ? scale * factor_ : scale / static_cast<float>(packets_.ranks);
     });
     return weights;
   }
@@ -124,6 +126,7 @@ class PacketMean {
   SourcePackets packets_;
   uint64_t bits_offset_;
   uint64_t scale_offset_;
+  float factor_;
   Lanes<float> first_weights_;
 };
 

@@ -96,6 +96,7 @@ onebitResult_t CallCompressors::Create(onebitComm_t comm, const CallFacts& facts
   config.mode = compression.has_feedback ? onebitModeEf : onebitModePlain;
   config.codec = compression.codec;
   if (compression.block > 0) config.block = static_cast<int32_t>(compression.block);
+  if (compression.has_one_level) config.levels = 1;
   config.collective = CollectiveOf(facts.operation);
   config.memory = onebitMemoryDevice;
   config.tensorId = tensor_id;

@@ -168,7 +168,12 @@ Error ParseOption(std::string_view text, Compression* compression) {
     if (ParseNumber(value, &compression->start)) return std::nullopt;
     return Quoted(value) + " is no number of calls";
   }
-  return "no option " + Quoted(text) + "; there are ef, plain, block=, start=";
+  if (Consume(&value, "levels=")) {
+    compression->has_one_level = value == "1";
+    if (value == "0" || value == "1") return std::nullopt;
+    return Quoted(value) + " is no number of levels; 0 lets onebit decide, 1 is one level";
+  }
+  return "no option " + Quoted(text) + "; there are ef, plain, block=, start=, levels=";
 }
 
 Error CheckBlock(const CodecChoice& codec, uint32_t block) {

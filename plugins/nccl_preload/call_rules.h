@@ -58,6 +58,7 @@ struct Compression {
   bool has_feedback = true;
   uint32_t block = 0;  // 0: the codec's default
   uint32_t start = 20;
+  bool has_one_level = false;  // every rank's packet leaves its host
 
   friend auto operator<=>(const Compression&, const Compression&) = default;
 };

@@ -187,7 +187,8 @@ Status SetWeight(onebitCompressor_t compressor, float weight) {
 uint32_t ExchangesOf(const onebit::Plan& plan) {
   if (plan.ranks == 1) return 0;
   if (plan.key.is_one_exchange) return 1;
-  return plan.key.has_two_levels ? 4 : 2;  // the second one may be verdicts
+  if (!plan.key.has_two_levels) return 2;  // the second one may be verdicts
+  return onebit::LastExchangeOfLevels(plan.key.collective);
 }
 
 // The part of a plan's wire_bytes that goes to other hosts.

@@ -215,8 +215,9 @@ Result<std::shared_ptr<const Cuts>> ParseCuts(const onebitCompressorConfig_t& co
 Status CheckLevels(int32_t levels, int32_t block, int hops, Collective collective) {
   if (levels < 0 || levels > 2) return Refuse("levels", levels, "0, 1 or 2");
   if (levels < 2) return OkStatus();
-  if (collective != Collective::kAllReduce) {
-    return Refuse("levels", levels, "0 or 1 but for an allreduce");
+  if (!CanHaveLevels(collective)) {
+    return Refuse("levels", levels,
+                  "0 or 1 but for an allreduce, a reduce-scatter or an all-gather");
   }
   if (block == 0) {
     return Refuse("levels", levels,

@@ -55,11 +55,8 @@ onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, const void*
     if (blob == nullptr) return Error(Code::kInvalidArgument, "blob is NULL");
     ONEBIT_TRY(onebit::CheckNonePending(compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
-    onebit::ScopedHostResidency stay(compressor);
-    ONEBIT_TRY(stay.Begin());
-    Status status =
-        onebit::ImportState({static_cast<const std::byte*>(blob), bytes}, &compressor->planned);
-    ONEBIT_TRY(stay.End());
-    return status;
+    const std::span state(static_cast<const std::byte*>(blob), bytes);
+    return onebit::ImportWithLevels(
+        state, compressor, [&] { return onebit::ImportState(state, &compressor->planned); });
   });
 }

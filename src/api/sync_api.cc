@@ -298,11 +298,9 @@ onebitResult_t onebitSyncImport(onebitSync_t sync, const void* blob, size_t byte
     if (blob == nullptr) return Error(Code::kInvalidArgument, "blob is NULL");
     ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
-    onebit::ScopedHostResidency stay(sync->compressor);
-    ONEBIT_TRY(stay.Begin());
-    Status status =
-        sync->sync.Import({static_cast<const std::byte*>(blob), bytes}, &sync->compressor->planned);
-    ONEBIT_TRY(stay.End());
-    return status;
+    const std::span state(static_cast<const std::byte*>(blob), bytes);
+    return onebit::ImportWithLevels(
+        onebit::OneBitSync::CompressorStateOf(state), sync->compressor,
+        [&] { return sync->sync.Import(state, &sync->compressor->planned); });
   });
 }

@@ -166,8 +166,9 @@ constexpr Setting kOwnSettings[] = {
      .values = "bytes",
      .maximum = 1'099'511'627'776,
      .default_value = "auto",
-     .help = "Dense allreduces from this size on pass inside hosts and then between them, where "
-             "hosts have several ranks; auto: 65536; equal on all ranks.",
+     .help = "Where hosts have several ranks, calls whose larger buffer has this size pass inside "
+             "hosts and then between them, unless the compressor's configuration says otherwise; "
+             "auto: 65536; equal on all ranks.",
      .offset = offsetof(Settings, two_level_bytes)},
     {.name = "ONEBIT_GROUP_ELEMENTS",
      .kind = SettingKind::kAutoOrInteger,

@@ -246,11 +246,11 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
   const auto segment = Get<uint16_t>(in, kAtSegment);
   const auto segment_count = Get<uint16_t>(in, kAtSegmentCount);
   const bool has_two_levels = (parameters & kTwoLevels) != 0;
-  // There a pair of ranks exchanges segments of the chunks of all hosts.
-  const bool is_inside_host = has_two_levels && (exchange == 1 || exchange == 4);
   if (!collective || !type || !op || !codec || (flags & ~kKnownFlags) != 0 || exchange < 1 ||
-      exchange > (has_two_levels ? 4 : 2) || (segment >= segment_count && !is_inside_host) ||
-      (has_two_levels && (*collective != Collective::kAllReduce || is_one_exchange))) {
+      exchange > (has_two_levels ? LastExchangeOfLevels(*collective) : 2) ||
+      (segment >= segment_count && !(has_two_levels && PassesInsideHosts(*collective, exchange))) ||
+      (has_two_levels &&
+       (is_one_exchange || !(CanHaveLevels(*collective) || *collective == Collective::kGroup)))) {
     return Error(Code::kCorrupt, "header has a member outside its range");
   }
   MessageHeader header;
@@ -337,7 +337,9 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
   } else {
     add("one exchange (ONEBIT_ONE_EXCHANGE_ELEMENTS)", here.is_one_exchange, there.is_one_exchange);
   }
-  add(ours.is_dense() ? "two levels (ONEBIT_TWO_LEVEL_BYTES)" : "two levels (config.levels)",
+  add(ours.is_dense() ? "two levels (ONEBIT_TWO_LEVEL_BYTES)"
+                      : "two levels (config.levels, ONEBIT_TWO_LEVEL_BYTES; on devices hosts need "
+                        "equal numbers of ranks)",
       here.has_two_levels, there.has_two_levels);
   const auto type_of = [](const CallDescriptor& call) {
     return string_view(call.is_replica_bf16 ? "bfloat16" : "float32");

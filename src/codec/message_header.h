@@ -31,6 +31,34 @@ enum class Collective : uint8_t {
 };
 enum class ReduceOp : uint8_t { kSum = 0, kMax = 2, kMin = 3, kAvg = 4 };
 
+// True for collectives that can have two levels (FORMAT.md, section 21).
+constexpr bool CanHaveLevels(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
+         collective == Collective::kAllGather || collective == Collective::kBroadcast;
+}
+// The number of the last exchange of a call with two levels.
+constexpr uint32_t LastExchangeOfLevels(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kGroup ? 4 : 3;
+}
+// True if ranks of a host send each other the chunks of several hosts or ranks in this exchange of
+// two levels, so that segments are counted on from chunk to chunk.
+constexpr bool PassesInsideHosts(Collective collective, uint32_t exchange) {
+  switch (collective) {
+    case Collective::kReduceScatter:
+      return exchange == 1;
+    case Collective::kAllGather:
+      return exchange == 2;
+    case Collective::kBroadcast:
+      return exchange == 3;
+    default:
+      return exchange == 1 || exchange == 4;
+  }
+}
+// True if exchange 1 of a compressed call with two levels carries elements.
+constexpr bool SumsInsideHosts(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
+}
+
 // Parameters of one call, on which all ranks must agree; the same in every message of the call.
 struct CallDescriptor {
   uint32_t comm_id = 0;
@@ -46,7 +74,7 @@ struct CallDescriptor {
   uint16_t chunk_alignment = 0;
   bool has_server_residual = false;
   bool is_one_exchange = false;
-  bool has_two_levels = false;  // exchanges 1 and 4 are inside hosts
+  bool has_two_levels = false;
   // With one exchange every rank keeps a replica of the server residual, in an all-gather one of
   // the estimates that all ranks share. Results are equal only while replicas are, which these
   // members decide. All zero in other calls.
@@ -64,10 +92,17 @@ struct CallDescriptor {
   friend bool operator==(const CallDescriptor&, const CallDescriptor&) = default;
 };
 
+// True if messages of this exchange are packets, or verdicts.
+constexpr bool HasPackets(const CallDescriptor& call, uint32_t exchange) {
+  const bool has_elements =
+      call.has_two_levels && exchange == 1 && SumsInsideHosts(call.collective);
+  return !call.codec.is_dense() && !has_elements;
+}
+
 // One message of a call.
 struct MessageHeader {
   CallDescriptor call;
-  uint8_t exchange = 1;  // 1 or 2; with two levels 1 to 4
+  uint8_t exchange = 1;  // 1 or 2; with two levels up to 4
   bool is_nonfinite = false;
   bool has_payload_checksum = false;
   bool has_failed = false;  // the sender failed, now or earlier: what it sends is no result

@@ -34,7 +34,7 @@ struct CommOptions {
   uint64_t timeout_ms = 600'000;  // without progress, until a collective fails
   // Compressed tensors up to this size use one exchange; nullopt: depends on the number of ranks.
   std::optional<uint64_t> one_exchange_elements = 0;
-  // Dense allreduces from this size on take two levels; nullopt: select.cc says.
+  // Calls from this size on take two levels; nullopt: select.cc says.
   std::optional<uint64_t> two_level_bytes;
   uint64_t segment_elements = 262'144;
   // Calls of a group up to this size share messages; nullopt: depends on the transport.

@@ -265,6 +265,37 @@ void Compressor::ReplaceServer(ServerResidual residual) {
   config_.server_elements = residual.elements;
 }
 
+Result<Compressor::Layout> Compressor::NewOneLevel(size_t server_elements) const {
+  Layout layout;
+  layout.server_elements = server_elements;
+  if (config_.codec.has_feedback()) {
+    ONEBIT_TRY(NewGenerations(config_.elements(), "a worker residual", layout.worker));
+  }
+  if (has_server_residual()) {
+    ONEBIT_TRY(NewGenerations(server_elements, "a server residual", layout.server));
+  }
+  return layout;
+}
+
+void Compressor::Swap(Layout* layout) {
+  std::swap(worker_, layout->worker);
+  std::swap(server_, layout->server);
+  std::swap(config_.worker_count, layout->worker_count);
+  std::swap(config_.worker_begin, layout->worker_begin);
+  std::swap(config_.worker_places, layout->worker_places);
+  std::swap(config_.server_elements, layout->server_elements);
+  std::swap(config_.has_two_levels, layout->has_two_levels);
+  std::swap(config_.levels, layout->levels);
+}
+
+void Compressor::Keep(Layout layout) {
+  if (!config_.location.is_device()) return;
+  for (auto* memory : {&layout.worker, &layout.server}) {
+    former_.insert(former_.end(), std::make_move_iterator(std::begin(*memory)),
+                   std::make_move_iterator(std::end(*memory)));
+  }
+}
+
 size_t Compressor::residual_bytes() const {
   size_t bytes = 0;
   for (int generation = 0; generation < 2; ++generation) {

@@ -31,8 +31,9 @@ class Compressor {
     Codec codec = {.kind = CodecKind::kEf, .block = 4096};
     size_t count = 0;  // as the calls count elements
     kernels::DataType type = kernels::DataType::kF32;
-    int hops = 2;        // sparse: 1 if every rank receives the packets of all
-    int levels = 0;      // 2: where hosts have several ranks, inside them and between them
+    int hops = 2;  // sparse: 1 if every rank receives the packets of all
+    // 2: where hosts have several ranks, inside them and between them; 0: for long tensors
+    int levels = 0;
     float ef_decay = 1;  // sparse: what the worker residual counts for in the next call
     uint64_t seed = 0;   // of stochastic rounding, and of draws that select elements
     kernels::DataType residual_type = kernels::DataType::kF32;
@@ -46,7 +47,11 @@ class Compressor {
     // The elements whose residual this rank has as a worker: with two levels those of its rail.
     size_t worker_begin = 0;
     std::optional<size_t> worker_count;  // none: all
-    bool has_two_levels = false;         // calls pass inside hosts, and between them
+    // In a reduce-scatter with two levels these are chunks, which lie in the residual one after the
+    // other: the place of each, or kElsewhere. Null: the elements follow one another in the tensor.
+    static constexpr uint32_t kElsewhere = UINT32_MAX;
+    std::shared_ptr<const std::vector<uint32_t>> worker_places = nullptr;
+    bool has_two_levels = false;  // calls pass inside hosts, and between them
     Collective collective = Collective::kAllReduce;
     // Chunks of `count` elements that make up the tensor: 1 in an allreduce, otherwise one per
     // rank.
@@ -87,13 +92,23 @@ class Compressor {
   // Residual of an element (server: relative to the served range), as a call reads (in) and writes
   // (out) it; null if the mode has none.
   const std::byte* worker_in(size_t element) const {
-    return At(worker_[generation_], element - config_.worker_begin);
+    return At(worker_[generation_], WorkerIndex(element));
   }
-  std::byte* worker_out(size_t element) const {
-    return At(worker_[next()], element - config_.worker_begin);
-  }
+  std::byte* worker_out(size_t element) const { return At(worker_[next()], WorkerIndex(element)); }
   // The worker residual from its first element on.
-  const std::byte* worker_base() const { return worker_in(config_.worker_begin); }
+  const std::byte* worker_base() const { return At(worker_[generation_], 0); }
+  std::byte* worker_base_out() const { return At(worker_[next()], 0); }
+  // True if this rank has the worker residual of an element, which is then at this index.
+  bool HasWorker(size_t element) const { return WorkerIndex(element) < worker_elements(); }
+  size_t WorkerIndex(size_t element) const {
+    if (config_.worker_places == nullptr) return element - config_.worker_begin;  // may wrap around
+    if (config_.count == 0) return 0;
+    const size_t chunk = element / config_.count;
+    if (chunk >= config_.chunks) return worker_elements();
+    const uint32_t place = (*config_.worker_places)[chunk];
+    if (place == Config::kElsewhere) return SIZE_MAX;
+    return place * config_.count + (element - chunk * config_.count);
+  }
   const std::byte* server_in(size_t element) const { return At(server_[generation_], element); }
   std::byte* server_out(size_t element) const { return At(server_[next()], element); }
 
@@ -102,9 +117,7 @@ class Compressor {
     void* generations[2] = {nullptr, nullptr};
     const uint32_t* current = nullptr;
   };
-  KernelResidual worker(size_t element) const {
-    return ResidualOf(worker_, element - config_.worker_begin);
-  }
+  KernelResidual worker(size_t element) const { return ResidualOf(worker_, WorkerIndex(element)); }
   KernelResidual server(size_t element) const { return ResidualOf(server_, element); }
 
   // Packed bits from `element` on, whose distance from the beginning of its chunk, or from the cut
@@ -193,6 +206,23 @@ class Compressor {
   };
   Result<WorkerResidual> NewWorkerResidual(size_t begin, size_t count, bool has_two_levels) const;
   void ReplaceWorker(WorkerResidual residual);
+  // What levels decide about a compressor that has made no call: where its residuals, which are
+  // zero, have which elements. NewOneLevel allocates those of one level, for a rank that serves so
+  // many.
+  struct Layout {
+    Memory worker[2];
+    Memory server[2];
+    std::optional<size_t> worker_count;
+    size_t worker_begin = 0;
+    std::shared_ptr<const std::vector<uint32_t>> worker_places;
+    size_t server_elements = 0;
+    bool has_two_levels = false;
+    int levels = 1;
+  };
+  Result<Layout> NewOneLevel(size_t server_elements) const;
+  void Swap(Layout* layout);
+  // Keeps memory of a device that is no longer current.
+  void Keep(Layout layout);
   // Sets the values on which all ranks have agreed.
   void Resume(uint64_t epoch, uint64_t commits_since_zero, std::optional<ReduceOp> op) {
     has_previous_ = false;

@@ -95,10 +95,12 @@ PlanKey KeyOf(const CallRequest& request, const Comm& comm) {
   key.is_receive = request.is_receive;
   key.count = request.count;
   key.is_native = request.can_be_native && IsNative(request, comm);
-  key.has_two_levels =
-      request.collective == Collective::kAllReduce && !key.is_native && !comm.is_stream_ordered() &&
-      request.can_have_levels && !request.location.is_device() &&
-      UsesTwoLevels(request.count * kernels::BytesOf(request.type), comm.hosts(), comm.options());
+  PlanKey whole = key;
+  if (request.whole_count != 0) whole.count = request.whole_count;
+  key.has_two_levels = CanHaveLevels(request.collective) && !key.is_native &&
+                       !comm.is_stream_ordered() && request.can_have_levels &&
+                       UsesTwoLevels(BufferBytesOf(whole, static_cast<size_t>(comm.ranks())),
+                                     comm.hosts(), comm.options());
   switch (request.collective) {
     case Collective::kReduceScatter:
     case Collective::kAllGather:

@@ -62,10 +62,10 @@ struct CallRequest {
   PairLists pairs = {};                     // for an all-to-all-v
   // Bit pattern of the weight sum of a sync, which the ranks compare.
   std::optional<uint32_t> sync_weight = std::nullopt;
-  bool can_be_native = true;  // if dense, may be the transport's own
-  // If dense, may take two levels, unless its result must not depend on hosts, or on how a longer
-  // call is cut.
-  bool can_have_levels = true;
+  bool can_be_native = true;    // if dense, may be the transport's own
+  bool can_have_levels = true;  // if dense; otherwise its result must not depend on hosts
+  // Elements of the call that this is a piece of, which decide about its levels; 0: it is whole.
+  size_t whole_count = 0;
 };
 // A list of requests that grows moves them, since their copies would not own the pair lists.
 static_assert(std::is_nothrow_move_constructible_v<CallRequest>);

@@ -103,7 +103,7 @@ CallRequest DenseSlots::Staged(const CallRequest& request, DensePiece piece,
   const size_t element_bytes = kernels::BytesOf(request.type);
   CallRequest staged = request;
   staged.location = {};
-  staged.can_have_levels = false;
+  staged.whole_count = request.count;
   staged.count = piece.count;
   if (request.collective == Collective::kAllToAllv) {
     staged.sendbuff = memory;

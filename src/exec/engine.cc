@@ -47,10 +47,18 @@ PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange, uint32_t n
 // Sets what a compressor's configuration owes to its plan.
 void SetRanges(const Plan& plan, Compressor::Config* config) {
   config->server_elements = plan.served.count;
-  config->has_two_levels = plan.key.has_two_levels;
+  config->has_two_levels = plan.hosts != 0;
   if (!config->has_two_levels) return;
-  config->worker_begin = plan.compressed.begin;
-  config->worker_count = plan.compressed.count;
+  if (config->collective == Collective::kAllReduce) {
+    config->worker_begin = plan.compressed.begin;
+    config->worker_count = plan.compressed.count;
+    return;
+  }
+  std::vector<uint32_t> places(config->chunks, Compressor::Config::kElsewhere);
+  uint32_t next = 0;
+  for (const uint32_t chunk : plan.compressed_chunks) places[chunk] = next++;
+  config->worker_places = std::make_shared<const std::vector<uint32_t>>(std::move(places));
+  config->worker_count = next * config->count;
 }
 
 // Later calls of this kind only count in the stats. The call is over, so a failure to log is not
@@ -178,7 +186,9 @@ Result<std::shared_ptr<const Plan>> Engine::PlanCompressor(const Compressor::Con
   const auto ranks = static_cast<uint32_t>(comm_.ranks());
   const uint32_t next_rank = (static_cast<uint32_t>(comm_.rank()) + 1) % ranks;
   PlanKey key = KeyOf(config, is_one_exchange, next_rank);
-  key.has_two_levels = config.levels == 2 && !is_one_exchange && comm_.hosts().has_levels();
+  key.has_two_levels = !is_one_exchange && TakesTwoLevels(config);
+  key.is_staged = key.has_two_levels && config.is_stream_ordered && !comm_.is_stream_ordered() &&
+                  SumsInsideHosts(key.collective);
   auto plan = plans_.PlanFor(key);
   ONEBIT_TRY(ReserveFor(config, *plan));
   return plan;
@@ -190,12 +200,29 @@ bool Engine::TakesOneExchange(const Compressor::Config& config) const {
   return UsesOneExchange(config.count, static_cast<uint32_t>(comm_.ranks()), comm_.options());
 }
 
+// Kernels know hosts with equal numbers of ranks only.
+bool Engine::CanHaveTwoLevels(const Compressor::Config& config) const {
+  return !config.is_stream_ordered || comm_.hosts().is_even();
+}
+
+// Says nothing of one exchange, which has one level.
+bool Engine::TakesTwoLevels(const Compressor::Config& config) const {
+  if (!CanHaveLevels(config.collective) || config.levels == 1 || !CanHaveTwoLevels(config)) {
+    return false;
+  }
+  if (config.levels == 2) return comm_.hosts().has_levels();
+  // Without a block a rank knows the scale of its own part only.
+  return config.codec.block != 0 && UsesTwoLevels(config.elements() * kernels::BytesOf(config.type),
+                                                  comm_.hosts(), comm_.options());
+}
+
 Status Engine::CheckLevels(const Compressor::Config& config) const {
   if (config.levels != 2 || config.count == 0 || !comm_.hosts().has_levels()) return OkStatus();
-  if (config.is_stream_ordered) {
+  if (!CanHaveTwoLevels(config)) {
     return Error(Code::kInvalidArgument,
-                 "compressor config: levels is 2, but calls on device memory have one level: leave "
-                 "levels at 0");
+                 "compressor config: levels is 2, but on device memory there is one level unless "
+                 "all hosts have equal numbers of ranks ({}): leave levels at 0",
+                 comm_.hosts().Text());
   }
   // A rebind goes on with one level instead.
   if (TakesOneExchange(config)) {
@@ -212,6 +239,20 @@ Status Engine::PlanWeights(PlannedCompressor* planned) {
   config.is_weighted = true;
   ONEBIT_ASSIGN_OR_RETURN(planned->plan, PlanCompressor(config));
   return OkStatus();
+}
+
+Result<Engine::OneLevel> Engine::PrepareOneLevel(const PlannedCompressor& planned) {
+  Compressor::Config config = planned.compressor.config();
+  config.levels = 1;
+  OneLevel one;
+  ONEBIT_ASSIGN_OR_RETURN(one.plan, PlanCompressor(config));
+  ONEBIT_ASSIGN_OR_RETURN(one.layout, planned.compressor.NewOneLevel(one.plan->served.count));
+  return one;
+}
+
+void Engine::OneLevel::Swap(PlannedCompressor* planned) {
+  planned->compressor.Swap(&layout);
+  std::swap(planned->plan, plan);
 }
 
 Status Engine::ReserveDense(const CallRequest& request) {

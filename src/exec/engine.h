@@ -72,6 +72,15 @@ class Engine {
   // which then needs one (Compressor::set_weight).
   Status PlanWeights(PlannedCompressor* planned);
 
+  // One level for a compressor that chose two, and has made no call. Swap gives it that for good; a
+  // second time it takes it back.
+  struct OneLevel {
+    Compressor::Layout layout;
+    std::shared_ptr<const Plan> plan;
+    void Swap(PlannedCompressor* planned);
+  };
+  Result<OneLevel> PrepareOneLevel(const PlannedCompressor& planned);
+
   // Allocates for a dense call, so that RunCalls does not.
   Status ReserveDense(const CallRequest& request);
 
@@ -96,6 +105,8 @@ class Engine {
 
  private:
   bool TakesOneExchange(const Compressor::Config& config) const;
+  bool CanHaveTwoLevels(const Compressor::Config& config) const;
+  bool TakesTwoLevels(const Compressor::Config& config) const;
   // Fails where a new compressor cannot have the levels that it asks for.
   Status CheckLevels(const Compressor::Config& config) const;
   void StartBatch();

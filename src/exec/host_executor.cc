@@ -204,6 +204,7 @@ Status HostExecutor::Wait(uint64_t timeout_ms) {
 void HostExecutor::MakeReady(uint32_t step) {
   if (gate_.IsOnStream(step)) return;
   switch (plan_->steps[step].kind) {
+    case StepKind::kStage:
     case StepKind::kHostSum:
     case StepKind::kReduce:
     case StepKind::kVerdict:

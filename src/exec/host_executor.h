@@ -118,11 +118,10 @@ class HostExecutor {
   uint32_t PostedReceive(uint32_t peer) const {
     return plan_->ReceiveInOrder(peer, plan_->MessagesFrom(peer) - inbound_[peer].left - 1);
   }
-  // False for elements, and for a message of a group. Inside hosts, compressed calls begin with
-  // elements.
+  // False for elements, and for a message of a group.
   bool IsPacket(const Step& message) const {
-    if (batch_.is_group() || batch_.calls[message.call].compressor == nullptr) return false;
-    return message.exchange != 1 || !plan_->key.has_two_levels;
+    return !batch_.is_group() &&
+           HasPackets(batch_.calls[message.call].descriptor, message.exchange);
   }
   // True for elements that a weight in their header belongs to.
   bool HasWeightInHeader(const Step& message) const {
@@ -133,8 +132,11 @@ class HostExecutor {
   Status CompleteReceive(const InFlight& message);
   // True for messages that have only a weight if their sender is absent, or all whom it stands for.
   bool MayBeAbsent(const Step& message) const {
-    return !batch_.is_group() && plan_->key.is_weighted &&
-           (message.exchange == 1 || plan_->key.has_two_levels);
+    const PlanKey& key = plan_->key;
+    const uint32_t last = !key.has_two_levels                        ? 1
+                          : key.collective == Collective::kAllReduce ? 4
+                                                                     : 2;  // before verdicts
+    return !batch_.is_group() && key.is_weighted && message.exchange <= last;
   }
   size_t PayloadBytesOf(const Step& send) const;
   // Takes the weight of a message, which must be the same in all segments.

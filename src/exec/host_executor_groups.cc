@@ -77,11 +77,12 @@ Status HostExecutor::Unpack(uint32_t index) {
   const Call& call = batch_.calls[step.call];
   const std::byte* piece = batch_.packets + step.sources;
   const bool is_nonfinite = (WordAt(batch_.packets + step.own_source) & kGroupNonfinite) != 0;
+  const bool is_packet = HasPackets(call.descriptor, step.exchange);
   Status status;
-  if (is_nonfinite && !call.descriptor.codec.has_verdict()) {
-    status = Error(Code::kCorrupt, "a {} call has the flag of one that is not finite",
-                   call.descriptor.codec.Mode());
-  } else if (!is_nonfinite && call.compressor != nullptr) {
+  if (is_nonfinite && !(is_packet && call.descriptor.codec.has_verdict())) {
+    status = Error(Code::kCorrupt, "{} have the flag of values that are not finite",
+                   is_packet ? "packets without a verdict" : "elements");
+  } else if (!is_nonfinite && is_packet) {
     status = CheckForm({piece, step.region.bytes}, step.shape);
   }
   if (!status.ok()) {

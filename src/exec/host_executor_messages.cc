@@ -213,8 +213,7 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
                  "rank {} sends {} segments a chunk, this rank {}: ONEBIT_SEGMENT_ELEMENTS differs",
                  peer, header.segment_count, plan_->segments());
   }
-  const bool is_compressed = !batch_.is_group() && !call.codec.is_dense() &&
-                             !(call.has_two_levels && header.exchange == 1);
+  const bool is_compressed = !batch_.is_group() && HasPackets(call, header.exchange);
   const bool may_be_nonfinite = is_compressed && call.codec.has_verdict();
   if (header.has_payload_checksum != (is_compressed || batch_.is_group()) ||
       (header.is_nonfinite && !may_be_nonfinite)) {
@@ -304,10 +303,12 @@ Status HostExecutor::CompleteReceive(const InFlight& message) {
 }
 
 std::string HostExecutor::SegmentText(uint32_t exchange, uint32_t segment) const {
-  const bool is_inside_host = plan_->key.has_two_levels && (exchange == 1 || exchange == 4);
-  if (!is_inside_host) return Format("segment {}", segment);
-  return Format("segment {} of the chunk for host {}", segment % plan_->segments(),
-                segment / plan_->segments());
+  const PlanKey& key = plan_->key;
+  const bool is_inside_host = key.has_two_levels && PassesInsideHosts(key.collective, exchange);
+  if (!is_inside_host || batch_.is_group()) return Format("segment {}", segment);
+  const bool is_of_host = key.collective == Collective::kAllReduce;  // the others count chunks
+  return Format("segment {} of {} {}", segment % plan_->segments(),
+                is_of_host ? "the chunk for host" : "chunk", segment / plan_->segments());
 }
 
 Status HostExecutor::TakeWeight(const Step& message, float weight) {

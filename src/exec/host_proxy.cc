@@ -199,6 +199,7 @@ void HostProxy::SetPlanOfPiece(const CallRequest& request, std::shared_ptr<const
     return;
   }
   CallRequest piece = request;
+  piece.whole_count = request.count;
   piece.count = part->piece.count;
   part->plan = plans_.PlanFor(piece);
 }

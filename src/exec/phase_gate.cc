@@ -7,6 +7,7 @@ namespace onebit {
 bool PhaseGate::IsComputedStep(uint32_t step) const {
   const Step& one = plan_->steps[step];
   switch (one.kind) {
+    case StepKind::kStage:
     case StepKind::kCompress:
     case StepKind::kHostSum:
     case StepKind::kReduce:

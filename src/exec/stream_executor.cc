@@ -32,9 +32,9 @@ static_assert(kernels::cuda::kHeaderBytes == kHeaderBytes);
 
 bool IsCompressed(const Call& call) { return call.compressor != nullptr; }
 
-// Dense messages have no header. A barrier has no payload either, so it sends a header.
-bool HasHeader(const Call& call) {
-  return IsCompressed(call) || call.plan->key.collective == Collective::kBarrier;
+// Elements have no header. A barrier has none of them either, so it sends a header.
+bool HasHeader(const Call& call, uint32_t exchange) {
+  return HasPackets(call.descriptor, exchange) || call.plan->key.collective == Collective::kBarrier;
 }
 
 onebitTransportCollective_t TransportCollective(Collective collective) {
@@ -84,9 +84,10 @@ Result<std::unique_ptr<StreamExecutor>> StreamExecutor::Create(Comm& comm, const
   return std::unique_ptr<StreamExecutor>(new StreamExecutor(comm, std::move(compute)));
 }
 
+size_t StreamExecutor::SumsOf(const Plan& plan) { return SentSumsOf(plan) + plan.steps.size(); }
+
 size_t StreamExecutor::SpaceFor(const Plan& plan) {
-  return Aligned(sizeof(uint32_t)) +
-         Aligned((plan.packet_count + plan.steps.size()) * sizeof(PayloadSum)) +
+  return Aligned(sizeof(uint32_t)) + Aligned(SumsOf(plan) * sizeof(PayloadSum)) +
          plan.steps.size() * kHeaderBytes + Aligned(plan.packet_space_bytes);
 }
 
@@ -94,7 +95,9 @@ size_t StreamExecutor::SpaceFor(const Plan& plan) {
 // CallMessages than this, and then has so many elements that launches take no time beside them.
 size_t StreamExecutor::MessagesOf(const Plan& plan) {
   if (plan.key.collective == Collective::kAllToAllv) return plan.steps.size();
-  return 2 * size_t{plan.exchanges};
+  // Inside hosts, messages have the segments of the chunks of several hosts or ranks.
+  const size_t chunks = plan.key.has_two_levels ? plan.ranks : 0;
+  return 2 * (size_t{plan.exchanges} + chunks);
 }
 
 StreamExecutor::Space StreamExecutor::BindCall(Call* call, std::byte* memory) const {
@@ -103,8 +106,8 @@ StreamExecutor::Space StreamExecutor::BindCall(Call* call, std::byte* memory) co
   space.faults = reinterpret_cast<uint32_t*>(memory);
   memory += Aligned(sizeof(uint32_t));
   space.sent = reinterpret_cast<PayloadSum*>(memory);
-  space.next_received = space.sent + plan.packet_count;
-  const size_t checksums = (plan.packet_count + plan.steps.size()) * sizeof(PayloadSum);
+  space.next_received = space.sent + SentSumsOf(plan);
+  const size_t checksums = SumsOf(plan) * sizeof(PayloadSum);
   space.sum_bytes = Aligned(sizeof(uint32_t)) + checksums;
   memory += Aligned(checksums);
   space.bare_headers = memory;
@@ -231,18 +234,21 @@ std::byte* StreamExecutor::HeaderOf(size_t index, uint32_t step) const {
 }
 
 // Headers of a call differ only in fields that kernels fill in, except for their counts in an
-// all-to-all-v. `message_of` describes the message of a step; null header: it is left out. Messages
-// share a run as far as they can, so that a group with many ranks takes few launches.
+// all-to-all-v, and their segments. `message_of` describes the message of a step; null header: it
+// is left out. Messages share a run as far as they can, so that a group with many ranks takes few
+// launches.
 template <typename MessageOf>
 void StreamExecutor::AddMessages(size_t index, std::span<const uint32_t> steps,
                                  const MessageOf& message_of) {
   const Plan& plan = *calls_[index].plan;
   const bool has_own_counts = plan.key.collective == Collective::kAllToAllv;
   CallMessages* messages = nullptr;
+  uint16_t segment = 0;
   for (const uint32_t step : steps) {
     const MessageRun message = message_of(step);
     if (message.header == nullptr) continue;
-    const bool has_room = messages != nullptr && !has_own_counts;
+    const bool is_alike = segment == std::exchange(segment, plan.steps[step].segment);
+    const bool has_room = messages != nullptr && !has_own_counts && is_alike;
     if (has_room && Append(message, messages)) continue;
     messages_.push_back(
         {.filled = TemplateOf(index, plan.steps[step]),
@@ -278,12 +284,16 @@ Status StreamExecutor::PrepareMessages(uint32_t exchange) {
     if (!IsCompressed(calls_[i])) continue;
     const std::byte* before = nullptr;
     const auto message_of = [&](uint32_t step) -> MessageRun {
-      const Step& send = calls_[i].plan->steps[step];
+      const Plan& plan = *calls_[i].plan;
+      const Step& send = plan.steps[step];
+      if (!HasPackets(calls_[i].descriptor, send.exchange)) return {};
       std::byte* const header = HeaderOf(i, step);
       if (std::exchange(before, header) == header) return {};
+      // A result is sent between hosts first, and then inside.
+      PayloadSum* const sums = spaces_[i].sent + (send.exchange == 4 ? plan.packet_count : 0);
       return {.header = header,
               .bytes = send.region.bytes,
-              .sums = spaces_[i].sent + send.packet,
+              .sums = sums + send.packet,
               .peer = send.peer};
     };
     AddMessages(i, orders_[i].sends(exchange - Before(i)), message_of);
@@ -297,7 +307,7 @@ Status StreamExecutor::PostMessages(uint32_t exchange) {
   for (size_t i = 0; i < calls_.size(); ++i) {
     const Call& call = calls_[i];
     ONEBIT_TRY(PostNative(call, orders_[i].compute(exchange - 1 - Before(i))));
-    const bool has_header = HasHeader(call);
+    const bool has_header = HasHeader(call, exchange - Before(i));
     for (const uint32_t index : orders_[i].sends(exchange - Before(i))) {
       const Step& step = call.plan->steps[index];
       const auto peer = static_cast<int>(step.peer);
@@ -350,6 +360,7 @@ Status StreamExecutor::Check(uint32_t exchange) {
     if (!IsCompressed(calls_[i])) continue;
     const auto message_of = [&](uint32_t step) -> MessageRun {
       const Step& receive = calls_[i].plan->steps[step];
+      if (!HasPackets(calls_[i].descriptor, receive.exchange)) return {};
       return {.header = HeaderOf(i, step),
               .bytes = receive.region.bytes,
               .sums = spaces_[i].next_received++,

@@ -90,6 +90,11 @@ class StreamExecutor {
   StreamExecutor(Comm& comm, std::unique_ptr<StreamCompute> compute)
       : comm_(comm), compute_(std::move(compute)), under_way_(compute_->ended_calls()) {}
 
+  // Checksums of the packets that a call sends, some of them twice, and of all its messages.
+  static size_t SentSumsOf(const Plan& plan) {
+    return plan.packet_count * (plan.key.has_two_levels ? size_t{2} : 1);
+  }
+  static size_t SumsOf(const Plan& plan);
   static size_t SpaceFor(const Plan& plan);
   // Number of CallMessages of a plan.
   static size_t MessagesOf(const Plan& plan);

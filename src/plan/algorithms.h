@@ -15,7 +15,7 @@ Plan PlanAllReduceSra(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t 
 // share a host, and each segment has scales of its own. allreduce_two_levels.cc
 Plan PlanAllReduceTwoLevels(const PlanKey& key, uint32_t rank, const HostMap& hosts,
                             size_t segment_elements);
-// True if a dense allreduce of this many bytes takes two levels. select.cc
+// True if a call that may choose takes two levels. Its larger buffer has this many bytes. select.cc
 bool UsesTwoLevels(size_t bytes, const HostMap& hosts, const CommOptions& options);
 
 // A dense segment has 32 times the bytes of a compressed one. It is cut in four, so that the
@@ -40,10 +40,14 @@ Plan PlanNative(const PlanKey& key, uint32_t rank, uint32_t ranks);
 
 // Scatter and reduce; compressed without compressing again. reduce_scatter.cc
 Plan PlanReduceScatter(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);
+// Adds up inside hosts, and then scatters and reduces between them. reduce_scatter_two_levels.cc
+Plan PlanReduceScatterTwoLevels(const PlanKey& key, uint32_t rank, const HostMap& hosts,
+                                size_t segment_elements);
 
 // Sends each rank's chunk to all; with error feedback, its difference from the estimate that all
-// ranks hold. all_gather.cc
-Plan PlanAllGather(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);
+// ranks hold. In two levels ranks pass on what came from other hosts. all_gather.cc
+Plan PlanAllGather(const PlanKey& key, uint32_t rank, const HostMap& hosts,
+                   size_t segment_elements);
 
 // Sends each rank a chunk of its own. all_to_all.cc
 Plan PlanAllToAll(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);
@@ -75,6 +79,10 @@ Plan PlanSendReceive(const PlanKey& key, uint32_t rank, uint32_t ranks);
 // Sends the root's buffer to all, directly or by way of the other ranks. Every pair exchanges
 // headers, so that ranks notice when their calls differ. broadcast.cc
 Plan PlanBroadcast(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);
+// The same in two levels, without the headers of those who have nothing to send.
+// broadcast_two_levels.cc
+Plan PlanBroadcastTwoLevels(const PlanKey& key, uint32_t rank, const HostMap& hosts,
+                            size_t segment_elements);
 
 // Headers from every rank to every other. broadcast.cc
 Plan PlanBarrier(const PlanKey& key, uint32_t rank, uint32_t ranks);

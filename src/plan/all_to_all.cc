@@ -27,7 +27,9 @@ void AddPeer(ChunkPlanner& planner, uint32_t peer, uint32_t segment) {
     compress.packet = send.packet = builder.NewPackets();
     builder.Add(send, {planner.Compute(compress)});
   }
-  planner.AddPieceOf(peer, segment);
+  Step receive = planner.StepOf(StepKind::kReceive, peer, segment);
+  receive.peer = peer;
+  planner.AddReceive(&receive);
 }
 
 }  // namespace

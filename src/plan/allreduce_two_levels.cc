@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "plan/algorithms.h"
+#include "plan/host_sums.h"
 #include "plan/plan_builder.h"
 #include "plan/runs.h"
 
@@ -37,18 +38,14 @@ class TwoLevelPlanner {
         local_rank_(hosts.LocalRankOf(rank)),
         local_ranks_(static_cast<uint32_t>(hosts.RanksOn(host_).size())),
         is_dense_(key.codec.is_dense()),
+        sums_(builder_, hosts, rank),
         given_(hosts.rails() * hosts.hosts()) {
-    builder_.plan().hosts = hosts.hosts();
-    builder_.plan().hosts_digest = hosts.digest();
+    builder_.SetHosts(hosts);
     if (has_rail()) {
       const size_t begin = partition.Chunk(ChunkOf(local_rank_, 0)).begin;
       const size_t end = partition.Chunk(ChunkOf(local_rank_, hosts.hosts() - 1)).end();
       builder_.plan().compressed = {begin, end - begin};
       builder_.plan().served = partition.Chunk(ChunkOf(local_rank_, host_));
-    }
-    if (hosts.is_even()) return;
-    for (uint32_t host = 0; host < hosts.hosts(); ++host) {
-      builder_.plan().host_sizes.push_back(static_cast<float>(hosts.RanksOn(host).size()));
     }
   }
 
@@ -70,14 +67,6 @@ class TwoLevelPlanner {
   Plan Build() && { return std::move(builder_).Build(); }
 
  private:
-  // A packet, or elements, that a step leaves for a message.
-  struct Made {
-    uint32_t step = kNoStep;
-    Region region;
-    uint32_t packet = kNoPacket;
-    size_t weight = 0;  // of a host, in the packet space
-  };
-
   bool has_rail() const { return local_rank_ < hosts_.rails(); }
   uint32_t ChunkOf(uint32_t rail, uint32_t host) const { return rail * hosts_.hosts() + host; }
   // The k-th local rank after this one.
@@ -109,7 +98,7 @@ class TwoLevelPlanner {
     message->exchange = exchange;
     message->peer = RankOnRail(host);
   }
-  uint32_t AddSend(Step send, const Made& made) {
+  uint32_t AddSend(Step send, const HostPart& made) {
     send.kind = StepKind::kSend;
     send.region = made.region;
     send.packet = made.packet;
@@ -138,19 +127,22 @@ class TwoLevelPlanner {
       Step send = StepOf(StepKind::kSend, ChunkOf(rail, host));
       SendHere(1, host, rail, &send);
       send.region = In(Space::kInput, send);
-      given_[send.chunk] = builder_.Add(send);
+      given_[send.chunk] = builder_.AddOfInput(send);
     }
     if (!has_rail()) return;
     const uint32_t chunk = ChunkOf(local_rank_, host);
     Step send = PacketStep(StepKind::kSend, chunk, key_.packet_format());
-    Made& offer = offered_[host];
+    HostPart& offer = offered_[host];
     if (local_ranks_ == 1) {
       offer.region = In(Space::kInput, send);
     } else {
       offer = AddHostSum(chunk, host);
     }
     given_[chunk] = offer.step;
-    if (!is_dense_) offer = AddCompress(chunk, offer);
+    if (!is_dense_) {
+      const Step compress = PacketStep(StepKind::kCompress, chunk, key_.packet_format());
+      offer = sums_.AddCompress(compress, offer);
+    }
     if (local_ranks_ == 1) given_[chunk] = offer.step;
     if (host == host_) return;
     SendOnRail(2, host, &send);
@@ -158,43 +150,14 @@ class TwoLevelPlanner {
     if (given_[chunk] == kNoStep) given_[chunk] = sent;
   }
 
-  // Dense: in the type of the tensor, and for this rank's own chunk where its reduction finds it.
-  Made AddHostSum(uint32_t chunk, uint32_t host) {
-    Step sum = StepOf(StepKind::kHostSum, chunk);
+  // Dense, the sum of this rank's own chunk is where its reduction finds it.
+  HostPart AddHostSum(uint32_t chunk, uint32_t host) {
+    const Step sum = StepOf(StepKind::kHostSum, chunk);
+    const auto segment = static_cast<uint16_t>(host * partition_.segments() + segment_);
+    if (!is_dense_) return sums_.AddSum(sum, segment, {});
     const size_t bytes = In(Space::kInput, sum).bytes;
-    sum.pieces = local_ranks_;
-    sum.own_piece = local_rank_;
-    std::tie(sum.sources, sum.stride) = builder_.Reserve(local_ranks_, bytes);
-    sum.region = !is_dense_      ? builder_.Reserve(sum.elements.count * sizeof(float))
-                 : host == host_ ? PieceOf(host, bytes)
-                                 : builder_.Reserve(bytes);
-    // The weights of the ranks, and then their sum.
-    size_t weights = 0;
-    if (key_.is_weighted) {
-      weights = builder_.Reserve((local_ranks_ + 1) * sizeof(float)).offset;
-    }
-    sum.own_source = weights;
-    const uint32_t summed = builder_.Add(sum);
-    for (uint32_t k = 1; k < local_ranks_; ++k) {
-      Step receive = StepOf(StepKind::kReceive, chunk);
-      SendHere(1, host, LocalRank(k), &receive);
-      receive.region = {Space::kPackets, sum.sources + LocalRank(k) * sum.stride, bytes};
-      receive.own_source = weights + LocalRank(k) * sizeof(float);
-      builder_.AddDependency(summed, builder_.Add(receive));
-    }
-    return {.step = summed, .region = sum.region, .weight = weights + local_ranks_ * sizeof(float)};
-  }
-
-  Made AddCompress(uint32_t chunk, const Made& mean) {
-    Step compress = PacketStep(StepKind::kCompress, chunk, key_.packet_format());
-    if (mean.step != kNoStep) {
-      compress.mean = mean.region.offset;
-      compress.own_source = mean.weight;
-    }
-    compress.region = builder_.Reserve(compress.shape.bytes());
-    compress.packet = builder_.NewPackets();
-    const uint32_t compressed = builder_.Add(compress, {mean.step});
-    return {.step = compressed, .region = compress.region, .packet = compress.packet};
+    return sums_.AddSum(sum, segment,
+                        host == host_ ? PieceOf(host, bytes) : builder_.Reserve(bytes));
   }
 
   // The result of this rank's chunk, and those of the others on its rail. In place, a result
@@ -214,7 +177,7 @@ class TwoLevelPlanner {
     if (!is_dense_) AddDecode(ChunkOf(local_rank_, host_), results_[host_]);
   }
 
-  Made AddReduce() {
+  HostPart AddReduce() {
     const uint32_t chunk = ChunkOf(local_rank_, host_);
     Step reduce = PacketStep(StepKind::kReduce, chunk, key_.mean_format());
     reduce.pieces = hosts_.hosts();
@@ -242,19 +205,19 @@ class TwoLevelPlanner {
   }
 
   // Receives a chunk's result, and decodes it if it is a packet.
-  Made AddReceive(Step receive) {
+  HostPart AddReceive(Step receive) {
     if (is_dense_) {
       receive.region = In(Space::kOutput, receive);
       return {.step = builder_.Add(receive, {given_[receive.chunk]}), .region = receive.region};
     }
     receive.region = builder_.Reserve(receive.shape.bytes());
-    const Made made = {
+    const HostPart made = {
         .step = builder_.Add(receive), .region = receive.region, .packet = receive.packet};
     AddDecode(receive.chunk, made);
     return made;
   }
 
-  void AddDecode(uint32_t chunk, const Made& packet) {
+  void AddDecode(uint32_t chunk, const HostPart& packet) {
     Step decode = PacketStep(StepKind::kDecode, chunk, key_.mean_format());
     decode.region = packet.region;
     builder_.Add(decode, {packet.step, given_[chunk]});
@@ -288,11 +251,12 @@ class TwoLevelPlanner {
   const uint32_t local_rank_;
   const uint32_t local_ranks_;
   const bool is_dense_;
+  HostSums sums_;
   uint32_t segment_ = 0;
   std::vector<uint32_t> given_;  // by chunk: the last step that reads its elements of the input
   // By host, for the chunk there on this rank's rail: what this host has for it, and its result.
-  std::vector<Made> offered_;
-  std::vector<Made> results_;
+  std::vector<HostPart> offered_;
+  std::vector<HostPart> results_;
   size_t pieces_ = 0;
   size_t pieces_stride_ = 0;
 };

@@ -15,6 +15,10 @@ Partition PartitionOf(const PlanKey& key, uint32_t ranks, size_t segment_element
   } else if (key.codec.block == 0) {
     segment_elements = 0;
   }
+  // The header numbers segments of all chunks with 16 bits.
+  if (key.has_two_levels && size_t{ranks} * Partition::kMaxSegments > UINT16_MAX) {
+    segment_elements = 0;
+  }
   return Partition::OfChunks(key.count, ranks, key.codec.segment_unit(), segment_elements);
 }
 
@@ -58,19 +62,23 @@ Region ChunkPlanner::OutputRegion(const Step& step) const {
   return DenseRegion(Space::kOutput, {begin, step.elements.count}, key_.type);
 }
 
-void ChunkPlanner::AddPieceOf(uint32_t peer, uint32_t segment) {
-  Step receive = StepOf(StepKind::kReceive, peer, segment);
-  receive.peer = peer;
+void ChunkPlanner::PassInsideHost(uint8_t exchange, uint32_t number, Step* message) const {
+  message->exchange = exchange;
+  message->segment = static_cast<uint16_t>(number * segments() + message->segment);
+}
+
+uint32_t ChunkPlanner::AddReceive(Step* receive) {
   if (is_dense()) {
-    receive.region = OutputRegion(receive);
-    builder_.Add(receive);
-    return;
+    receive->region = OutputRegion(*receive);
+    return builder_.Add(*receive);
   }
-  receive.region = builder_.Reserve(receive.shape.bytes());
-  Step decode = StepOf(StepKind::kDecode, peer, segment);
-  decode.peer = peer;
-  decode.region = receive.region;
-  Compute(decode, {builder_.Add(receive)});
+  receive->region = builder_.Reserve(receive->shape.bytes());
+  const uint32_t received = builder_.Add(*receive);
+  Step decode = StepOf(StepKind::kDecode, receive->chunk, receive->segment % segments());
+  decode.peer = receive->chunk;
+  decode.region = receive->region;
+  Compute(decode, {received});
+  return received;
 }
 
 uint32_t ChunkPlanner::Compute(const Step& step, std::initializer_list<uint32_t> after) {
@@ -88,7 +96,7 @@ void ChunkPlanner::AddOwnCopy() {
 }
 
 void ChunkPlanner::AddVerdicts() {
-  Step verdict = {.kind = StepKind::kVerdict, .exchange = 2, .chunk = rank_};
+  Step verdict = {.kind = StepKind::kVerdict, .exchange = key_.verdict_exchange(), .chunk = rank_};
   if (key_.has_drift_check) {
     verdict.shape = kDriftCheckShape;
     verdict.elements = builder_.plan().partition.Chunk(rank_);

@@ -41,8 +41,14 @@ class ChunkPlanner {
 
   // Adds a computing step. The verdict waits for it.
   uint32_t Compute(const Step& step, std::initializer_list<uint32_t> after = {});
-  // Receives this rank's piece from `peer`, and decodes it if it is a packet.
-  void AddPieceOf(uint32_t peer, uint32_t segment);
+  // The same for a step that is there.
+  void NoteComputed(uint32_t step) { computing_.push_back(step); }
+  // Makes a step a message inside a host, among those for several chunks: `number` is that of its
+  // own.
+  void PassInsideHost(uint8_t exchange, uint32_t number, Step* message) const;
+  // Adds a receive step, whose region this sets, and decodes its chunk if it is a packet. Returns
+  // the step that receives.
+  uint32_t AddReceive(Step* receive);
   // Copies this rank's own chunk from input to output uncompressed.
   void AddOwnCopy();
   Plan Build() &&;

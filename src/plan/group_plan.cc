@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMostCalls = 4096;
 constexpr uint64_t kCutsPerCall = 4;
 
-constexpr uint8_t kExchanges = 2;
+constexpr uint8_t kExchanges = 4;
 
 class GroupPlanner {
  public:
@@ -32,6 +32,7 @@ class GroupPlanner {
 
   // Returns the offset of the call's packet space.
   size_t AddCall(const Plan& plan, uint32_t call) {
+    builder_.plan().key.has_two_levels |= plan.key.has_two_levels;
     const size_t packets = builder_.Reserve(plan.packet_space_bytes).offset;
     const uint32_t first_packet = builder_.NewPackets(plan.packet_count);
     const auto first_step = static_cast<uint32_t>(builder_.plan().steps.size());
@@ -70,19 +71,23 @@ class GroupPlanner {
     std::vector<uint32_t> received;
   };
 
+  // A message goes where any call alone would send one. Calls of one level do that between all
+  // ranks.
   void AddMessages(uint8_t exchange) {
-    std::vector<Pieces>& pieces = pieces_[exchange - 1u];
-    const auto is_empty = [](const Pieces& p) { return p.sent.empty() && p.received.empty(); };
-    if (std::all_of(pieces.begin(), pieces.end(), is_empty)) return;
     for (uint32_t k = 1; k < ranks_; ++k) {
       const uint32_t peer = (rank_ + k) % ranks_;
-      Step send = MessageStep(StepKind::kSend, exchange, peer, &pieces[peer].sent);
-      send.packet = builder_.NewPackets();
-      const uint32_t sent = builder_.Add(send);
-      for (uint32_t pack : pieces[peer].sent) builder_.AddDependency(sent, pack);
-      const Step receive = MessageStep(StepKind::kReceive, exchange, peer, &pieces[peer].received);
-      const uint32_t received = builder_.Add(receive);
-      for (uint32_t unpack : pieces[peer].received) builder_.AddDependency(unpack, received);
+      auto& [packs, unpacks] = pieces_[exchange - 1u][peer];
+      if (!packs.empty()) {
+        Step send = MessageStep(StepKind::kSend, exchange, peer, &packs);
+        send.packet = builder_.NewPackets();
+        const uint32_t sent = builder_.Add(send);
+        for (uint32_t pack : packs) builder_.AddDependency(sent, pack);
+      }
+      if (!unpacks.empty()) {
+        const Step receive = MessageStep(StepKind::kReceive, exchange, peer, &unpacks);
+        const uint32_t received = builder_.Add(receive);
+        for (uint32_t unpack : unpacks) builder_.AddDependency(unpack, received);
+      }
     }
   }
 
@@ -133,7 +138,8 @@ GroupCut FirstCut(std::span<const PlanKey> keys, size_t ranks, uint64_t group_el
   uint64_t elements = 0;
   size_t dense_bytes = 0;
   const auto is_alone = [&](const PlanKey& key) {
-    return group_elements == 0 || key.is_native || key.has_two_levels ||
+    // The header of a message alone has the weight of its elements.
+    return group_elements == 0 || key.is_native || (key.has_two_levels && key.is_weighted) ||
            key.collective == Collective::kAllToAllv || ElementsOf(key, ranks) > group_elements;
   };
   while (cut.count < std::min(keys.size(), kMostCalls)) {

@@ -19,10 +19,10 @@ struct GroupPlan {
   std::vector<size_t> packets;  // offset of each call's packet space in the group's
 };
 
-// In each exchange a rank sends every other rank one message: a table of one word per call
-// (DigestOf), then the pieces of all calls in order. Sends of a call become copies into that
-// message, receives become copies out of it. All other steps, and so the results, are the same as
-// without a group. No call may have native steps.
+// In each exchange a rank sends one message to each rank to which any of the calls sends one there:
+// a table of one word per call (DigestOf), then the pieces of all calls in order. Sends of a call
+// become copies into that message, receives become copies out of it. All other steps, and so the
+// results, are the same as without a group. No call may have native steps.
 GroupPlan MergePlans(std::vector<std::shared_ptr<const Plan>> calls, uint32_t rank, uint32_t ranks);
 
 // Sends and receives that make progress together, each with a message of its own. Those of one pair
@@ -37,8 +37,9 @@ struct GroupCut {
 
 // Returns the first cut of a list of calls with these keys; the next one begins behind it. A call
 // of more than `group_elements` elements, summed over the parts of all ranks, is alone, and so is
-// one with two levels; others share messages up to four times as many elements, and until the
-// buffers of the dense ones have `most_dense_bytes` together. Pure, so that all ranks cut alike.
+// one with two levels and weights; others share messages up to four times as many elements, and
+// until the buffers of the dense ones have `most_dense_bytes` together. Pure, so that all ranks cut
+// alike.
 GroupCut FirstCut(std::span<const PlanKey> keys, size_t ranks, uint64_t group_elements,
                   size_t most_dense_bytes = SIZE_MAX);
 

@@ -26,7 +26,8 @@ struct Region {
 };
 
 enum class StepKind : uint8_t {
-  kHostSum,   // dense pieces of the ranks on this host -> their sum, or their mean in fp32
+  kStage,    // elements of the input -> packet space, from where a transport of the host sends them
+  kHostSum,  // dense pieces of the ranks on this host -> their sum, or their mean in fp32
   kCompress,  // elements of the input, or of the mean of this host -> packet
   kReduce,    // packets (or dense pieces) of all ranks or hosts -> packet (or piece of the output)
   kDecode,    // packet -> elements of the output
@@ -53,8 +54,8 @@ inline constexpr size_t kNoOffset = SIZE_MAX;
 struct Step {
   StepKind kind = StepKind::kCopy;
   uint8_t exchange = 1;  // messages: 1 to 4
-  // Messages inside a host of a plan with two levels: host * segments + segment, because the same
-  // two ranks exchange the chunks of all hosts.
+  // Messages inside a host of a plan with two levels: number * segments + segment, because the same
+  // two ranks exchange the chunks of several hosts or ranks, whose number this is.
   uint16_t segment = 0;
   uint32_t chunk = 0;     // owner of the elements, or kAllChunks
   uint32_t peer = 0;      // messages only
@@ -102,6 +103,7 @@ struct PlanKey {
   size_t count = 0;              // as in headers; 0 in an all-to-all-v
   bool has_drift_check = false;  // a delta whose ranks compare estimates
   bool is_weighted = false;      // the packets of exchange 1 begin with weights
+  bool is_staged = false;        // the transport cannot read the input, which is on a device
   // Bytes before every message's region in the packet space, for the header if the transport has no
   // separate one.
   uint32_t header_room = 0;
@@ -113,6 +115,9 @@ struct PlanKey {
   PacketFormat mean_format() const {
     return {codec, is_weighted && has_two_levels, has_two_levels};
   }
+  // In collectives of parts, and of pairs of ranks: when ranks tell each other of values that are
+  // not finite.
+  uint8_t verdict_exchange() const { return has_two_levels ? 3 : 2; }
   // True if packets change what ranks hold of each other: in an all-gather all of them, in a send
   // and its receive the two.
   bool is_delta() const {
@@ -135,6 +140,7 @@ struct Plan {
   // Allreduce: the elements whose residuals this rank has as a worker, and as a server.
   ElementRange compressed;
   ElementRange served;
+  std::vector<uint32_t> compressed_chunks;  // reduce-scatter with two levels: the same for a worker
   // First tensor elements of the caller's buffers. A buffer of a single chunk begins at this
   // rank's.
   size_t input_begin = 0;
@@ -148,7 +154,8 @@ struct Plan {
   uint32_t exchanges = 0;   // the last exchange of its messages
   std::vector<Step> steps;
   std::vector<uint32_t> successors;
-  uint32_t hosts = 0;  // of a plan with two levels, and HostMap::digest
+  // The number of hosts, and HostMap::digest, where the result depends on which ranks share one.
+  uint32_t hosts = 0;
   uint32_t hosts_digest = 0;
   std::vector<float> host_sizes;        // ranks on each host, if two levels need to know
   std::vector<uint32_t> receives;       // receive steps by peer, and in their order

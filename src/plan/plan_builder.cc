@@ -11,6 +11,8 @@ namespace onebit {
 
 const char* NameOf(StepKind kind) {
   switch (kind) {
+    case StepKind::kStage:
+      return "stage";
     case StepKind::kHostSum:
       return "sum";
     case StepKind::kCompress:
@@ -79,6 +81,32 @@ size_t PlanBuilder::ReserveMean(size_t elements) {
 
 uint32_t PlanBuilder::NewPackets(uint32_t count) {
   return std::exchange(plan_.packet_count, plan_.packet_count + count);
+}
+
+uint32_t PlanBuilder::AddOfInput(Step send) {
+  const uint32_t stage = StageInput();
+  if (stage == kNoStep) return Add(send);
+  send.region.space = Space::kPackets;
+  send.region.offset += plan_.steps[stage].region.offset;
+  return Add(send, {stage});
+}
+
+uint32_t PlanBuilder::StageInput() {
+  if (plan_.key.is_staged && stage_ == kNoStep) {
+    const ElementRange all = {0, plan_.tensor_elements};
+    const size_t bytes = all.count * kernels::BytesOf(plan_.key.type);
+    stage_ = Add({.kind = StepKind::kStage, .elements = all, .region = Reserve(bytes)});
+  }
+  return stage_;
+}
+
+void PlanBuilder::SetHosts(const HostMap& hosts) {
+  plan_.hosts = hosts.hosts();
+  plan_.hosts_digest = hosts.digest();
+  if (hosts.is_even()) return;
+  for (uint32_t host = 0; host < hosts.hosts(); ++host) {
+    plan_.host_sizes.push_back(static_cast<float>(hosts.RanksOn(host).size()));
+  }
 }
 
 Plan PlanBuilder::Build() && {

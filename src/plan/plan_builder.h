@@ -9,6 +9,7 @@
 
 #include "base/aligned_buffer.h"
 #include "plan/plan.h"
+#include "topology/host_map.h"
 
 namespace onebit {
 
@@ -21,6 +22,10 @@ class PlanBuilder {
 
   // Adds a step that waits for `after` (kNoStep entries are ignored); returns its index.
   uint32_t Add(const Step& step, std::initializer_list<uint32_t> after = {});
+  // Adds a send step of elements of the input. If the key asks for it, the whole input is staged
+  // once, and sent from there. StageInput returns the step that does so; kNoStep: none.
+  uint32_t AddOfInput(Step send);
+  uint32_t StageInput();
   // Makes `step` wait for `after` as well.
   void AddDependency(uint32_t step, uint32_t after);
 
@@ -35,6 +40,8 @@ class PlanBuilder {
   // can be decoded as a whole only. Returns its offset.
   size_t ReserveMean(size_t elements);
   uint32_t NewPackets(uint32_t count = 1);
+  // Tells the plan the hosts of the ranks, on which its result depends.
+  void SetHosts(const HostMap& hosts);
 
   Plan Build() &&;
 
@@ -47,6 +54,7 @@ class PlanBuilder {
  private:
   Plan plan_;
   std::vector<std::pair<uint32_t, uint32_t>> edges_;  // first must be done before second
+  uint32_t stage_ = kNoStep;
 };
 
 // Sets the tables of a plan that tell its receive steps.

@@ -61,7 +61,8 @@ Plan SelectPlan(const PlanKey& key, uint32_t rank, const HostMap& hosts, size_t 
     case Collective::kGroup:  // MergePlans
       break;
     case Collective::kBroadcast:
-      return PlanBroadcast(key, rank, ranks, segment_elements);
+      return key.has_two_levels ? PlanBroadcastTwoLevels(key, rank, hosts, segment_elements)
+                                : PlanBroadcast(key, rank, ranks, segment_elements);
     case Collective::kAllReduce:
       if (key.is_one_exchange && key.codec.is_sparse()) {
         return PlanAllReduceOneHop(key, rank, ranks, segment_elements);
@@ -70,9 +71,10 @@ Plan SelectPlan(const PlanKey& key, uint32_t rank, const HostMap& hosts, size_t 
       if (key.has_two_levels) return PlanAllReduceTwoLevels(key, rank, hosts, segment_elements);
       return PlanAllReduceSra(key, rank, ranks, segment_elements);
     case Collective::kReduceScatter:
-      return PlanReduceScatter(key, rank, ranks, segment_elements);
+      return key.has_two_levels ? PlanReduceScatterTwoLevels(key, rank, hosts, segment_elements)
+                                : PlanReduceScatter(key, rank, ranks, segment_elements);
     case Collective::kAllGather:
-      return PlanAllGather(key, rank, ranks, segment_elements);
+      return PlanAllGather(key, rank, hosts, segment_elements);
     case Collective::kAllToAll:
       return PlanAllToAll(key, rank, ranks, segment_elements);
     case Collective::kAllToAllv:

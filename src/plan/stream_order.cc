@@ -59,6 +59,17 @@ void StreamOrder::Arrange(const Plan& plan) {
       if (--waiting_for_[successor] == 0) ready_.push_back(successor);
     }
   }
+  if (plan.key.has_two_levels) SortMessages(plan);
+}
+
+// Inside hosts two ranks exchange several messages at once, which have to meet in one order.
+void StreamOrder::SortMessages(const Plan& plan) {
+  const auto segment_of = [&](uint32_t index) {
+    return std::pair(plan.steps[index].segment, index);
+  };
+  for (auto* lists : {&sends_, &receives_}) {
+    for (auto& list : *lists) std::ranges::sort(list, {}, segment_of);
+  }
 }
 
 }  // namespace onebit

@@ -33,6 +33,7 @@ class StreamOrder {
  private:
   using Lists = std::vector<std::vector<uint32_t>>;
 
+  void SortMessages(const Plan& plan);
   static std::span<const uint32_t> At(const Lists& lists, uint32_t index) {
     return index < lists.size() ? std::span<const uint32_t>(lists[index])
                                 : std::span<const uint32_t>();

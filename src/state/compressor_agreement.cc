@@ -26,6 +26,7 @@ AgreedValues ConfigurationOf(const Compressor& compressor) {
       {"the serverResidual of the compressor", number(config.has_server_residual)},
       {"weights of the compressor (onebitCompressorSetWeight)", number(config.is_weighted)},
       {"the mask of the compressor", number(compressor.mask_digest())},
+      {"config.levels of the compressor", number(static_cast<uint64_t>(config.levels))},
       {"the cuts of the compressor", number(config.cuts == nullptr ? 0 : config.cuts->digest())},
   };
 }

@@ -86,6 +86,18 @@ class Sections {
   size_t count_ = 0;
 };
 
+// The elements of the tensor whose worker residual this rank has, in the order of their memory.
+std::vector<ElementRange> WorkerRanges(const Compressor& state) {
+  const Compressor::Config& config = state.config();
+  if (config.worker_places == nullptr) return {{config.worker_begin, state.worker_elements()}};
+  std::vector<ElementRange> ranges;
+  for (size_t chunk = 0; chunk < config.chunks; ++chunk) {
+    if ((*config.worker_places)[chunk] == Compressor::Config::kElsewhere) continue;
+    ranges.push_back({chunk * config.count, config.count});
+  }
+  return ranges;
+}
+
 void WriteIdentity(const StateIdentity& identity, const StateWriter& writer) {
   const auto bytes = EncodeIdentity(identity);
   std::memcpy(writer.section(SectionTag::kIdentity).data(), bytes.data(), bytes.size());
@@ -128,6 +140,7 @@ class GlobalExport {
     if (state().worker_base() == nullptr && companion_ == nullptr) return OkStatus();
     const size_t most = std::min(state().config().elements(), kPieceElements);
     try {
+      worker_ranges_ = WorkerRanges(state());
       ONEBIT_ASSIGN_OR_RETURN(piece_, AlignedBuffer::Create(most * sizeof(float), "an export"));
       ONEBIT_TRY(engine_.ReserveSum(most, DataType::kF32));
       return engine_.ReserveSum(state().config().elements() % kPieceElements, DataType::kF32);
@@ -144,15 +157,15 @@ class GlobalExport {
       const std::span<std::byte> section = writer.section(SectionTag::kWorker);
       if (!section.empty()) std::memcpy(section.data(), state().worker_base(), section.size());
     } else if (state().worker_base() != nullptr) {
-      const ElementRange range = {state().config().worker_begin, state().worker_elements()};
-      ONEBIT_TRY(Sum(state().worker_base(), residual_type, range, static_cast<float>(comm_.ranks()),
-                     writer.section(SectionTag::kWorker).data(), RanksOfResidual(comm_, state())));
+      ONEBIT_TRY(Sum(state().worker_base(), residual_type, worker_ranges_,
+                     static_cast<float>(comm_.ranks()), writer.section(SectionTag::kWorker).data(),
+                     RanksOfResidual(comm_, state())));
     }
     if (state().server_in(0) != nullptr) {
       // Replicas are equal, so rank 0's stands for all.
       const bool is_replica = planned_.plan->key.is_one_exchange && comm_.rank() != 0;
       const ElementRange mine = is_replica ? ElementRange{} : planned_.plan->served;
-      ONEBIT_TRY(Sum(state().server_in(0), residual_type, mine, ServerUnitsOfMean(),
+      ONEBIT_TRY(Sum(state().server_in(0), residual_type, {&mine, 1}, ServerUnitsOfMean(),
                      writer.section(SectionTag::kServer).data()));
     }
     if (!is_finite_) {  // on every rank
@@ -168,9 +181,9 @@ class GlobalExport {
   }
 
   Status WriteCompanion() {
+    const ElementRange all = {0, state().config().elements()};
     ONEBIT_TRY(Sum(reinterpret_cast<const std::byte*>(companion_->elements), DataType::kF32,
-                   {0, state().config().elements()}, static_cast<float>(comm_.ranks()),
-                   companion_->mean));
+                   {&all, 1}, static_cast<float>(comm_.ranks()), companion_->mean));
     if (is_finite_) return OkStatus();
     return Error(Code::kInvalidUsage,
                  "rank {}: what a rank has added up in the sync of tensor {} is not finite: make "
@@ -185,18 +198,23 @@ class GlobalExport {
            state().server_unit(ReduceOp::kSum, static_cast<size_t>(comm_.ranks()));
   }
 
-  // Sums each rank's range of elements, times `factor`, over the ranks, and divides by `divisor`.
-  Status Sum(const std::byte* elements, DataType type, ElementRange range, float divisor,
-             std::byte* out, float factor = 1) {
+  // Sums each rank's elements, times `factor`, over the ranks, and divides by `divisor`. Those of
+  // `ranges` of the tensor follow one another in memory.
+  Status Sum(const std::byte* elements, DataType type, std::span<const ElementRange> ranges,
+             float divisor, std::byte* out, float factor = 1) {
     auto* const values = reinterpret_cast<float*>(piece_.data());
     const size_t count = state().config().elements();
     for (size_t begin = 0; begin < count; begin += kPieceElements) {
       const ElementRange piece = {begin, std::min(kPieceElements, count - begin)};
       std::fill_n(values, piece.count, 0.0f);
-      for (size_t i = std::max(piece.begin, range.begin); i < std::min(piece.end(), range.end());
-           ++i) {
-        values[i - begin] =
-            factor * kernels::reference::LoadElement(elements, type, i - range.begin);
+      size_t index = 0;  // of a range's first element
+      for (const ElementRange& range : ranges) {
+        for (size_t i = std::max(piece.begin, range.begin); i < std::min(piece.end(), range.end());
+             ++i) {
+          values[i - begin] =
+              factor * kernels::reference::LoadElement(elements, type, index + (i - range.begin));
+        }
+        index += range.count;
       }
       if (Status status = engine_.Sum(values, piece.count, DataType::kF32); !status.ok()) {
         return comm_.Fail(std::move(status));
@@ -215,6 +233,7 @@ class GlobalExport {
   const PlannedCompressor& planned_;
   const StateCompanion* const companion_;
   AlignedBuffer piece_;
+  std::vector<ElementRange> worker_ranges_;
   bool is_finite_ = true;
 };
 
@@ -226,6 +245,12 @@ struct Incoming {
   DataType target_type = DataType::kF32;
 
   size_t elements() const { return bytes.size() / kernels::BytesOf(type); }
+  Incoming Part(ElementRange range) const {
+    Incoming part = *this;
+    const size_t element_bytes = kernels::BytesOf(type);
+    part.bytes = bytes.subspan(range.begin * element_bytes, range.count * element_bytes);
+    return part;
+  }
   // The value after conversion.
   float Value(size_t i) const {
     const std::byte* at = bytes.data() + i * kernels::BytesOf(type);
@@ -306,6 +331,21 @@ Status ExportGlobalState(Comm& comm, Engine& engine, const PlannedCompressor& co
   return GlobalExport(comm, engine, compressor, companion).Run(blob);
 }
 
+bool WantsOneLevel(std::span<const std::byte> blob, const PlannedCompressor& compressor) {
+  const Compressor& state = compressor.compressor;
+  if (compressor.plan->hosts == 0 || state.config().levels != 0 || state.epoch() != 0 ||
+      state.calls() != 0) {
+    return false;
+  }
+  const auto reader = StateReader::Open(blob);
+  if (!reader.ok() || reader.value().kind() != StateKind::kRank) return false;
+  const auto bytes = reader.value().section(SectionTag::kIdentity);
+  const auto identity = DecodeIdentity(bytes.value_or(std::span<const std::byte>()));
+  StateIdentity here = IdentityOf(compressor, StateKind::kRank);
+  here.hosts = 0;
+  return identity.ok() && DescribeDifferenceOfRank(identity.value(), here).empty();
+}
+
 Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compressor) {
   ONEBIT_ASSIGN_OR_RETURN(const StateReader reader, StateReader::Open(blob));
   if (reader.kind() != StateKind::kRank && reader.kind() != StateKind::kGlobal) {
@@ -340,29 +380,31 @@ Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compresso
   Incoming server = {.target_type = target_type};
   server.bytes = reader.section(SectionTag::kServer).value_or(server.bytes);
   worker.type = server.type = identity.residual_type;
+  // A state of one rank has its residuals alone, in the order in which they are in memory.
+  const ElementRange whole = {0, worker.elements()};
+  std::vector<ElementRange> of_tensor;
+  std::span<const ElementRange> ranges(&whole, 1);
   if (is_global) {
-    if (!worker.bytes.empty()) {
-      worker.bytes = worker.bytes.subspan(state.config().worker_begin * sizeof(float),
-                                          state.worker_elements() * sizeof(float));
-    }
-    const ElementRange served = compressor->plan->served;
-    if (!server.bytes.empty()) {
-      server.bytes =
-          server.bytes.subspan(served.begin * sizeof(float), served.count * sizeof(float));
-    }
+    if (!worker.bytes.empty()) ranges = of_tensor = WorkerRanges(state);
+    if (!server.bytes.empty()) server = server.Part(compressor->plan->served);
     if (identity.op == ReduceOp::kSum) {  // an all-gather has no op
       worker.factor = static_cast<float>(identity.ranks) / static_cast<float>(here.ranks);
       server.factor =
           static_cast<float>(identity.ranks) / state.server_unit(ReduceOp::kSum, here.ranks);
     }
   }
-  if (!worker.IsFinite() || !server.IsFinite()) {
+  const auto is_finite = [&](ElementRange range) { return worker.Part(range).IsFinite(); };
+  if (!std::ranges::all_of(ranges, is_finite) || !server.IsFinite()) {
     return Error(Code::kCorrupt,
                  "compressor of tensor {}: a residual of the state is not finite as the compressor "
                  "would hold it",
                  state.config().tensor_id);
   }
-  worker.Write(state.worker_out(state.config().worker_begin));
+  std::byte* to = state.worker_base_out();
+  for (const ElementRange& range : ranges) {
+    worker.Part(range).Write(to);
+    to += range.count * kernels::BytesOf(target_type);
+  }
   server.Write(state.server_out(0));
   state.Adopt(identity.epoch, identity.commits_since_zero, identity.op);
   compressor->prepared.reset();  // a prepared rebind belongs to the former residuals

@@ -37,6 +37,11 @@ struct StateCompanion {
 Status ExportGlobalState(Comm& comm, Engine& engine, const PlannedCompressor& compressor,
                          std::byte* blob, const StateCompanion* companion = nullptr);
 
+// True if the state is of this rank with one level, and the compressor fits it but for the two
+// levels that it chose by itself and has not used: with one level (Engine::OneLevel) it can import
+// the state.
+bool WantsOneLevel(std::span<const std::byte> blob, const PlannedCompressor& compressor);
+
 // Local. An error leaves the compressor unchanged.
 Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compressor);
 

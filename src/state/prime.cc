@@ -110,13 +110,9 @@ class Priming {
   float* received() { return reinterpret_cast<float*>(received_.data()); }
   // This rank adds it to its input. The residual of a host counts for each of its ranks.
   float WorkerResidual(size_t element) {
-    if (!IsOfWorker(element)) return 0;
-    return RanksOfResidual(comm_, state()) * LoadElement(state().worker_base(),
-                                                         config().residual_type,
-                                                         element - config().worker_begin);
-  }
-  bool IsOfWorker(size_t element) const {
-    return element - config().worker_begin < planned_.compressor.worker_elements();
+    if (!state().HasWorker(element)) return 0;
+    return RanksOfResidual(comm_, state()) *
+           LoadElement(state().worker_base(), config().residual_type, state().WorkerIndex(element));
   }
 
   // Writes the sum of input and residuals in fp32. All-to-all: rounded to the output's type,
@@ -180,9 +176,9 @@ class Priming {
   }
 
   void WriteWorkerResidual() {
-    std::byte* const residual = state().worker_out(config().worker_begin);
+    std::byte* const residual = state().worker_base_out();
     for (size_t element = 0; element < config().elements(); ++element) {
-      if (!IsOfWorker(element)) continue;
+      if (!state().HasWorker(element)) continue;
       float owed = 0;
       if (collective() == Collective::kAllGather) {
         owed = 0 - received()[element];  // what all ranks hold, negated
@@ -191,7 +187,7 @@ class Priming {
         owed = LoadElement(request_.sendbuff, config().type, element) + WorkerResidual(element) -
                sent()[element];
       }
-      StoreElement(owed, config().residual_type, element - config().worker_begin, residual);
+      StoreElement(owed, config().residual_type, state().WorkerIndex(element), residual);
     }
   }
 

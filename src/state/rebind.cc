@@ -395,8 +395,8 @@ class Rebinding {
   Status RedistributeWorker(PreparedRebind* next) {
     const Compressor::Config& config = compressor().config();
     const kernels::DataType type = config.residual_type;
-    const std::byte* const from = next->rolls_forward ? compressor().worker_out(config.worker_begin)
-                                                      : compressor().worker_base();
+    const std::byte* const from =
+        next->rolls_forward ? compressor().worker_base_out() : compressor().worker_base();
     const ElementRange former = {config.worker_begin, compressor().worker_elements()};
     const float share = RanksOfResidual(comm_, compressor()) / static_cast<float>(comm_.ranks());
     auto* const values = reinterpret_cast<float*>(piece_.data());

@@ -145,7 +145,7 @@ Result<StateIdentity> DecodeIdentity(std::span<const std::byte> bytes) {
                  Collective::kAllToAll, Collective::kAllToAllv, Collective::kSendRecv},
                 &identity.collective));
   // With two levels some ranks share a host, and others do not.
-  check("hosts", identity.hosts == 0 || (identity.collective == Collective::kAllReduce &&
+  check("hosts", identity.hosts == 0 || (SumsInsideHosts(identity.collective) &&
                                          !identity.is_one_exchange && identity.ranks > 2));
   check("datatype",
         GetEnum(bytes, kAtType, {DataType::kF32, DataType::kF16, DataType::kBf16}, &identity.type));

@@ -4,14 +4,19 @@
 
 namespace onebit {
 
+StepInput InputFrom(const Call& call, const Step& step, size_t element) {
+  if (step.mean == kNoOffset) return {call.InputAt(element), call.plan->key.type};
+  const size_t offset = (element - step.elements.begin) * sizeof(float);
+  return {call.packets + step.mean + offset, kernels::DataType::kF32};
+}
+
 kernels::CompressInput InputOf(const Call& call, const Step& step, ElementRange elements) {
   const Compressor& compressor = *call.compressor;
   const Compressor::Config& config = compressor.config();
-  const bool is_mean = step.mean != kNoOffset;
-  const size_t mean_offset = (elements.begin - step.elements.begin) * sizeof(float);
+  const StepInput input = InputFrom(call, step, elements.begin);
   return {
-      .input = is_mean ? call.packets + step.mean + mean_offset : call.InputAt(elements.begin),
-      .input_type = is_mean ? kernels::DataType::kF32 : config.type,
+      .input = input.data,
+      .input_type = input.type,
       .residual_in = compressor.worker_in(elements.begin),
       .residual_out = compressor.worker_out(elements.begin),
       .residual_type = config.residual_type,

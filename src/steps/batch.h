@@ -75,6 +75,14 @@ inline bool WritesOutput(const Step& step) {
   return step.kind == StepKind::kDecode || step.kind == StepKind::kCopy || is_average;
 }
 
+// What a compress step reads from one of its elements on: the caller's input, or the mean of this
+// host.
+struct StepInput {
+  const std::byte* data = nullptr;
+  kernels::DataType type = kernels::DataType::kF32;
+};
+StepInput InputFrom(const Call& call, const Step& step, size_t element);
+
 // Some elements of the input of a compress step.
 kernels::CompressInput InputOf(const Call& call, const Step& step, ElementRange elements);
 

@@ -4,6 +4,7 @@
 
 #include "steps/device_compute.h"
 #include "steps/packet_parts.h"
+#include "steps/weighted_compute.h"
 
 namespace onebit {
 
@@ -57,11 +58,12 @@ kernels::cuda::LowBitReduceKind KindOfReduce(const Call& call, const Step& step)
   const Plan& plan = *call.plan;
   return {.codec = plan.key.codec.low_bit,
           .stride = step.stride,
-          .rank = plan.rank,
-          .ranks = plan.ranks,
+          .rank = plan.OwnPieceOf(step),
+          .ranks = plan.PiecesOf(step),
           .output_type = plan.key.type,
           .residual_type = call.compressor->config().residual_type,
           .is_sum = call.descriptor.op == ReduceOp::kSum,
+          .factor = HasHostWeights(call) ? RanksPerHost(plan) : 1,
           .block = plan.key.codec.block};
 }
 
@@ -122,7 +124,7 @@ Status CodeKernels::Compress(const Call& call, const Step& step, const FaultWord
   const Compressor& compressor = *call.compressor;
   const kernels::cuda::LowBitCompressKind kind = {
       .codec = plan.key.codec.low_bit,
-      .input_type = compressor.config().type,
+      .input_type = InputFrom(call, step, step.elements.begin).type,
       .value_type = plan.scale_type,
       .residual_type = compressor.config().residual_type,
       // The estimate of a delta changes when the packet is decoded, not here.
@@ -131,7 +133,7 @@ Status CodeKernels::Compress(const Call& call, const Step& step, const FaultWord
   const KernelSet run = KernelsOf(plan.key.codec);
   return AddChunks(call, step, [&](const PacketPart& part) {
     LowBitPiece piece = PieceOf(call, step, part, words);
-    piece.values = const_cast<std::byte*>(call.InputAt(part.elements.begin));
+    piece.values = const_cast<std::byte*>(InputFrom(call, step, part.elements.begin).data);
     piece.packet = call.Write(step.region);
     piece.draws = WorkerDraws(call, part);
     SetResidual(compressor.worker(part.elements.begin), &piece);

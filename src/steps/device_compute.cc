@@ -8,6 +8,7 @@
 #include "plan/reduce_op.h"
 #include "plan/runs.h"
 #include "steps/run_codec_step.h"
+#include "steps/weighted_compute.h"
 
 namespace onebit {
 
@@ -69,6 +70,8 @@ class DeviceCompute::StepKernels {
 
   Status Add() {
     if (step_.kind == StepKind::kCopy) return Copy();
+    if (step_.kind == StepKind::kStage) return Stage();
+    if (step_.kind == StepKind::kHostSum) return SumHost();
     if (call_.compressor != nullptr) return RunCodecStep(step_, this, OkStatus());
     return step_.kind == StepKind::kReduce ? ReduceDense() : OkStatus();
   }
@@ -144,7 +147,8 @@ class DeviceCompute::StepKernels {
  public:  // what RunCodecStep calls
   Status Compress() {
     // The estimate of a delta changes when the packet is decoded, not here.
-    const kernels::cuda::CompressKind kind = {.input_type = config().type,
+    const auto input_from = [&](size_t element) { return InputFrom(call_, step_, element); };
+    const kernels::cuda::CompressKind kind = {.input_type = input_from(step_.elements.begin).type,
                                               .scale_type = plan_.scale_type,
                                               .residual_type = config().residual_type,
                                               .keeps_residual = !plan_.key.is_delta(),
@@ -162,7 +166,7 @@ class DeviceCompute::StepKernels {
     }
     const auto add = [&](ElementRange elements, PacketView packet) {
       Piece piece = PieceOf(elements, MaskOf(elements), packet);
-      piece.values = const_cast<std::byte*>(call_.InputAt(elements.begin));
+      piece.values = const_cast<std::byte*>(input_from(elements.begin).data);
       SetResidual(call_.compressor->worker(elements.begin), &piece);
       return AddTo(&lists_.compress.list, piece, TileElements(plan_));
     };
@@ -183,13 +187,15 @@ class DeviceCompute::StepKernels {
   }
 
   kernels::cuda::ReduceKind KindOfReduce(kernels::DataType output_type) const {
+    const bool is_host_sum = HasHostWeights(call_);
     return {.stride = step_.stride,
-            .rank = plan_.rank,
-            .ranks = plan_.ranks,
+            .rank = plan_.OwnPieceOf(step_),
+            .ranks = plan_.PiecesOf(step_),
             .output_type = output_type,
             .residual_type = config().residual_type,
             .rule = config().codec.rule,
-            .is_sum = call_.descriptor.op == ReduceOp::kSum,
+            .is_sum = !is_host_sum && call_.descriptor.op == ReduceOp::kSum,
+            .factor = is_host_sum ? RanksPerHost(plan_) : 0,
             .block = plan_.key.codec.block};
   }
 
@@ -233,18 +239,30 @@ class DeviceCompute::StepKernels {
     return AddTo(&lists_.reduce.list, piece, kernels::kTensorSumBlock);
   }
 
-  Status ReduceDense() {
+  Status ReduceDense() { return AddUp(DenseOpOf(call_.descriptor.op), {}); }
+
+  Status Stage() {
+    if (step_.region.bytes == 0) return OkStatus();
+    return compute_.devices_.Copy(call_.Write(step_.region), call_.InputAt(step_.elements.begin),
+                                  step_.region.bytes, compute_.stream_);
+  }
+
+  // The mean of the ranks of this host.
+  Status SumHost() { return AddUp(kernels::DenseOp::kAverage, {.is_output_f32 = true}); }
+
+  Status AddUp(kernels::DenseOp op, const kernels::DenseTerms& terms) {
     if (step_.elements.count == 0) return OkStatus();
     const kernels::cuda::DenseReduceParams params = {
         .pieces = {.sources = call_.packets + step_.sources,
                    .stride = step_.stride,
                    .own_source = call_.InputAt(step_.elements.begin),
-                   .rank = plan_.rank,
-                   .ranks = plan_.ranks},
+                   .rank = plan_.OwnPieceOf(step_),
+                   .ranks = plan_.PiecesOf(step_)},
         .output = call_.Write(step_.region),
         .type = plan_.key.type,
-        .op = DenseOpOf(call_.descriptor.op),
+        .op = op,
         .count = step_.elements.count,
+        .terms = terms,
     };
     return compute_.Launch(kernels::cuda::DenseKernelFor(params), &params);
   }
@@ -331,8 +349,10 @@ Status DeviceCompute::EnqueueSteps() {
     const AddedStep& added = steps_[i];
     // Steps of a later turn need the results of those before.
     if (i != 0 && added.turn != steps_[i - 1].turn) ONEBIT_TRY(FlushTurn());
-    const bool is_copy = added.step->kind == StepKind::kCopy;
-    if (added.call->plan->key.codec.has_codes() && !is_copy) {
+    const StepKind kind = added.step->kind;
+    const bool is_of_codec =
+        kind == StepKind::kCompress || kind == StepKind::kReduce || kind == StepKind::kDecode;
+    if (added.call->plan->key.codec.has_codes() && is_of_codec) {
       ONEBIT_TRY(
           RunCodecStep(*added.step, &codes_, OkStatus(), *added.call, *added.step, added.words));
     } else {

@@ -46,7 +46,8 @@ Status CheckHeld(Comm* comm, const Call& call, const kernels::Checksum* held) {
   if (plan.key.is_pairs()) return CheckPair(comm, call);
   for (uint32_t peer = 0; peer < plan.ranks; ++peer) {
     if (peer == plan.rank) continue;
-    const kernels::Checksum there = ChecksumAt(call, plan.steps[plan.ReceiveStep(2, peer, 0)]);
+    const kernels::Checksum there =
+        ChecksumAt(call, plan.steps[plan.ReceiveStep(plan.key.verdict_exchange(), peer, 0)]);
     const kernels::Checksum here = held == nullptr ? HeldChecksum(call, peer) : held[peer];
     if (here == there) continue;
     return comm->Fail(CatchNoMemory([&]() -> Status {

@@ -18,6 +18,7 @@ Result RunCodecStep(const Step& step, Ops* ops, const Result& otherwise, const A
       return step.packet == kNoPacket ? ops->Average(args...) : ops->Reduce(args...);
     case StepKind::kDecode:
       return ops->Decode(args...);
+    case StepKind::kStage:
     case StepKind::kHostSum:
     case StepKind::kCopy:
     case StepKind::kVerdict:

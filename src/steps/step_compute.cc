@@ -100,6 +100,12 @@ bool StepCompute::Compute(const Call& call, const Step& step) {
     weighted_.SumHost(call, step);
     return true;
   }
+  if (step.kind == StepKind::kStage) {
+    if (step.region.bytes != 0) {
+      std::memcpy(call.Write(step.region), call.InputAt(step.elements.begin), step.region.bytes);
+    }
+    return true;
+  }
   if (step.kind == StepKind::kHostSum || call.compressor == nullptr) {
     if (step.kind == StepKind::kReduce || step.kind == StepKind::kHostSum) ReduceDense(call, step);
     return true;

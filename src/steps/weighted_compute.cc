@@ -86,9 +86,8 @@ bool WeightedCompute::FindWeights(const Call& call, const Step& step) {
   const uint32_t pieces = plan.PiecesOf(step);
   if (!plan.key.is_weighted) {
     // A packet has the mean of its host.
-    const float even = static_cast<float>(plan.ranks) / static_cast<float>(pieces);
     for (uint32_t host = 0; host < pieces; ++host) {
-      weights_[host] = plan.host_sizes.empty() ? even : plan.host_sizes[host];
+      weights_[host] = plan.host_sizes.empty() ? RanksPerHost(plan) : plan.host_sizes[host];
     }
     divisor_ = call.descriptor.op == ReduceOp::kSum ? 1 : static_cast<float>(plan.ranks);
     return true;

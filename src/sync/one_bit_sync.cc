@@ -229,6 +229,12 @@ Status OneBitSync::ExportGlobal(Comm& comm, Engine& engine, const PlannedCompres
   return OkStatus();
 }
 
+std::span<const std::byte> OneBitSync::CompressorStateOf(std::span<const std::byte> blob) {
+  const auto reader = StateReader::Open(blob);
+  if (!reader.ok() || reader.value().kind() != StateKind::kSync) return {};
+  return reader.value().section(SectionTag::kCompressor).value_or(std::span<const std::byte>());
+}
+
 Status OneBitSync::Import(std::span<const std::byte> blob, PlannedCompressor* compressor) {
   ONEBIT_ASSIGN_OR_RETURN(const StateReader reader, StateReader::Open(blob));
   if (reader.kind() != StateKind::kSync) return WrongKind(reader.kind());

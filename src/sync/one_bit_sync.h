@@ -66,6 +66,8 @@ class OneBitSync {
   // Collective, like ExportGlobalState.
   Status ExportGlobal(Comm& comm, Engine& engine, const PlannedCompressor& compressor,
                       std::byte* blob);
+  // The compressor's part of a state; empty if there is none.
+  static std::span<const std::byte> CompressorStateOf(std::span<const std::byte> blob);
   // After an error sync and compressor are what they were.
   Status Import(std::span<const std::byte> blob, PlannedCompressor* compressor);
 

@@ -36,6 +36,13 @@ class HostMap {
     return std::span(by_host_).subspan(first_[host], first_[host + 1] - first_[host]);
   }
 
+  // The rank on a host that a rank of another one exchanges messages with: that of its local rank,
+  // counted round where the host has fewer. A rank is its own partner on its host.
+  uint32_t PartnerOn(uint32_t host, uint32_t rank) const {
+    const std::span<const uint32_t> ranks = RanksOn(host);
+    return ranks[LocalRankOf(rank) % ranks.size()];
+  }
+
   // 24 bits of which ranks share a host; never 0.
   uint32_t digest() const;
 

@@ -309,18 +309,21 @@ TEST(StateIdentityTest, WhatMakesNoSenseIsRefused) {
   }
 }
 
-TEST(StateIdentityTest, AllreducesOfOneRankAloneHaveHosts) {
+TEST(StateIdentityTest, SumsOfOneRankAloneHaveHosts) {
   StateIdentity good = SomeIdentity();  // of an allreduce in two exchanges, with seven ranks
   good.hosts = 5;
   EXPECT_TRUE(DecodeIdentity(EncodeIdentity(good)).ok());
   StateIdentity reduce_scatter = good;
   reduce_scatter.collective = Collective::kReduceScatter;
+  EXPECT_TRUE(DecodeIdentity(EncodeIdentity(reduce_scatter)).ok());
+  StateIdentity all_gather = good;
+  all_gather.collective = Collective::kAllGather;
   StateIdentity one_exchange = good;
   one_exchange.is_one_exchange = true;
   StateIdentity two_ranks = good;
   two_ranks.ranks = 2;
   two_ranks.rank = 1;
-  for (StateIdentity identity : {reduce_scatter, one_exchange, two_ranks}) {
+  for (StateIdentity identity : {all_gather, one_exchange, two_ranks}) {
     SCOPED_TRACE(DescribeDifferenceOfRank(identity, good));
     const Status status = DecodeIdentity(EncodeIdentity(identity)).status();
     EXPECT_EQ(status.code(), Code::kCorrupt);

@@ -3,6 +3,7 @@
 // Headers: encoded and decoded again, damaged, from the future, and different between ranks.
 #include "codec/message_header.h"
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -251,29 +252,40 @@ TEST(MessageHeaderTest, RejectsMembersOutsideTheirRange) {
 }
 
 // There two ranks of a host exchange segments of the chunks of all hosts.
-TEST(MessageHeaderTest, HasFourExchangesWithTwoLevels) {
+TEST(MessageHeaderTest, HasUpToFourExchangesWithTwoLevels) {
+  struct Levels {
+    Collective collective;
+    int exchanges;
+    std::vector<int> inside_hosts;  // where segments of several chunks are counted on
+  };
+  const Levels kLevels[] = {{Collective::kAllReduce, 4, {1, 4}},  {Collective::kGroup, 4, {1, 4}},
+                            {Collective::kReduceScatter, 3, {1}}, {Collective::kAllGather, 3, {2}},
+                            {Collective::kBroadcast, 3, {3}},     {Collective::kBarrier, 0, {}},
+                            {Collective::kAllToAll, 0, {}},       {Collective::kSendRecv, 0, {}}};
   MessageHeader header = Sample();
   header.call.is_one_exchange = false;
   header.call.has_two_levels = true;
-  for (int exchange = 0; exchange <= 5; ++exchange) {
-    for (const uint16_t segment : {0, 4, 5, 65'535}) {
-      header.exchange = static_cast<uint8_t>(exchange);
-      header.segment = segment;
-      const auto decoded = DecodeHeader(Encoded(header));
-      const bool is_inside_host = exchange == 1 || exchange == 4;
-      EXPECT_EQ(decoded.ok(), exchange >= 1 && exchange <= 4 && (segment < 5 || is_inside_host))
-          << "exchange " << exchange << ", segment " << segment;
-      if (decoded.ok()) {
-        EXPECT_EQ(decoded.value().call, header.call);
+  for (const Levels& levels : kLevels) {
+    header.call.collective = levels.collective;
+    for (int exchange = 0; exchange <= 5; ++exchange) {
+      for (const uint16_t segment : {0, 4, 5, 65'535}) {
+        header.exchange = static_cast<uint8_t>(exchange);
+        header.segment = segment;
+        const auto decoded = DecodeHeader(Encoded(header));
+        const bool is_inside_host = std::ranges::count(levels.inside_hosts, exchange) != 0;
+        EXPECT_EQ(decoded.ok(),
+                  exchange >= 1 && exchange <= levels.exchanges && (segment < 5 || is_inside_host))
+            << NameOf(levels.collective) << ", exchange " << exchange << ", segment " << segment;
+        if (decoded.ok()) {
+          EXPECT_EQ(decoded.value().call, header.call);
+        }
       }
     }
   }
+  header.call.collective = Collective::kAllReduce;
   header.exchange = 1;
   header.segment = 0;
   header.call.is_one_exchange = true;
-  EXPECT_FALSE(DecodeHeader(Encoded(header)).ok());
-  header.call.is_one_exchange = false;
-  header.call.collective = Collective::kAllGather;
   EXPECT_FALSE(DecodeHeader(Encoded(header)).ok());
 }
 
@@ -384,8 +396,10 @@ TEST(MessageHeaderTest, DifferenceNamesEachMemberAndBothSides) {
                    here.replica_age));
   EXPECT_EQ(difference([](auto& c) { c.chunk_alignment = 8; }),
             Format("chunk alignment {} here, 8 there", here.chunk_alignment));
-  EXPECT_EQ(difference([](auto& c) { c.has_two_levels = true; }),
-            "two levels (config.levels) false here, true there");
+  EXPECT_EQ(
+      difference([](auto& c) { c.has_two_levels = true; }),
+      "two levels (config.levels, ONEBIT_TWO_LEVEL_BYTES; on devices hosts need equal numbers of "
+      "ranks) false here, true there");
   CallDescriptor plain = here;
   plain.is_sync = false;
   CallDescriptor masked = plain;

@@ -93,7 +93,7 @@ void ChunkModel::SetMask(std::vector<uint8_t> mask) {
 
 void ChunkModel::Reset() {
   const size_t bytes = case_.elements() * kernels::BytesOf(case_.residual_type);
-  residuals_.assign(case_.ranks, std::vector<std::byte>(bytes));
+  residuals_.assign(case_.workers(), std::vector<std::byte>(bytes));
 }
 
 void ChunkModel::Hold(std::span<const float> values) {
@@ -107,7 +107,10 @@ void ChunkModel::Hold(std::span<const float> values) {
 void ChunkModel::LoadGlobalState() {
   // What all ranks hold of an all-gather stays as it is.
   if (case_.collective == onebitCollectiveAllGather) return;
-  model::ShareMean(&residuals_, case_.residual_type);
+  for (size_t chunk = 0; chunk < case_.ranks; ++chunk) {
+    const auto rank_of = [&](size_t host) { return case_.hosts.PartnerOn(host, chunk); };
+    model::ShareMean(case_, {chunk * case_.count, case_.count}, rank_of, &residuals_);
+  }
 }
 
 std::vector<Tensor> ChunkModel::Run(const std::vector<Tensor>& inputs) {
@@ -129,28 +132,29 @@ std::vector<Tensor> ChunkModel::Run(const std::vector<Tensor>& inputs) {
   return outputs;
 }
 
-std::vector<float> ChunkModel::residual(size_t rank) const {
+std::vector<float> ChunkModel::residual(size_t worker) const {
   std::vector<float> values(case_.elements());
   for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = reference::LoadElement(residuals_[rank].data(), case_.residual_type, i);
+    values[i] = reference::LoadElement(residuals_[worker].data(), case_.residual_type, i);
   }
   return values;
 }
 
 // `input` begins at element 0 of the tensor, except in an all-gather, where it begins at this
 // rank's chunk.
-kernels::CompressInput ChunkModel::InputOf(size_t rank, size_t chunk, const Tensor& input) {
+kernels::CompressInput ChunkModel::InputOf(size_t worker, size_t chunk, const Tensor& input) {
   const bool is_own = case_.collective == onebitCollectiveAllGather;
   const size_t begin = is_own ? 0 : chunk * case_.count;
-  kernels::CompressInput in = {.input = input.data() + begin * kernels::BytesOf(case_.type),
-                               .input_type = case_.type,
+  const DataType type = model::InputTypeOf(case_);
+  kernels::CompressInput in = {.input = input.data() + begin * kernels::BytesOf(type),
+                               .input_type = type,
                                .residual_type = case_.residual_type,
                                .mask = MaskOf(chunk),
                                .count = case_.count,
                                .rule = case_.rule};
   if (case_.has_feedback) {
     in.residual_in = in.residual_out =
-        residuals_[rank].data() + chunk * case_.count * kernels::BytesOf(case_.residual_type);
+        residuals_[worker].data() + chunk * case_.count * kernels::BytesOf(case_.residual_type);
   }
   const bool is_decoded_as_it_is =
       case_.collective == onebitCollectiveAllToAll || (is_own && !case_.has_feedback);
@@ -158,10 +162,10 @@ kernels::CompressInput ChunkModel::InputOf(size_t rank, size_t chunk, const Tens
   return in;
 }
 
-ChunkModel::Packet ChunkModel::Compress(size_t rank, size_t chunk, const Tensor& input) {
+ChunkModel::Packet ChunkModel::Compress(size_t worker, size_t chunk, const Tensor& input) {
   Packet packet{.scales = {}, .bits = std::vector<uint8_t>(kernels::BitBytes(case_.count))};
   if (case_.count == 0) return packet;
-  const kernels::CompressInput in = InputOf(rank, chunk, input);
+  const kernels::CompressInput in = InputOf(worker, chunk, input);
   if (case_.block != 0) {
     packet.scales.resize(kernels::BlockCount(case_.count, case_.block));
     reference::CompressBlocks(in, case_.block, packet.scales.data(), packet.bits.data());
@@ -176,47 +180,63 @@ ChunkModel::Packet ChunkModel::Compress(size_t rank, size_t chunk, const Tensor&
 }
 
 // Uses one scale for all chunks.
-std::vector<ChunkModel::Packet> ChunkModel::CompressTensor(size_t rank, const Tensor& input) {
+std::vector<ChunkModel::Packet> ChunkModel::CompressTensor(size_t worker, const Tensor& input) {
   std::vector<Packet> packets(case_.ranks);
   TensorSum sum;
   for (size_t chunk = 0; chunk < case_.ranks; ++chunk) {
     packets[chunk].bits.resize(kernels::BitBytes(case_.count));
-    reference::CompressSigns(InputOf(rank, chunk, input), packets[chunk].bits.data(), &sum);
+    reference::CompressSigns(InputOf(worker, chunk, input), packets[chunk].bits.data(), &sum);
   }
   for (size_t chunk = 0; chunk < case_.ranks; ++chunk) {
     packets[chunk].scales = {reference::ScaleOf(sum, case_.rule)};
-    reference::CompressResidual(InputOf(rank, chunk, input), packets[chunk].scales[0]);
+    reference::CompressResidual(InputOf(worker, chunk, input), packets[chunk].scales[0]);
   }
   return packets;
 }
 
 void ChunkModel::ReduceScatter(const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) {
-  std::vector<std::vector<Packet>> packets(case_.ranks);  // [rank][chunk]
-  for (size_t rank = 0; rank < case_.ranks; ++rank) {
+  std::vector<std::vector<Packet>> packets(case_.workers());  // [worker][chunk]
+  for (size_t worker = 0; worker < packets.size(); ++worker) {
     if (case_.block == 0) {
-      packets[rank] = CompressTensor(rank, inputs[rank]);
+      packets[worker] = CompressTensor(worker, inputs[worker]);
       continue;
     }
     for (size_t chunk = 0; chunk < case_.ranks; ++chunk) {
-      packets[rank].push_back(Compress(rank, chunk, inputs[rank]));
+      packets[worker].push_back(Compress(worker, chunk, inputs[worker]));
     }
   }
   for (size_t chunk = 0; chunk < case_.ranks; ++chunk) {
+    if (model::HasHostWeights(case_)) {
+      ReduceHostsOf(packets, chunk, outputs[chunk]);
+      continue;
+    }
     std::vector<const uint8_t*> bits;
     std::vector<const float*> scales;
-    for (size_t rank = 0; rank < case_.ranks; ++rank) {
-      bits.push_back(packets[rank][chunk].bits.data());
-      scales.push_back(packets[rank][chunk].scales.data());
+    for (const std::vector<Packet>& of_worker : packets) {
+      bits.push_back(of_worker[chunk].bits.data());
+      scales.push_back(of_worker[chunk].scales.data());
     }
     reference::DecodeAverage({.bits = bits.data(),
                               .scales = scales.data(),
-                              .ranks = case_.ranks,
+                              .ranks = packets.size(),
                               .mask = MaskOf(chunk),
                               .count = case_.count,
                               .output_type = case_.type,
                               .is_sum = case_.is_sum},
                              case_.block, outputs[chunk].data());
   }
+}
+
+// The chunk of one rank where the packets are those of hosts that count by their ranks.
+void ChunkModel::ReduceHostsOf(const std::vector<std::vector<Packet>>& packets, size_t chunk,
+                               Tensor& output) const {
+  if (case_.count == 0) return;
+  const auto decode = [&](size_t host, float* values) {
+    const Packet& packet = packets[host][chunk];
+    reference::Decode(packet.bits.data(), packet.scales.data(), case_.count, case_.block,
+                      MaskOf(chunk), DataType::kF32, values);
+  };
+  model::StoreAll(model::ReduceHosts(case_, case_.count, decode), case_.type, output.data());
 }
 
 void ChunkModel::AllGather(const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) {

@@ -12,6 +12,7 @@
 
 #include "kernels/kernels.h"
 #include "onebit/onebit.h"
+#include "perf/common/host_layout.h"
 #include "tests/support/chunk_calls.h"
 #include "tests/support/tensor.h"
 
@@ -31,7 +32,11 @@ struct ChunkCase {
   std::vector<uint8_t> mask;  // of ranks * count elements
   bool is_in_place = false;
   size_t offset_elements = 0;
+  // Of a reduce-scatter in two levels (model_pieces.h); block > 0.
+  model::HostLayout hosts = {};
 
+  // Ranks compress what they have, or in two levels what their hosts have.
+  size_t workers() const { return hosts.empty() ? ranks : hosts.hosts(); }
   size_t elements() const { return ranks * count; }
   size_t send_count() const { return count * SendParts(collective, ranks); }
   size_t receive_count() const { return count * ReceiveParts(collective, ranks); }
@@ -51,7 +56,8 @@ class ChunkModel {
  public:
   explicit ChunkModel(const ChunkCase& c);
 
-  // Simulates one call. Returns what every rank receives.
+  // Simulates one call. Returns what every rank receives. Inputs are those of workers; in two
+  // levels the means of hosts in fp32.
   std::vector<Tensor> Run(const std::vector<Tensor>& inputs);
 
   // Sets the mask of later calls.
@@ -64,7 +70,7 @@ class ChunkModel {
   void LoadGlobalState();
 
   // All elements of the tensor in fp32; in an all-gather the shared estimate, negated.
-  std::vector<float> residual(size_t rank) const;
+  std::vector<float> residual(size_t worker) const;
 
  private:
   struct Packet {
@@ -72,9 +78,11 @@ class ChunkModel {
     std::vector<uint8_t> bits;
   };
 
-  kernels::CompressInput InputOf(size_t rank, size_t chunk, const Tensor& input);
-  Packet Compress(size_t rank, size_t chunk, const Tensor& input);
-  std::vector<Packet> CompressTensor(size_t rank, const Tensor& input);
+  kernels::CompressInput InputOf(size_t worker, size_t chunk, const Tensor& input);
+  Packet Compress(size_t worker, size_t chunk, const Tensor& input);
+  std::vector<Packet> CompressTensor(size_t worker, const Tensor& input);
+  void ReduceHostsOf(const std::vector<std::vector<Packet>>& packets, size_t chunk,
+                     Tensor& output) const;
   void ReduceScatter(const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs);
   void AllGather(const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs);
   void AllToAll(const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs);
@@ -87,7 +95,7 @@ class ChunkModel {
 
   ChunkCase case_;
   std::vector<std::vector<uint8_t>> masks_;        // by chunk
-  std::vector<std::vector<std::byte>> residuals_;  // by rank
+  std::vector<std::vector<std::byte>> residuals_;  // by worker
 };
 
 }  // namespace onebit::testing

@@ -157,6 +157,43 @@ TEST_P(GroupPartsTest, IsTheSameAsOneByOne) {
   for (size_t rank = 0; rank < one.size(); ++rank) group[rank]->ExpectSameAs(*one[rank]);
 }
 
+// The same on hosts, where some calls take two levels and others one.
+TEST(GroupPartsOnHostsTest, IsTheSameAsOneByOne) {
+  for (const char* const letters : {"aabb", "abbcc", "aaabbc"}) {
+    SCOPED_TRACE(letters);
+    CommOptions options = kPatient;
+    options.two_level_bytes = 200;
+    const std::vector<CommOptions> on_hosts = OnHosts(letters, options);
+    CommGroup alone(on_hosts);
+    CommGroup grouped(on_hosts);
+    std::vector<std::unique_ptr<PartsRank>> one(on_hosts.size());
+    std::vector<std::unique_ptr<PartsRank>> group(on_hosts.size());
+    const auto run = [&](CommGroup& comms, std::vector<std::unique_ptr<PartsRank>>* ranks,
+                         bool is_group) {
+      comms.Run([&](int rank) {
+        auto& own = (*ranks)[static_cast<size_t>(rank)];
+        own = std::make_unique<PartsRank>(comms.comm(rank));
+        for (int round = 0; round < 20; ++round) {
+          own->Fill(round);
+          if (round == 7 && rank == 2) own->SpoilInput(0);
+          if (round == 9 && rank == 1) own->SpoilInput(2);
+          if (is_group) onebitGroupStart();
+          own->CallAll();
+          if (is_group) {
+            ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << onebitGetLastError(nullptr);
+          }
+        }
+      });
+    };
+    run(alone, &one, false);
+    run(grouped, &group, true);
+    for (size_t rank = 0; rank < one.size(); ++rank) group[rank]->ExpectSameAs(*one[rank]);
+    EXPECT_GT(StatsOf(grouped.comm(0)).two_level_calls, 0u);
+    EXPECT_EQ(StatsOf(grouped.comm(0)).two_level_calls, StatsOf(alone.comm(0)).two_level_calls);
+    EXPECT_LT(StatsOf(grouped.comm(0)).messages_sent, StatsOf(alone.comm(0)).messages_sent);
+  }
+}
+
 TEST_P(GroupPartsTest, AValueThatIsNotFiniteSpoilsItsOwnCallOnly) {
   constexpr size_t kSpoiled = 2;  // an all-gather
   CommGroup alone(GetParam());

@@ -32,42 +32,49 @@ const CommOptions kSmallBatches{.timeout_ms = 20'000,
                                 .group_elements = 3500};
 const CommOptions kThreads{.timeout_ms = 20'000, .compute_threads = 2};
 
-class GroupResultsTest : public ::testing::TestWithParam<int> {
- protected:
-  // Makes the calls both ways, three times in a row.
-  void ExpectSameResults(const std::vector<GroupCall>& calls, const CommOptions& options,
-                         const std::function<void(GroupRank&, int rank, int round)>& change = {}) {
-    CommGroup alone(GetParam(), options);
-    CommGroup together(GetParam(), options);
-    auto alone_ranks = RanksOf(alone, calls);
-    auto together_ranks = RanksOf(together, calls);
-    for (int round = 0; round < 3; ++round) {
-      SCOPED_TRACE(::testing::Message() << "round " << round);
-      for (int rank = 0; rank < GetParam(); ++rank) {
-        for (GroupRank* one : {&alone_ranks[Index(rank)], &together_ranks[Index(rank)]}) {
-          one->Fill(static_cast<uint32_t>(100 * round + rank));
-          if (change) change(*one, rank, round);
-        }
-      }
-      alone.Run([&](int rank) { EXPECT_EQ(alone_ranks[Index(rank)].CallAll(), onebitSuccess); });
-      together.Run([&](int rank) {
-        EXPECT_EQ(together_ranks[Index(rank)].CallGroup(), onebitSuccess)
-            << onebitGetLastError(nullptr);
-      });
-      for (int rank = 0; rank < GetParam(); ++rank) {
-        SCOPED_TRACE(::testing::Message() << "rank " << rank);
-        together_ranks[Index(rank)].ExpectSameAs(alone_ranks[Index(rank)]);
+using Change = std::function<void(GroupRank&, int rank, int round)>;
+
+// Makes the calls on two groups of ranks, one by one and together, three times in a row.
+void ExpectSameResults(CommGroup alone, CommGroup together, int ranks,
+                       const std::vector<GroupCall>& calls, const Change& change) {
+  const auto index = [](int rank) { return static_cast<size_t>(rank); };
+  auto alone_ranks = RanksOf(alone, calls);
+  auto together_ranks = RanksOf(together, calls);
+  for (int round = 0; round < 3; ++round) {
+    SCOPED_TRACE(::testing::Message() << "round " << round);
+    for (int rank = 0; rank < ranks; ++rank) {
+      for (GroupRank* one : {&alone_ranks[index(rank)], &together_ranks[index(rank)]}) {
+        one->Fill(static_cast<uint32_t>(100 * round + rank));
+        if (change) change(*one, rank, round);
       }
     }
-    const onebitCommStats_t one_by_one = StatsOf(alone.comm(0));
-    const onebitCommStats_t grouped = StatsOf(together.comm(0));
-    EXPECT_EQ(grouped.dense_calls, one_by_one.dense_calls);
-    EXPECT_EQ(grouped.compressed_calls, one_by_one.compressed_calls);
-    EXPECT_EQ(grouped.nonfinite_calls, one_by_one.nonfinite_calls);
-    EXPECT_EQ(grouped.logical_bytes, one_by_one.logical_bytes);
-    EXPECT_LE(grouped.messages_sent, one_by_one.messages_sent);
+    alone.Run([&](int rank) { EXPECT_EQ(alone_ranks[index(rank)].CallAll(), onebitSuccess); });
+    together.Run([&](int rank) {
+      EXPECT_EQ(together_ranks[index(rank)].CallGroup(), onebitSuccess)
+          << onebitGetLastError(nullptr);
+    });
+    for (int rank = 0; rank < ranks; ++rank) {
+      SCOPED_TRACE(::testing::Message() << "rank " << rank);
+      together_ranks[index(rank)].ExpectSameAs(alone_ranks[index(rank)]);
+    }
   }
-  static size_t Index(int rank) { return static_cast<size_t>(rank); }
+  const onebitCommStats_t one_by_one = StatsOf(alone.comm(0));
+  const onebitCommStats_t grouped = StatsOf(together.comm(0));
+  EXPECT_EQ(grouped.dense_calls, one_by_one.dense_calls);
+  EXPECT_EQ(grouped.compressed_calls, one_by_one.compressed_calls);
+  EXPECT_EQ(grouped.nonfinite_calls, one_by_one.nonfinite_calls);
+  EXPECT_EQ(grouped.two_level_calls, one_by_one.two_level_calls);
+  EXPECT_EQ(grouped.logical_bytes, one_by_one.logical_bytes);
+  EXPECT_LE(grouped.messages_sent, one_by_one.messages_sent);
+}
+
+class GroupResultsTest : public ::testing::TestWithParam<int> {
+ protected:
+  void ExpectSameResults(const std::vector<GroupCall>& calls, const CommOptions& options,
+                         const Change& change = {}) {
+    testing::ExpectSameResults(CommGroup(GetParam(), options), CommGroup(GetParam(), options),
+                               GetParam(), calls, change);
+  }
 };
 
 TEST_P(GroupResultsTest, AreThoseOfTheCallsOneByOne) {
@@ -132,6 +139,51 @@ TEST_P(GroupResultsTest, ANanIsThatOfItsCallAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GroupResultsTest, ::testing::Values(1, 2, 3, 4, 5));
+
+// Calls of two levels share messages with each other, and with those of one level.
+class GroupOnHostsTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void ExpectSameResults(const std::vector<GroupCall>& calls, CommOptions options,
+                         const Change& change = {}) {
+    options.two_level_bytes = 4096;
+    const std::vector<CommOptions> on_hosts = OnHosts(GetParam(), options);
+    testing::ExpectSameResults(CommGroup(on_hosts), CommGroup(on_hosts),
+                               static_cast<int>(on_hosts.size()), calls, change);
+  }
+};
+
+TEST_P(GroupOnHostsTest, ResultsAreThoseOfTheCallsOneByOne) {
+  const int ranks = static_cast<int>(std::string(GetParam()).size());
+  std::mt19937 random(7);
+  for (const CommOptions& options : {kMixed, kSmallBatches, kThreads}) {
+    ExpectSameResults(RandomCalls(25, ranks, random), options);
+  }
+}
+
+TEST_P(GroupOnHostsTest, CallsOfTwoLevelsAloneShareMessages) {
+  std::vector<GroupCall> calls = {Ef(30'000), Dense(20'000), Ef(9000), Dense(5000)};
+  calls[2].config->codec = onebitCodecFp4;
+  calls[3].op = onebitSum;
+  calls[3].is_in_place = true;
+  ExpectSameResults(calls, kMixed);
+  ExpectSameResults(calls, kThreads, [](GroupRank& one, int rank, int round) {
+    if (rank == 1 && round == 1) one.SetInput(2, 8999, std::numeric_limits<float>::infinity());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, GroupOnHostsTest,
+                         ::testing::Values("aabb", "abab", "aab", "aaaabbc"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// In exchanges 1 and 4 to the other rank of the host, in 2 and 3 to that of the rail.
+TEST(GroupTest, SendsOneMessageInEachExchangeOfTwoLevels) {
+  CommGroup group(OnHosts("aabb", {.timeout_ms = 20'000, .two_level_bytes = 0}));
+  auto ranks = RanksOf(group, {Ef(20'000), Dense(20'000), Ef(30'000)});
+  group.Run(
+      [&](int rank) { EXPECT_EQ(ranks[static_cast<size_t>(rank)].CallGroup(), onebitSuccess); });
+  EXPECT_EQ(StatsOf(group.comm(0)).two_level_calls, 3u);
+  EXPECT_EQ(StatsOf(group.comm(0)).messages_sent, 4u);
+}
 
 TEST(GroupTest, SendsOneMessageToEachPeerInEachExchange) {
   std::vector<GroupCall> calls(50, Ef(4000));  // two exchanges

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "api/handles.h"
+#include "tests/collectives/level_kinds.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/residuals.h"
 #include "tests/support/tensor.h"
@@ -22,72 +22,10 @@ namespace {
 
 using kernels::DataType;
 
-// A codec whose draws, if it has any, depend on the rank: then the comparison cannot be exact.
-struct Kind {
-  const char* name;
-  onebitCodec_t codec = onebitCodecSign;
-  onebitMode_t mode = onebitModeEf;
-  std::optional<onebitScaleRule_t> rule = {};
-  std::optional<int32_t> block = {};
-  bool has_draws = false;
-  onebitDataType_t residual_type = onebitFloat32;
-};
-std::ostream& operator<<(std::ostream& out, const Kind& kind) { return out << kind.name; }
-
-const Kind kKinds[] = {
-    {.name = "SignEf"},
-    {.name = "SignPlain", .mode = onebitModePlain},
-    {.name = "SignL1", .rule = onebitScaleL1, .block = 64},
-    {.name = "SignBf16Residual", .block = 128, .residual_type = onebitBfloat16},
-    {.name = "Fp4", .codec = onebitCodecFp4},
-    {.name = "Fp4Plain", .codec = onebitCodecFp4, .mode = onebitModePlain},
-    {.name = "Int8", .codec = onebitCodecInt8},
-    {.name = "Uint8MinMax", .codec = onebitCodecUint8mm},
-    {.name = "Int2", .codec = onebitCodecInt2, .block = 256},
-    {.name = "Int8Stochastic",
-     .codec = onebitCodecInt8Stochastic,
-     .mode = onebitModePlain,
-     .has_draws = true},
-    {.name = "Topk", .codec = onebitCodecTopk, .block = 320},
-    {.name = "Randk", .codec = onebitCodecRandk, .block = 320, .has_draws = true},
-    {.name = "Bf16", .codec = onebitCodecBf16},
-    {.name = "Bf16Plain", .codec = onebitCodecBf16, .mode = onebitModePlain},
-};
-
-onebitCompressorConfig_t ConfigOf(const Kind& kind, int levels) {
-  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-  config.codec = kind.codec;
-  config.mode = kind.mode;
-  if (kind.rule) config.scaleRule = *kind.rule;
-  if (kind.block) config.block = *kind.block;
-  if (kind.codec == onebitCodecTopk || kind.codec == onebitCodecRandk) {
-    config.hops = 2;
-    config.k = 20;
-  }
-  config.residualType = kind.residual_type;
-  config.levels = levels;
-  return config;
-}
-
-// The tensors of all ranks, one for each call.
-using Tensors = std::vector<Tensor>;
-
-Tensors RandomTensors(size_t ranks, size_t count, DataType type, std::mt19937& random) {
-  Tensors tensors;
-  for (size_t rank = 0; rank < ranks; ++rank) tensors.emplace_back(count, type).FillNormal(random);
-  return tensors;
-}
-
-std::vector<float> FloatsOf(const Tensor& tensor) {
-  std::vector<float> values;
-  for (size_t i = 0; i < tensor.count(); ++i) values.push_back(tensor.Get(i));
-  return values;
-}
-
 // One tensor over some calls on a group with compressors of two levels.
 class LevelsRun {
  public:
-  LevelsRun(const std::string& letters, const Kind& kind, size_t count, DataType type,
+  LevelsRun(const std::string& letters, const LevelKind& kind, size_t count, DataType type,
             const CommOptions& options = kPatient)
       : hosts_(MapOfHosts(letters)), group_(OnHosts(letters, options)), count_(count) {
     for (int rank = 0; rank < group_.ranks(); ++rank) {
@@ -130,43 +68,10 @@ class LevelsRun {
   std::vector<UniqueCompressor> compressors_;
 };
 
-// The sum of the weights of each host's ranks.
-std::vector<float> WeightsOf(const std::vector<float>& weights, const HostMap& hosts) {
-  std::vector<float> sums;
-  for (uint32_t host = 0; host < hosts.hosts(); ++host) {
-    float sum = 0;
-    for (const uint32_t rank : hosts.RanksOn(host)) sum += weights[rank];
-    sums.push_back(sum);
-  }
-  return sums;
-}
-
-// The weighted mean of each host's tensors in fp32, of the ranks that are present.
-std::vector<std::vector<float>> MeansOf(const Tensors& inputs, const HostMap& hosts,
-                                        const std::vector<float>& weights) {
-  std::vector<std::vector<float>> means;
-  for (uint32_t host = 0; host < hosts.hosts(); ++host) {
-    std::vector<float> mean(inputs[0].count());
-    for (size_t i = 0; i < mean.size(); ++i) {
-      float sum = -0.0f;
-      for (const uint32_t rank : hosts.RanksOn(host)) {
-        if (weights[rank] != 0) sum += weights[rank] * inputs[rank].Get(i);
-      }
-      const auto here = hosts.RanksOn(host);
-      mean[i] = here.size() == 1 ? inputs[here[0]].Get(i) : sum / WeightsOf(weights, hosts)[host];
-    }
-    means.push_back(std::move(mean));
-  }
-  return means;
-}
-std::vector<std::vector<float>> MeansOf(const Tensors& inputs, const HostMap& hosts) {
-  return MeansOf(inputs, hosts, std::vector<float>(inputs.size(), 1.0f));
-}
-
 // Allreduces of the parts of a tensor, each on a group with a rank for every host.
 class RailsRun {
  public:
-  RailsRun(const LevelsRun& levels, const Kind& kind, const CommOptions& options)
+  RailsRun(const LevelsRun& levels, const LevelKind& kind, const CommOptions& options)
       : hosts_(levels.hosts()) {
     for (uint32_t rail = 0; rail < hosts_.rails(); ++rail) {
       parts_.push_back(levels.plan(hosts_.RanksOn(0)[rail]).compressed);
@@ -216,10 +121,10 @@ class RailsRun {
   std::vector<std::vector<UniqueCompressor>> compressors_;  // by rail and host
 };
 
-class TwoLevelsCodecTest : public ::testing::TestWithParam<std::tuple<std::string, Kind>> {
+class TwoLevelsCodecTest : public ::testing::TestWithParam<std::tuple<std::string, LevelKind>> {
  protected:
   const std::string& letters() const { return std::get<0>(GetParam()); }
-  const Kind& kind() const { return std::get<1>(GetParam()); }
+  const LevelKind& kind() const { return std::get<1>(GetParam()); }
   std::mt19937 random_{9317};
 };
 
@@ -363,7 +268,7 @@ TEST_P(TwoLevelsCodecTest, ANanSpoilsTheCallEverywhereAndNoResidual) {
 INSTANTIATE_TEST_SUITE_P(
     Hosts, TwoLevelsCodecTest,
     ::testing::Combine(::testing::Values("aabb", "abab", "aab", "aaaabbc", "aaaabbbb"),
-                       ::testing::ValuesIn(kKinds)),
+                       ::testing::ValuesIn(LevelKinds())),
     [](const auto& info) { return std::get<0>(info.param) + std::get<1>(info.param).name; });
 
 // Numbers that a separate fp64 program computed: two hosts with two ranks each, three calls of
@@ -472,8 +377,8 @@ TEST(TwoLevelsConfigTest, IsRefusedWhereThereIsOneLevelOnly) {
             std::string::npos);
   EXPECT_NE(error(50'000, [](Config& c) { c.codec = onebitCodecTopk; }).find("hops"),
             std::string::npos);
-  EXPECT_NE(error(50'000, [](Config& c) { c.collective = onebitCollectiveReduceScatter; })
-                .find("allreduce"),
+  EXPECT_NE(error(50'000, [](Config& c) { c.collective = onebitCollectiveAllToAll; })
+                .find("an all-gather"),
             std::string::npos);
   EXPECT_NE(error(100, [](Config&) {}).find("ONEBIT_ONE_EXCHANGE_ELEMENTS"), std::string::npos);
 }

@@ -41,7 +41,6 @@ CommOptions WithLevels(size_t segment_elements = 262'144) {
 class TwoLevelsTest : public ::testing::TestWithParam<const char*> {
  protected:
   size_t ranks() const { return std::strlen(GetParam()); }
-  CommGroup Group(const CommOptions& options) { return CommGroup(OnHosts(GetParam(), options)); }
   HostMap hosts() const { return MapOfHosts(GetParam()); }
 
   std::vector<Tensor> RandomInputs(size_t count, DataType type) {

@@ -3,6 +3,7 @@
 #include "tests/cuda/device_case.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -135,6 +136,7 @@ class CaseRun {
       config.residualType = one_.residual;
     }
     config.transactional = one_.is_transactional ? 1 : 0;
+    config.levels = one_.levels;
     if (is_on_device_) config.memory = onebitMemoryDevice;
     const size_t elements =
         one_.collective == onebitCollectiveAllReduce ? one_.count : one_.count * ranks_;
@@ -307,6 +309,8 @@ std::string Describe(const DeviceCase& one) {
   if (!one.is_transactional) text += " not transactional";
   if (one.has_mask) text += " masked";
   if (one.is_in_place) text += " in place";
+  if (one.host_ranks != 0) text += " hosts of " + std::to_string(one.host_ranks);
+  if (one.levels != 0) text += " levels " + std::to_string(one.levels);
   if (one.nonfinite_call >= 0) text += " with NaN in call " + std::to_string(one.nonfinite_call);
   return text;
 }
@@ -335,9 +339,11 @@ DeviceRecord RunCase(const DeviceCase& one, onebitComm_t comm, Where where) {
 
 std::vector<DeviceRecord> RunCaseOnHost(const DeviceCase& one, int ranks) {
   std::vector<DeviceRecord> records(static_cast<size_t>(ranks));
+  setenv("ONEBIT_HOST_RANKS", std::to_string(one.host_ranks).c_str(), 1);
   RunRanks(ranks, [&](onebitComm_t comm, int rank) {
     records[static_cast<size_t>(rank)] = RunCase(one, comm, Where::kHost);
   });
+  unsetenv("ONEBIT_HOST_RANKS");
   return records;
 }
 

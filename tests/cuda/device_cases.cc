@@ -222,4 +222,85 @@ Cases CasesOfLowBitNonfiniteValues() {
   return cases;
 }
 
+Cases CasesOfOtherHosts() {
+  Cases cases;
+  for (const int host_ranks : {2, 3}) {
+    for (const onebitCollective_t collective :
+         {onebitCollectiveAllReduce, onebitCollectiveReduceScatter, onebitCollectiveAllGather}) {
+      for (const onebitCodec_t codec : {onebitCodecSign, onebitCodecUint8mm, onebitCodecBf16}) {
+        for (const onebitRedOp_t op : {onebitAvg, onebitSum}) {
+          if (op == onebitSum && collective == onebitCollectiveAllGather) continue;
+          cases.push_back({.collective = collective,
+                           .codec = codec,
+                           .op = op,
+                           .block = codec == onebitCodecBf16 ? ONEBIT_UNDEF_INT : 192,
+                           .count = 10'001,
+                           .host_ranks = host_ranks,
+                           .levels = 2});
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+Cases CasesOfTwoLevels() {
+  Cases cases;
+  const auto add = [&](DeviceCase one) {
+    one.host_ranks = 2;
+    one.levels = 2;
+    cases.push_back(one);
+  };
+  for (const onebitRedOp_t op : {onebitAvg, onebitSum}) {
+    for (const onebitMode_t mode : {onebitModeEf, onebitModePlain}) {
+      for (const onebitDataType_t type : kTypes) {
+        add({.mode = mode, .type = type, .op = op, .block = 192, .count = 20'001});
+      }
+    }
+    ForEachLowBit(onebitCollectiveAllReduce, [&](DeviceCase one) {
+      one.type = kTypes[cases.size() % 3];
+      one.op = op;
+      one.count = 20'001;
+      one.is_in_place = cases.size() % 2 == 0;
+      add(one);
+    });
+  }
+  for (const onebitCollective_t collective :
+       {onebitCollectiveReduceScatter, onebitCollectiveAllGather}) {
+    for (const onebitRedOp_t op : {onebitAvg, onebitSum}) {
+      for (const onebitMode_t mode : {onebitModeEf, onebitModePlain}) {
+        add({.collective = collective, .mode = mode, .op = op, .block = 192, .count = 3001});
+      }
+    }
+    add({.collective = collective, .has_mask = true, .count = 1003, .is_in_place = true});
+    add({.collective = collective, .count = 3001, .calls = 4, .nonfinite_call = 1});
+    ForEachLowBit(collective, [&](DeviceCase one) {
+      one.type = kTypes[cases.size() % 3];
+      one.op = cases.size() % 2 == 0 ? onebitAvg : onebitSum;
+      one.count = 3001;
+      add(one);
+    });
+  }
+  // Integers, because NCCL has an order of sums of its own.
+  for (const onebitCollective_t collective :
+       {onebitCollectiveAllReduce, onebitCollectiveReduceScatter, onebitCollectiveAllGather}) {
+    add({.collective = collective, .is_dense = true, .type = onebitInt32, .count = 20'001});
+  }
+  add({.residual = onebitBfloat16, .has_mask = true, .count = 20'001, .is_in_place = true});
+  add({.codec = onebitCodecInt8, .block = 96, .has_mask = true, .count = 20'001});
+  for (const size_t count : {8193, 8200, 65'536})
+    add({.count = count, .shift_elements = count % 4});
+  for (const onebitCodec_t codec : {onebitCodecSign, onebitCodecFp4}) {
+    for (const bool is_transactional : {true, false}) {
+      add({.codec = codec,
+           .block = 128,
+           .is_transactional = is_transactional,
+           .count = 20'001,
+           .calls = 4,
+           .nonfinite_call = 1});
+    }
+  }
+  return cases;
+}
+
 }  // namespace onebit::testing

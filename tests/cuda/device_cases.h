@@ -22,5 +22,9 @@ std::vector<DeviceCase> CasesOfNonfiniteValues();
 std::vector<DeviceCase> CasesOfLowBitCodecs();
 std::vector<DeviceCase> CasesOfLowBitOptions();
 std::vector<DeviceCase> CasesOfLowBitNonfiniteValues();
+// Two levels, for four ranks.
+std::vector<DeviceCase> CasesOfTwoLevels();
+// The same for six ranks, on two hosts and on three.
+std::vector<DeviceCase> CasesOfOtherHosts();
 
 }  // namespace onebit::testing

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls on device memory give the same outputs, residuals and counters as on host memory, to the
 // bit: over a host transport and over NCCL, as calls and as replays of a graph.
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,15 @@
 namespace onebit::testing {
 namespace {
 
+// Set before the stand-in reads it: over NCCL each rank needs a device.
+[[maybe_unused]] const int settings = setenv("CUDA_STAND_IN_DEVICES", "8", 1);
+
 std::vector<DeviceRecord> OnDevices(const DeviceCase& one, int ranks, Over over, Where where) {
   std::vector<DeviceRecord> records(static_cast<size_t>(ranks));
-  RunDeviceRanks(over, ranks, [&](onebitComm_t comm, int rank) {
+  const auto run = [&](onebitComm_t comm, int rank) {
     records[static_cast<size_t>(rank)] = RunCase(one, comm, where);
-  });
+  };
+  RunDeviceRanks(over, ranks, run, one.host_ranks);
   return records;
 }
 
@@ -95,6 +100,11 @@ TEST_P(DeviceCollectivesTest, LowBitCodecsWithOptionsAreThoseOfTheHost) {
 
 TEST_P(DeviceCollectivesTest, LowBitBlocksThatAreNotFiniteAreHandledAsOnTheHost) {
   for (const DeviceCase& one : CasesOfLowBitNonfiniteValues()) Expect(one);
+}
+
+TEST_P(DeviceCollectivesTest, TwoLevelsAreThoseOfTheHost) {
+  for (const DeviceCase& one : CasesOfTwoLevels()) Expect(one, 4);
+  for (const DeviceCase& one : CasesOfOtherHosts()) Expect(one, 6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, DeviceCollectivesTest,

@@ -14,8 +14,10 @@ enum class Over { kLocal, kNccl };
 inline const char* NameOf(Over over) { return over == Over::kLocal ? "local" : "nccl"; }
 
 // Calls `body(comm, rank)` on each rank, with its device current. A rank that throws fails the
-// group; the first exception is thrown again here.
+// group; the first exception is thrown again here. `host_ranks` successive ranks form a host;
+// 0: all of them.
 void RunDeviceRanks(Over over, int ranks,
-                    const std::function<void(onebitComm_t comm, int rank)>& body);
+                    const std::function<void(onebitComm_t comm, int rank)>& body,
+                    int host_ranks = 0);
 
 }  // namespace onebit::testing

@@ -409,19 +409,23 @@ TEST(DeviceCallsInProgressTest, ACallThatHasItsMessagesCommits) {
 }
 
 // Messages on the wire do not depend on the memory of the calls.
-class MixedMemoryTest : public ::testing::TestWithParam<bool> {};
+class MixedMemoryTest : public ::testing::TestWithParam<std::tuple<bool, std::string>> {};
 
 TEST_P(MixedMemoryTest, RanksOnHostsAndDevicesGetTheSameResults) {
   constexpr size_t kSmall = 3000;
   constexpr int kCalls = 40;  // estimates are compared twice
-  const int device_ranks = GetParam() ? kRanks : 0;
+  const std::string& letters = std::get<1>(GetParam());
+  const size_t ranks = letters.size();
+  const int device_ranks = std::get<0>(GetParam()) ? static_cast<int>(ranks) : 0;
   // Outputs of all calls, by rank.
   const auto run = [&](int on_device) {
-    std::vector<std::vector<Bytes>> outputs(kRanks);
-    CommGroup group(kRanks);
+    std::vector<std::vector<Bytes>> outputs(ranks);
+    CommOptions options = kPatient;
+    options.two_level_bytes = 0;
+    CommGroup group(OnHosts(letters, options));
     group.Run([&](int rank) {
       const bool is_on_device = rank < on_device;
-      UseCudaDevice(rank);
+      UseCudaDevice(rank % CudaDeviceCount());
       onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
       config.memory = is_on_device ? onebitMemoryDevice : onebitMemoryHost;
       config.block = 512;
@@ -431,8 +435,8 @@ TEST_P(MixedMemoryTest, RanksOnHostsAndDevicesGetTheSameResults) {
       const UniqueCompressor gather =
           NewCompressor(group.comm(rank), kSmall, onebitFloat32, config);
       const CudaStream stream;
-      CudaBuffer device(2 * kRanks * kSmall * sizeof(float));
-      std::vector<float> host(2 * kRanks * kSmall);
+      CudaBuffer device(2 * ranks * kSmall * sizeof(float));
+      std::vector<float> host(2 * ranks * kSmall);
       for (int call = 0; call < kCalls; ++call) {
         std::vector<float> values = InputOf(rank, call, host.size());
         if (call == 7 && rank == 0) values[1] = std::numeric_limits<float>::quiet_NaN();
@@ -440,7 +444,7 @@ TEST_P(MixedMemoryTest, RanksOnHostsAndDevicesGetTheSameResults) {
         host = values;
         float* const at = is_on_device ? static_cast<float*>(device.data()) : host.data();
         const onebitStream_t on = is_on_device ? stream.handle() : nullptr;
-        float* const gathered = at + kRanks * kSmall;
+        float* const gathered = at + ranks * kSmall;
         EXPECT_EQ(onebitAllReduce(at, at, kSmall, onebitFloat32, onebitAvg, reduce.get(),
                                   group.comm(rank), on),
                   onebitSuccess)
@@ -473,9 +477,14 @@ TEST_P(MixedMemoryTest, RanksOnHostsAndDevicesGetTheSameResults) {
   EXPECT_TRUE(run(2) == expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Against, MixedMemoryTest, ::testing::Bool(), [](const auto& info) {
-  return std::string(info.param ? "Devices" : "Hosts");
-});
+// On one host, on three, and with two levels.
+INSTANTIATE_TEST_SUITE_P(Against, MixedMemoryTest,
+                         ::testing::Combine(::testing::Bool(),
+                                            ::testing::Values(std::string("aaaa"), "abcd", "abab")),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param) ? "Devices" : "Hosts") +
+                                  std::get<1>(info.param);
+                         });
 
 }  // namespace
 }  // namespace onebit::testing

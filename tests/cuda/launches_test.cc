@@ -60,11 +60,11 @@ uint64_t LaunchesOfEach(int ranks, int rank, std::barrier<>& everybody, const Cu
 // Returns the launches of a group of allreduces with this many elements per rank, one for each
 // config; or of the call alone if there is one.
 uint64_t LaunchesOf(Over over, int ranks, size_t elements_per_rank,
-                    const std::vector<onebitCompressorConfig_t>& configs) {
+                    const std::vector<onebitCompressorConfig_t>& configs, int host_ranks = 0) {
   const size_t count = static_cast<size_t>(ranks) * elements_per_rank;
   std::barrier<> everybody(ranks);
   std::atomic<uint64_t> launches = 0;
-  RunDeviceRanks(over, ranks, [&](onebitComm_t comm, int rank) {
+  const auto run = [&](onebitComm_t comm, int rank) {
     std::vector<UniqueCompressor> compressors;
     const std::vector<float> values(configs.size() * count, static_cast<float>(rank) - 1);
     const CudaBuffer buffer(std::as_bytes(std::span(values)));
@@ -91,7 +91,8 @@ uint64_t LaunchesOf(Over over, int ranks, size_t elements_per_rank,
           << onebitGetLastError(nullptr);
     });
     if (rank == 0) launches = counted;
-  });
+  };
+  RunDeviceRanks(over, ranks, run, host_ranks);
   std::cout << ranks << " ranks over " << NameOf(over) << ", " << configs.size() << " calls of "
             << elements_per_rank << " elements each: " << launches << " launches\n";
   return launches;
@@ -124,6 +125,23 @@ INSTANTIATE_TEST_SUITE_P(Ranks, LaunchesTest,
                            return std::string(NameOf(std::get<0>(info.param))) +
                                   std::to_string(std::get<1>(info.param));
                          });
+
+// A launch adds up what the ranks of a host have for one chunk. Two more exchanges than with one
+// level take, over NCCL, four launches for their headers, and one to decode what comes last.
+TEST(TwoLevelLaunchesTest, AreFifteenAndOneForEachHost) {
+  for (const Over over : {Over::kLocal, Over::kNccl}) {
+    for (const auto& [ranks, host_ranks] : {std::pair(4, 2), {8, 4}, {16, 2}}) {
+      for (const onebitCodec_t codec : {onebitCodecSign, onebitCodecFp4}) {
+        onebitCompressorConfig_t config = kConfig;
+        config.codec = codec;
+        config.levels = 2;
+        const auto hosts = static_cast<uint64_t>(ranks / host_ranks);
+        EXPECT_LE(LaunchesOf(over, ranks, 4096, {config}, host_ranks), 15 + hosts)
+            << NameOf(over) << ", " << ranks << " ranks, " << host_ranks << " on each host";
+      }
+    }
+  }
+}
 
 // A tensor travels in many segments.
 TEST(LongTensorTest, TakesAtMostTenLaunches) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Rank 0 of three in an allreduce with two levels, whose peers send arbitrary messages: one on its
+// Rank 0 of three in a call with two levels, whose peers send arbitrary messages: one on its
 // own host or none, the others elsewhere. The call must end, within its deadline, with a result or
 // an error that has a text, and touch nothing out of bounds.
 #include <cstdlib>
@@ -26,14 +26,17 @@ using onebit::testing::ScriptedMessage;
 using onebit::testing::ScriptedTransport;
 
 struct Case {
+  Collective collective;
   const char* hosts;  // a letter for each rank
   size_t count;
   Codec codec;
   bool is_weighted;
 };
 
-// Bit 0: hosts; 1 and 2: count; 3 to 5: codec; 6: weights.
-Case CaseOf(uint8_t byte) {
+// Bit 0: hosts; 1 and 2: count; 3 to 5: codec; 6: weights; 7: the next byte says which collective
+// besides allreduce.
+Case CaseOf(Input& input) {
+  const uint8_t byte = input.Next();
   constexpr size_t kCounts[] = {0, 65, 300, 1000};
   constexpr CodecKind kKinds[] = {CodecKind::kDense,    CodecKind::kSign,   CodecKind::kEf,
                                   CodecKind::kLowBitEf, CodecKind::kLowBit, CodecKind::kBf16Ef,
@@ -45,17 +48,25 @@ Case CaseOf(uint8_t byte) {
     codec.sparse.k = 5;
     codec.block = 320;
   }
-  return {.hosts = (byte & 1) != 0 ? "aab" : "abb",
+  constexpr Collective kOthers[] = {Collective::kReduceScatter, Collective::kAllGather,
+                                    Collective::kBroadcast};
+  auto collective = Collective::kAllReduce;
+  if ((byte & 128) != 0 && !codec.is_sparse()) {
+    collective = kOthers[input.Next() % (codec.is_dense() ? 3 : 2)];
+  }
+  return {.collective = collective,
+          .hosts = (byte & 1) != 0 ? "aab" : "abb",
           .count = kCounts[byte >> 1 & 3],
           .codec = codec,
-          .is_weighted = !codec.is_dense() && (byte & 64) != 0};
+          .is_weighted = !codec.is_dense() && HasOp(collective) && (byte & 64) != 0};
 }
 
 // The message of a step that an honest peer would send, damaged as the input chooses.
 ScriptedMessage MessageOf(Input& input, const Plan& plan, const CallDescriptor& call,
                           const Step& receive) {
   const uint8_t style = input.Next();
-  const bool is_packet = !call.codec.is_dense() && receive.exchange != 1;
+  const bool is_packet =
+      !call.codec.is_dense() && (receive.exchange != 1 || !SumsInsideHosts(call.collective));
   ScriptedMessage message;
   message.payload.resize((style & 2) != 0 ? input.Next() : receive.region.bytes);
   if (is_packet && call.is_weighted && (style & 1) != 0 && message.payload.size() >= kWeightBytes) {
@@ -89,7 +100,7 @@ ScriptedMessage MessageOf(Input& input, const Plan& plan, const CallDescriptor& 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const Transport* const transport = onebit::testing::StartForFuzzer();
   Input input(data, size);
-  const Case c = CaseOf(input.Next());
+  const Case c = CaseOf(input);
   std::vector<CommOptions> options(
       3,
       {.timeout_ms = 1, .one_exchange_elements = 0, .two_level_bytes = 0, .segment_elements = 128});
@@ -99,9 +110,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Comm& comm = *group.value()[0];
   Engine engine(comm);
 
-  const std::vector<float> x(c.count, 0.5f);
-  std::vector<float> output(c.count);
-  CallRequest request = {.collective = Collective::kAllReduce,
+  const std::vector<float> x(3 * c.count, 0.5f);  // of three ranks, where a call has parts
+  std::vector<float> output(3 * c.count);
+  CallRequest request = {.collective = c.collective,
                          .sendbuff = x.data(),
                          .recvbuff = output.data(),
                          .count = c.count,
@@ -110,8 +121,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!c.codec.is_dense()) {
     // A tensor without elements always takes one exchange.
     if (c.count == 0) return 0;
-    auto made =
-        engine.CreateCompressor({.codec = c.codec, .count = c.count, .hops = 2, .levels = 2});
+    auto made = engine.CreateCompressor(
+        {.codec = c.codec, .count = c.count, .hops = 2, .levels = 2, .collective = c.collective});
     if (!made.ok()) std::abort();
     compressor = std::move(made).value();
     request.compressor = &*compressor;

@@ -47,6 +47,14 @@ TEST(GroupCutTest, TheTransportsOwnAllReduceIsAlone) {
   EXPECT_EQ(FirstCut(std::span(keys).subspan(1), 4, 100).count, 1u);
 }
 
+TEST(GroupCutTest, WeightsInTwoLevelsAreAlone) {
+  std::vector<PlanKey> keys(3, DenseKey(10));
+  keys[1].has_two_levels = true;
+  EXPECT_EQ(FirstCut(keys, 4, 100).count, 3u);
+  keys[1].is_weighted = true;
+  EXPECT_EQ(FirstCut(keys, 4, 100).count, 1u);
+}
+
 TEST(GroupCutTest, PartsOfAllRanksCount) {
   const PlanKey part = {.collective = Collective::kAllGather, .count = 30};
   const std::vector<PlanKey> keys = {part, DenseKey(1), part};

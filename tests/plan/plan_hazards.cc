@@ -43,6 +43,9 @@ class CallAccesses {
     switch (step.kind) {
       case StepKind::kCompress:
         return AddCompress(step);
+      case StepKind::kStage:
+        Elements(Memory::kInput, step.elements, false);
+        return Touch(step.region, true, 0);
       case StepKind::kHostSum:
       case StepKind::kReduce:
         return AddReduce(step);
@@ -104,7 +107,11 @@ class CallAccesses {
   }
 
   void AddCompress(const Step& step) {
-    Elements(Memory::kInput, step.elements, false);
+    if (step.mean == kNoOffset) {
+      Elements(Memory::kInput, step.elements, false);
+    } else {
+      Packets(step.mean, step.elements.count * sizeof(float), false);
+    }
     if (has_residuals_) Elements(Memory::kWorkerResidual, step.elements, !IsDelta());
     if (step.stride == 0) return Packets(step.region.offset, step.region.bytes, true);
     for (uint32_t chunk = 0; chunk < plan_.ranks; ++chunk) {
@@ -121,8 +128,10 @@ class CallAccesses {
     }
     if (own_piece == kNoPiece) {
       // A sum of this host, which another step has added.
-    } else if (plan_.key.codec.is_dense()) {
+    } else if (plan_.key.codec.is_dense() || step.kind == StepKind::kHostSum) {
       Elements(Memory::kInput, step.elements, false);
+    } else if (plan_.key.has_two_levels) {
+      Packets(step.own_source, step.shape.bytes(), false);
     } else {
       Packets(step.own_source, step.stride - plan_.key.header_room, false);
     }

@@ -80,6 +80,29 @@ void ForEachShape(const std::function<void(const Shape&, const Plans&)>& check) 
         PlanKey key{.collective = Collective::kAllReduce, .has_two_levels = true, .count = count};
         key.type = kernels::DataType::kBf16;
         run_on(key, hosts, segment_elements);
+        key.codec = {.kind = CodecKind::kEf, .block = 64};
+        for (const bool is_staged : {true, false}) {
+          key.is_staged = is_staged;
+          run_on(key, hosts, segment_elements);
+        }
+        key.codec = {};
+        for (const uint32_t root : {0u, hosts.ranks() - 1}) {
+          key.collective = Collective::kBroadcast;
+          key.root = root;
+          run_on(key, hosts, segment_elements);
+        }
+        key.root = 0;
+        for (const auto collective : {Collective::kReduceScatter, Collective::kAllGather}) {
+          for (const CodecKind codec : {CodecKind::kDense, CodecKind::kEf}) {
+            key.collective = collective;
+            key.chunk_alignment = 0;
+            key.codec = {.kind = codec, .block = codec == CodecKind::kEf ? 64u : 0u};
+            run_on(key, hosts, segment_elements);
+            key.is_staged = SumsInsideHosts(collective) && codec == CodecKind::kEf;
+            if (key.is_staged) run_on(key, hosts, segment_elements);
+            key.is_staged = false;
+          }
+        }
       }
     }
   }

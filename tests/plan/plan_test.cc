@@ -127,7 +127,7 @@ TEST(PlanTest, PacketsAreWrittenOnce) {
       for (const Step& step : plan.steps) {
         const bool is_writer = step.kind == StepKind::kCompress || step.kind == StepKind::kReduce ||
                                step.kind == StepKind::kReceive || step.kind == StepKind::kVerdict ||
-                               step.kind == StepKind::kHostSum;
+                               step.kind == StepKind::kHostSum || step.kind == StepKind::kStage;
         if (!is_writer || step.region.space != Space::kPackets || step.region.bytes == 0) continue;
         EXPECT_TRUE(
             written.emplace(step.region.offset, step.region.offset + step.region.bytes).second);

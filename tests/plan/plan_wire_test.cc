@@ -74,7 +74,8 @@ TEST(PlanTest, WireBytesOfTwoExchangesAreTheFormula) {
 TEST(PlanTest, LinksOfHostsCarryTheTensorOnce) {
   ForEachShape([](const Shape& shape, const Plans& plans) {
     const PlanKey& key = shape.key;
-    if (!key.has_two_levels) return;
+    if (!key.has_two_levels || key.collective != Collective::kAllReduce) return;
+    if (!key.codec.is_dense()) return;
     const uint32_t hosts = shape.hosts.hosts();
     const size_t chunks = size_t{shape.hosts.rails()} * hosts;
     // A chunk has four segments, as far as they have 8192 elements.
@@ -111,7 +112,7 @@ TEST(PlanTest, LinksOfHostsCarryTheTensorOnce) {
 TEST(PlanTest, WireBytesOfPartsAreTheFormula) {
   ForEachShape([](const Shape& shape, const Plans& plans) {
     const PlanKey& key = shape.key;
-    if (!HasChunks(key)) return;
+    if (!HasChunks(key) || key.has_two_levels) return;
     const bool is_dense = key.codec.is_dense();
     const WireFormula formula{key.count,
                               1,

@@ -140,6 +140,9 @@ TEST(CallRulesTest, ErrorsNameTheRuleAndWhatThereIs) {
   EXPECT_THAT(error("*:int8,block=131072"), HasSubstr("no multiple of 32 up to 65536"));
   EXPECT_EQ(Choose(Parsed("*:bf16,plain,start=0"), kWorld, {.count = 1}),
             (Compression{.codec = onebitCodecBf16, .has_feedback = false, .start = 0}));
+  EXPECT_TRUE(Choose(Parsed("*:fp4,levels=1"), kWorld, {.count = 1}).has_one_level);
+  EXPECT_FALSE(Choose(Parsed("*:fp4,levels=0"), kWorld, {.count = 1}).has_one_level);
+  EXPECT_THAT(error("*:fp4,levels=2"), HasSubstr("\"2\" is no number of levels; 0 lets onebit"));
   EXPECT_THAT(error("*:bf16,block=64"), HasSubstr("block=64 is of no use to bf16"));
   EXPECT_THAT(error("*:bf17"), HasSubstr("there are off, fp4, int8, int2, sign, bf16"));
   EXPECT_THAT(error("*:sign,block=96"), HasSubstr("no multiple of 64 up to 1073741824"));

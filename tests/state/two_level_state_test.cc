@@ -32,10 +32,10 @@ struct Owed {
 class Job {
  public:
   Job(const std::string& letters, int levels, onebitRedOp_t op = onebitAvg,
-      onebitCodec_t codec = onebitCodecSign)
+      onebitCodec_t codec = onebitCodecSign, const CommOptions& options = kPatient)
       : op_(op) {
     auto group =
-        Comm::CreateLocalGroup(*Transport::Get("local").value(), OnHosts(letters, kPatient));
+        Comm::CreateLocalGroup(*Transport::Get("local").value(), OnHosts(letters, options));
     for (auto& comm : group.value()) comms_.emplace_back(new onebitComm_s(std::move(comm)));
     onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
     config.codec = codec;
@@ -87,6 +87,9 @@ class Job {
     }
     return values[0];
   }
+
+  // The next call has the inputs of a later one.
+  void Skip(uint32_t calls) { calls_ += calls; }
 
   Owed owed() const {
     Owed owed;
@@ -234,6 +237,62 @@ TEST(TwoLevelRankStateTest, FitsTheSameRanksOnTheSameHosts) {
   EXPECT_EQ(onebitCompressorImport(flat.compressor(0), states[0].data(), states[0].size()),
             onebitMismatch);
   EXPECT_THAT(onebitGetLastError(nullptr), HasSubstr("levels 2 in the state, 1 here"));
+}
+
+// A job from before the library chose two levels goes on as it was.
+TEST(TwoLevelRankStateTest, OfOneLevelTakesTheChoiceBack) {
+  CommOptions choosing = kPatient;
+  choosing.two_level_bytes = 0;
+  for (const onebitCodec_t codec : {onebitCodecSign, onebitCodecFp4}) {
+    Job former("aabbc", 1, onebitAvg, codec);
+    former.Call(3);
+    std::vector<std::vector<std::byte>> states;
+    for (int rank = 0; rank < 5; ++rank) states.push_back(former.Export(rank, onebitStateRank));
+    const auto import_to = [&](Job& job) {
+      std::vector<onebitResult_t> results(5);
+      job.Each([&](int rank) {
+        const auto r = static_cast<size_t>(rank);
+        results[r] =
+            onebitCompressorImport(job.compressor(rank), states[r].data(), states[r].size());
+        return onebitSuccess;
+      });
+      return results;
+    };
+    Job job("aabbc", 0, onebitAvg, codec, choosing);
+    EXPECT_EQ(StatsOf(job.compressor(0)).levels, 2u);
+    EXPECT_THAT(import_to(job), ::testing::Each(onebitSuccess));
+    EXPECT_EQ(StatsOf(job.compressor(0)).levels, 1u);
+    job.Skip(3);
+    EXPECT_EQ(job.Call(1), former.Call(1));
+    ExpectNear(job.owed().workers, former.owed().workers, "workers");
+    // Also where it goes on without a rank.
+    job.GoOnWithout({1});
+    EXPECT_EQ(StatsOf(job.compressor(0)).levels, 1u);
+    job.Call(1);
+
+    Job used("aabbc", 0, onebitAvg, codec, choosing);
+    used.Call(1);
+    EXPECT_THAT(import_to(used), ::testing::Each(onebitMismatch));
+    EXPECT_EQ(StatsOf(used.compressor(0)).levels, 2u);
+    Job asking("aabbc", 2, onebitAvg, codec, choosing);
+    EXPECT_THAT(import_to(asking), ::testing::Each(onebitMismatch));
+
+    // A state that cannot be loaded for another reason changes nothing.
+    Job weighted("aabbc", 0, onebitAvg, codec, choosing);
+    for (int rank = 0; rank < 5; ++rank) {
+      ASSERT_EQ(onebitCompressorSetWeight(weighted.compressor(rank), 1.0f), onebitSuccess);
+    }
+    Job sums("aabbc", 1, onebitSum, codec);
+    sums.Call(1);
+    for (int rank = 0; rank < 5; ++rank) {
+      states[static_cast<size_t>(rank)] = sums.Export(rank, onebitStateRank);
+    }
+    const uint64_t bytes = StatsOf(weighted.compressor(0)).residual_bytes;
+    EXPECT_THAT(import_to(weighted), ::testing::Each(onebitMismatch));
+    EXPECT_EQ(StatsOf(weighted.compressor(0)).levels, 2u);
+    EXPECT_EQ(StatsOf(weighted.compressor(0)).residual_bytes, bytes);
+    weighted.Call(1);
+  }
 }
 
 class TwoLevelRebindTest : public ::testing::TestWithParam<onebitRedOp_t> {};

@@ -72,6 +72,15 @@ TEST(HostMapTest, RanksMayTakeTurnsOnHosts) {
   EXPECT_EQ(map.LocalRankOf(3), 1u);
 }
 
+TEST(HostMapTest, PartnersHaveTheSameLocalRank) {
+  const HostMap map = MapOf("aaabcc");
+  EXPECT_EQ(map.PartnerOn(0, 1), 1u);  // itself
+  EXPECT_EQ(map.PartnerOn(2, 1), 5u);
+  EXPECT_EQ(map.PartnerOn(0, 5), 1u);
+  EXPECT_EQ(map.PartnerOn(2, 2), 4u);  // counted round
+  for (uint32_t rank = 0; rank < 6; ++rank) EXPECT_EQ(map.PartnerOn(1, rank), 3u);
+}
+
 TEST(HostMapTest, OneRankAHostMakesNoLevels) {
   const HostMap map = MapOf("cab");
   EXPECT_EQ(map.hosts(), 3u);
