@@ -15,6 +15,7 @@ class AllGather : public ChunksCollective {
   std::optional<onebitCollective_t> collective() const override {
     return onebitCollectiveAllGather;
   }
+  std::optional<TwoLevelCall> two_level_call() const override { return TwoLevelCall::kAllGather; }
   bool has_op() const override { return false; }
 
   Shape ShapeOf(const Case& row, int rank) const override {

@@ -4,7 +4,6 @@
 #include "perf/common/all_reduce_collective.h"
 #include "perf/common/all_reduce_reference.h"
 #include "perf/common/sweep_driver.h"
-#include "perf/common/two_level_wire.h"
 #include "perf/common/wire_bounds.h"
 
 namespace onebit::perf {
@@ -15,21 +14,10 @@ class AllReduce : public AllReduceCollective {
   std::string_view tool() const override { return "all_reduce_perf"; }
   const char* call() const override { return "onebitAllReduce"; }
 
-  size_t DenseMessages(const Case& row) const override {
-    return row.hosts.empty() ? AllReduceCollective::DenseMessages(row)
-                             : MaxTwoLevelMessages(model::HostLayout(row.hosts));
-  }
+  std::optional<TwoLevelCall> two_level_call() const override { return TwoLevelCall::kAllReduce; }
 
   uint64_t WireBound(const Case& row, const Options& options,
                      const WireFacts& facts) const override {
-    if (!row.hosts.empty()) {
-      TwoLevelWire wire = {.count = row.count,
-                           .hosts = model::HostLayout(row.hosts),
-                           .element_bytes = ElementBytes(row.type),
-                           .segments = facts.segments};
-      if (options.is_compressed()) wire.packet = options.packet();
-      return MaxTwoLevelBytes(wire);
-    }
     WireShape shape;
     shape.count = row.count;
     shape.ranks = static_cast<size_t>(row.ranks);

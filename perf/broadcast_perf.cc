@@ -27,6 +27,7 @@ class Broadcast : public Collective {
   std::string_view tool() const override { return "broadcast_perf"; }
   const char* call() const override { return "onebitBroadcast"; }
   std::optional<onebitCollective_t> collective() const override { return std::nullopt; }
+  std::optional<TwoLevelCall> two_level_call() const override { return TwoLevelCall::kBroadcast; }
   bool has_op() const override { return false; }
   bool has_root() const override { return true; }
   size_t dense_exchanges() const override { return 1; }

@@ -15,6 +15,9 @@ class ReduceScatter : public ChunksCollective {
   std::optional<onebitCollective_t> collective() const override {
     return onebitCollectiveReduceScatter;
   }
+  std::optional<TwoLevelCall> two_level_call() const override {
+    return TwoLevelCall::kReduceScatter;
+  }
 
   Shape ShapeOf(const Case& row, int rank) const override {
     const size_t all = row.count * static_cast<size_t>(row.ranks);

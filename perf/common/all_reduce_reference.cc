@@ -74,8 +74,8 @@ class CompressedReference : public AllReduceReference {
     };
     const size_t workers = hosts_.empty() ? static_cast<size_t>(row_.ranks) : hosts_.hosts();
     for (size_t worker = 0; worker < workers; ++worker) {
-      const size_t ranks = hosts_.empty() ? 1 : hosts_.ranks_on[worker].size();
-      add(WorkerResidual(worker), static_cast<double>(ranks) / row_.ranks);
+      const auto ranks = static_cast<double>(hosts_.RanksOfWorker(worker));
+      add(WorkerResidual(worker), ranks / row_.ranks);
     }
     add(ServerResidual(), server_unit());
 
@@ -102,9 +102,7 @@ class CompressedReference : public AllReduceReference {
     if (hosts_.empty()) return RunModel(inputs, output);
     const std::vector<std::vector<float>> means =
         model::MeansOfHosts(hosts_, inputs, row_.count, KernelType(row_.type));
-    std::vector<const void*> pointers;
-    for (const std::vector<float>& mean : means) pointers.push_back(mean.data());
-    RunModel(pointers, output);
+    RunModel(model::PointersTo(means), output);
   }
 
   // The unit of the server residual, in units of the mean result.

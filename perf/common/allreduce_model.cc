@@ -123,7 +123,14 @@ void AllReduceModel::Reset() {
 }
 
 void AllReduceModel::LoadGlobalState() {
-  if (!worker_.empty()) ShareMean(&worker_, config_.residual_type);
+  for (size_t chunk = 0; chunk < ChunksOf(config_) && !worker_.empty(); ++chunk) {
+    const ChunkRange range = Chunk(chunk);
+    const auto rank_of = [&](size_t host) { return config_.hosts.WorkerOf(host, chunk); };
+    ShareMean(config_, {range.begin, range.size()}, rank_of, &worker_);
+  }
+  // In one level servers of signs keep their residuals in units of the mean, also in sums.
+  const bool has_sums = config_.is_sum && !config_.hosts.empty();
+  if (has_sums) ShareSums(PartsOf(config_), config_.residual_type, &server_);
 }
 
 bool AllReduceModel::Run(std::span<const void* const> inputs, void* output) {

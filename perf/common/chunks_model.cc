@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/kernels.h"
+#include "kernels/reference/elements.h"
 
 namespace onebit::model {
 
@@ -34,8 +35,8 @@ std::vector<ChunkPacket> Compress(const ChunksConfig& config, size_t chunks, Dat
   if (count == 0) return packets;
   const auto input_of = [&](size_t chunk) {
     CompressInput in;
-    in.input = ChunkOf(input, config, chunk);
-    in.input_type = config.type;
+    in.input_type = InputTypeOf(config);
+    in.input = ElementAt(input, in.input_type, chunk * count);
     in.count = count;
     in.rule = config.rule;
     in.scale_type = scale_type;
@@ -78,7 +79,7 @@ std::vector<ChunkPacket> ChunkCompressor::Run(const void* input) {
 
 ReduceScatterModel::ReduceScatterModel(const ChunksConfig& config)
     : config_(config),
-      compressors_(config.ranks, ChunkCompressor(config, config.ranks, DataType::kF32)) {}
+      compressors_(config.ranks, ChunkCompressor(config, PartsOf(config), DataType::kF32)) {}
 
 void ReduceScatterModel::Run(std::span<const void* const> inputs, std::span<void* const> outputs) {
   if (config_.ranks == 1) {
@@ -89,7 +90,16 @@ void ReduceScatterModel::Run(std::span<const void* const> inputs, std::span<void
   for (size_t rank = 0; rank < config_.ranks; ++rank) {
     packets.push_back(compressors_[rank].Run(inputs[rank]));
   }
-  for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
+  for (size_t chunk = 0; chunk < PartsOf(config_) && config_.count != 0; ++chunk) {
+    if (HasHostWeights(config_)) {
+      const auto decode = [&](size_t host, float* values) {
+        const ChunkPacket& packet = packets[host][chunk];
+        Decode(packet.bits.data(), packet.scales.data(), config_.count, config_.block, nullptr,
+               DataType::kF32, values);
+      };
+      StoreAll(ReduceHosts(config_, config_.count, decode), config_.type, outputs[chunk]);
+      continue;
+    }
     std::vector<const uint8_t*> bits;
     std::vector<const float*> scales;
     for (size_t rank = 0; rank < config_.ranks; ++rank) {
@@ -103,7 +113,7 @@ void ReduceScatterModel::Run(std::span<const void* const> inputs, std::span<void
     in.count = config_.count;
     in.output_type = config_.type;
     in.is_sum = config_.is_sum;
-    if (config_.count != 0) DecodeAverage(in, config_.block, outputs[chunk]);
+    DecodeAverage(in, config_.block, outputs[chunk]);
   }
 }
 

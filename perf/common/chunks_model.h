@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/types.h"
+#include "perf/common/model_pieces.h"
 
 namespace onebit::model {
 
@@ -20,9 +20,10 @@ struct ChunksConfig {
   bool is_sum = false;       // of a reduce-scatter
   bool has_feedback = true;  // mode ef; false: mode sign
   kernels::ScaleRule rule = kernels::ScaleRule::kL2;
-  size_t block = 4096;  // elements per scale; 0: one for all that a rank compresses at a time
+  size_t block = 4096;    // elements per scale; 0: one for all that a rank compresses at a time
+  HostLayout hosts = {};  // of a reduce-scatter in two levels (model_pieces.h); block > 0
 
-  size_t elements() const { return ranks * count; }
+  size_t elements() const { return PartsOf(*this) * count; }
 };
 
 // The packet of one chunk.

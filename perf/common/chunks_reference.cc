@@ -24,7 +24,7 @@ class ChunksReference : public Reference {
  public:
   ChunksReference(const Case& row, const Options& options)
       : row_(row), ranks_(static_cast<size_t>(row.ranks)), is_dense_(!options.is_compressed()) {
-    config_.ranks = ranks_;
+    SetRanks(row, &config_);
     config_.count = row.count;
     config_.type = KernelType(row.type);
     config_.is_sum = row.op == onebitSum;
@@ -95,7 +95,8 @@ class ChunksReference : public Reference {
 };
 
 // Over all calls, the outputs plus the mean of the residuals add up to the mean inputs, for rank
-// 0's chunk. A 16-bit output is rounded, and no residual holds the difference.
+// 0's chunk. With two levels residuals are those of hosts, which count by their ranks. A 16-bit
+// output is rounded, and no residual holds the difference.
 class ReduceScatterReference : public ChunksReference {
  public:
   ReduceScatterReference(const Case& row, const Options& options)
@@ -112,10 +113,11 @@ class ReduceScatterReference : public ChunksReference {
   }
   uint64_t CountLostElements() override {
     if (is_dense_ || !config_.has_feedback || ranks_ == 1) return 0;
-    for (size_t rank = 0; rank < ranks_; ++rank) {
+    for (size_t worker = 0; worker < config_.ranks; ++worker) {
       const std::vector<float> residual =
-          low_bit_ ? low_bit_->worker_residual(rank) : model_.residual(rank);
-      for (size_t i = 0; i < row_.count; ++i) outputs_[i] += residual[i] / row_.ranks;
+          low_bit_ ? low_bit_->worker_residual(worker) : model_.residual(worker);
+      const double share = static_cast<double>(config_.hosts.RanksOfWorker(worker)) / row_.ranks;
+      for (size_t i = 0; i < row_.count; ++i) outputs_[i] += residual[i] * share;
     }
     return CountDifferences(inputs_, outputs_, 2.0 * calls_);
   }
@@ -126,10 +128,22 @@ class ReduceScatterReference : public ChunksReference {
     for (size_t chunk = 0; chunk < ranks_; ++chunk) {
       std::vector<const void*> pieces;
       for (const void* input : inputs) pieces.push_back(ChunkOf(input, chunk));
-      model::DenseAllReduce(pieces, row_.count, config_.type, KernelOp(row_.op), outputs[chunk]);
+      if (config_.hosts.empty()) {
+        model::DenseAllReduce(pieces, row_.count, config_.type, KernelOp(row_.op), outputs[chunk]);
+      } else {
+        model::DenseAllReduceOnHosts(config_.hosts, pieces, row_.count, config_.type,
+                                     KernelOp(row_.op), outputs[chunk]);
+      }
     }
   }
   void Compress(std::span<const void* const> inputs, std::span<void* const> outputs) override {
+    if (config_.hosts.empty()) return RunModel(inputs, outputs);
+    const std::vector<std::vector<float>> means =
+        model::MeansOfHosts(config_.hosts, inputs, ranks_ * row_.count, config_.type);
+    RunModel(model::PointersTo(means), outputs);
+  }
+  // `inputs` are those of the ranks, or with two levels the means of hosts in fp32.
+  void RunModel(std::span<const void* const> inputs, std::span<void* const> outputs) {
     if (low_bit_) return low_bit_->ReduceScatter(inputs, outputs);
     if (sparse_) return sparse_->ReduceScatter(inputs, outputs);
     model_.Run(inputs, outputs);
@@ -189,11 +203,17 @@ class AllToAllReference : public ChunksReference {
   std::vector<double> outputs_;
 };
 
-// Each output is the state that all ranks share after that call, rounded to its type.
+Case WithoutHosts(Case row) {
+  row.hosts = {};
+  return row;
+}
+
+// Each output is the state that all ranks share after that call, rounded to its type. Levels do not
+// change it.
 class AllGatherReference : public ChunksReference {
  public:
   AllGatherReference(const Case& row, const Options& options)
-      : ChunksReference(row, options), model_(config_) {}
+      : ChunksReference(WithoutHosts(row), options), model_(config_) {}
 
   void Observe(std::span<const void* const>, const void* output) override {
     outputs_.resize(config_.elements());

@@ -27,6 +27,15 @@ const Names<Mode> kModes = {{"dense", Mode::kDense},
                             {kPlainSigns, Mode::kPlain}};
 const Names<onebitScaleRule_t> kScaleRules = {{"l1", onebitScaleL1}, {"l2", onebitScaleL2}};
 
+bool HasParts(onebitCollective_t collective) {
+  return collective == onebitCollectiveReduceScatter || collective == onebitCollectiveAllGather;
+}
+
+// True if compressed calls of the collective may pass inside hosts and then between them.
+bool CanHaveLevels(onebitCollective_t collective) {
+  return collective == onebitCollectiveAllReduce || HasParts(collective);
+}
+
 // Returns what --block must be, or nothing if it is that.
 std::string BlockProblem(const CodecChoice& choice, onebitCollective_t collective) {
   const int32_t block = choice.block;
@@ -45,8 +54,7 @@ std::string BlockProblem(const CodecChoice& choice, onebitCollective_t collectiv
 
 void CheckSparse(const CLI::App& app, onebitCollective_t collective, const CodecChoice& choice) {
   const std::string codec(choice.codec_name());
-  const bool has_parts =
-      collective == onebitCollectiveReduceScatter || collective == onebitCollectiveAllGather;
+  const bool has_parts = HasParts(collective);
   if (collective != onebitCollectiveAllReduce && !has_parts) {
     throw UsageError(
         fmt::format("--codec {} is for an allreduce, reduce-scatter or all-gather", codec));
@@ -82,9 +90,12 @@ void CheckCombination(const CLI::App& app, onebitCollective_t collective,
       throw UsageError(fmt::format("{} is for --codec topk and randk", flag));
     }
   }
-  if (choice.levels != 0 && (!choice.is_compressed() || collective != onebitCollectiveAllReduce)) {
+  if (choice.levels != 0 && !CanHaveLevels(collective)) {
+    throw UsageError("--levels is for an allreduce, reduce-scatter or all-gather");
+  }
+  if (choice.levels != 0 && !choice.is_compressed()) {
     throw UsageError(
-        "--levels is for compressed allreduces: ONEBIT_TWO_LEVEL_BYTES decides for dense ones");
+        "--levels is for compressed calls: ONEBIT_TWO_LEVEL_BYTES decides for dense ones");
   }
   if (choice.is_sparse()) CheckSparse(app, collective, choice);
   if (!choice.has_scale_rule() && choice.is_compressed() && app.count("--scale") > 0) {
@@ -175,10 +186,11 @@ void AddCodecFlags(CLI::App& app, CodecChoice* choice) {
            "topk and randk: 1 sends packets to all ranks, 2 to a server and its sum to all", 1, 2,
            &choice->hops)
       ->default_str("2 with --levels 2 or more than 8 ranks, otherwise 1");
-  AddCount(app, "--levels",
-           "of a compressed allreduce: 2 sends one packet from each host, which its ranks share; 0 "
-           "and 1 send one of every rank",
-           0, 2, &choice->levels);
+  AddCount(
+      app, "--levels",
+      "of a compressed allreduce, reduce-scatter or all-gather where hosts have several ranks: 2 "
+      "passes inside hosts and then between them, 1 does not, 0 does if the tensor is long",
+      0, 2, &choice->levels);
 }
 
 void CompleteCodec(const CLI::App& app, onebitCollective_t collective, CodecChoice* choice) {
@@ -196,9 +208,14 @@ void CompleteCodec(const CLI::App& app, onebitCollective_t collective, CodecChoi
   if (!problem.empty()) {
     throw UsageError(fmt::format("--block: '{}' is {}", choice->block_text(), problem));
   }
+  // Where the library has no choice, reports do not say that it has.
+  const bool has_one_level =
+      !CanHaveLevels(collective) || choice->block == ONEBIT_BLOCK_TENSOR || choice->hops == 1;
+  if (choice->levels == 0 && has_one_level) choice->levels = 1;
   if (!choice->is_sparse()) return;
   if (choice->k == 0) choice->k = choice->block / 64;
-  if (choice->hops == 0 && choice->levels == 2) choice->hops = 2;
+  const bool is_allreduce = collective == onebitCollectiveAllReduce;
+  if (choice->hops == 0 && choice->levels == 2 && is_allreduce) choice->hops = 2;
   const int most = choice->block / 2;
   if (choice->k > most) {
     throw UsageError(fmt::format("--k: '{}' is more than {}, half of --block {}", choice->k, most,

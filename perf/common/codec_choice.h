@@ -28,8 +28,9 @@ struct CodecChoice {
   // Sparse codecs have these, of which CompleteCodec sets k:
   int k = 0;
   onebitSparseValues_t values = onebitValuesTwoMagnitudes;
-  int hops = 0;    // 0: what suits the number of ranks
-  int levels = 0;  // of an allreduce, as in onebitCompressorConfig_t
+  int hops = 0;  // 0: what suits the number of ranks
+  // As in onebitCompressorConfig_t. CompleteCodec sets 1 where calls cannot have two.
+  int levels = 0;
 
   bool is_compressed() const { return mode != Mode::kDense; }
   bool is_sparse() const {

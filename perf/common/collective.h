@@ -14,6 +14,7 @@
 #include "perf/common/comm_handles.h"
 #include "perf/common/seeded_elements.h"
 #include "perf/common/sweep_options.h"
+#include "perf/common/two_level_wire.h"
 
 namespace onebit::perf {
 
@@ -109,12 +110,10 @@ class Collective {
   virtual bool has_root() const { return false; }
   virtual bool is_ragged() const { return false; }  // every pair of ranks has a count of its own
   // The number of messages in which a rank sends each peer its part of a dense call that is not
-  // segmented.
+  // segmented, in one level.
   virtual size_t dense_exchanges() const { return 2; }
-  // The most messages that any rank sends in a dense call that is not segmented.
-  virtual size_t DenseMessages(const Case& row) const {
-    return dense_exchanges() * static_cast<size_t>(row.ranks - 1);
-  }
+  // The messages of its calls in two levels; none if all have one.
+  virtual std::optional<TwoLevelCall> two_level_call() const { return std::nullopt; }
 
   // The count argument whose message has at most `bytes` bytes.
   virtual size_t CountOf(size_t bytes, onebitDataType_t type, int ranks) const = 0;
@@ -132,7 +131,8 @@ class Collective {
     return BusFactor(row.ranks) * static_cast<double>(BytesOf(row));
   }
 
-  // Exact bytes on the wire, the largest over ranks. Only asked if sent bytes are counted.
+  // Exact bytes on the wire, the largest over ranks. Only asked if sent bytes are counted, and
+  // calls have one level.
   virtual uint64_t WireBound(const Case& /*row*/, const Options& /*options*/,
                              const WireFacts& /*facts*/) const {
     return 0;

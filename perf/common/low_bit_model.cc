@@ -35,15 +35,15 @@ void LowBitModel::Hold(std::span<const float> values) {
   }
 }
 
-void LowBitModel::LoadGlobalState() {
-  ShareMean(&worker_, config_.residual_type);
-  if (!config_.is_sum) return;
-  // The state has server residuals in the unit of the mean.
-  const auto n = static_cast<float>(config_.ranks);
-  for (size_t i = 0; i < config_.count; ++i) {
-    const float value = LoadElement(server_.data(), config_.residual_type, i);
-    StoreElement(value / n * n, config_.residual_type, i, server_.data());
+void LowBitModel::LoadGlobalState(bool has_parts) {
+  const HostLayout& hosts = config_.hosts;
+  for (size_t chunk = 0; chunk < (has_parts ? PartsOf(config_) : ChunksOf(config_)); ++chunk) {
+    const auto rank_of = [&](size_t host) {
+      return has_parts ? hosts.PartnerOn(host, chunk) : hosts.WorkerOf(host, chunk);
+    };
+    ShareMean(config_, has_parts ? PartOf(chunk) : PieceOf(chunk), rank_of, &worker_);
   }
+  if (config_.is_sum) ShareSums(PartsOf(config_), config_.residual_type, &server_);
 }
 
 std::vector<float> LowBitModel::worker_residual(size_t rank) const {
@@ -112,6 +112,19 @@ LowBitModel::Packet LowBitModel::Compress(size_t rank, Piece piece, const void* 
                 DrawsOf(piece, stream));
 }
 
+template <class WorkerOf>
+std::vector<LowBitModel::Packet> LowBitModel::CompressAll(Piece piece,
+                                                          std::span<const void* const> inputs,
+                                                          const WorkerOf& worker_of) {
+  std::vector<Packet> packets;
+  for (size_t rank = 0; rank < config_.ranks; ++rank) {
+    const void* const input = ElementAt(inputs[rank], InputTypeOf(config_), piece.begin);
+    const size_t worker = config_.hosts.empty() ? rank : worker_of(rank);
+    packets.push_back(Compress(rank, piece, input, DataType::kF32, true, worker));
+  }
+  return packets;
+}
+
 LowBitModel::Packet LowBitModel::Reduce(size_t chunk, Piece piece,
                                         const std::vector<Packet>& packets) {
   if (piece.count == 0) return NewPacket(0);
@@ -139,10 +152,7 @@ LowBitModel::Packet LowBitModel::Reduce(size_t chunk, Piece piece,
 LowBitModel::Packet LowBitModel::ReduceHostsOf(size_t chunk, Piece piece,
                                                const std::vector<Packet>& packets) {
   const std::vector<uint8_t> mask = MaskOf(piece);
-  const std::vector<float> sum = ReduceHosts(config_, piece.count, [&](size_t host, float* values) {
-    config_.functions->Decode(packets[host].view(), config_.format, piece.count, OrNull(mask),
-                              DataType::kF32, values);
-  });
+  const std::vector<float> sum = SumOfHosts(piece, packets);
   std::byte* const residual = ServerResidualOf(piece);
   return Encode({.input = sum.data(),
                  .residual_in = residual,
@@ -152,6 +162,15 @@ LowBitModel::Packet LowBitModel::ReduceHostsOf(size_t chunk, Piece piece,
                  .count = piece.count,
                  .scale_type = config_.type},
                 DrawsOf(piece, kServerStream + chunk));
+}
+
+// The sum over ranks, or their mean, of packets of hosts.
+std::vector<float> LowBitModel::SumOfHosts(Piece piece, const std::vector<Packet>& packets) const {
+  const std::vector<uint8_t> mask = MaskOf(piece);
+  return ReduceHosts(config_, piece.count, [&](size_t host, float* values) {
+    config_.functions->Decode(packets[host].view(), config_.format, piece.count, OrNull(mask),
+                              DataType::kF32, values);
+  });
 }
 
 std::byte* LowBitModel::ServerResidualOf(Piece piece) {
@@ -170,15 +189,10 @@ void LowBitModel::AllReduce(std::span<const void* const> inputs, std::span<void*
   if (CopyOne(inputs, outputs)) return;
   for (size_t chunk = 0; chunk < ChunksOf(config_); ++chunk) {
     const Piece piece = PieceOf(chunk);
-    std::vector<Packet> packets;
-    for (size_t rank = 0; rank < config_.ranks; ++rank) {
-      const void* const input = ElementAt(inputs[rank], InputTypeOf(config_), piece.begin);
-      const size_t worker = config_.hosts.empty() ? rank : config_.hosts.WorkerOf(rank, chunk);
-      packets.push_back(Compress(rank, piece, input, DataType::kF32, true, worker));
-    }
-    const Packet mean = Reduce(chunk, piece, packets);
-    for (size_t rank = 0; rank < config_.ranks; ++rank) {
-      Decode(mean, piece, ElementAt(outputs[rank], config_.type, piece.begin));
+    const auto worker_of = [&](size_t host) { return config_.hosts.WorkerOf(host, chunk); };
+    const Packet mean = Reduce(chunk, piece, CompressAll(piece, inputs, worker_of));
+    for (void* const output : outputs) {
+      Decode(mean, piece, ElementAt(output, config_.type, piece.begin));
     }
   }
   ++calls_;
@@ -187,14 +201,15 @@ void LowBitModel::AllReduce(std::span<const void* const> inputs, std::span<void*
 void LowBitModel::ReduceScatter(std::span<const void* const> inputs,
                                 std::span<void* const> outputs) {
   if (CopyOne(inputs, outputs)) return;
-  for (size_t part = 0; part < config_.ranks; ++part) {
+  for (size_t part = 0; part < PartsOf(config_); ++part) {
     const Piece piece = PartOf(part);
-    std::vector<Packet> packets;
-    for (size_t rank = 0; rank < config_.ranks; ++rank) {
-      packets.push_back(Compress(rank, piece, ElementAt(inputs[rank], config_.type, piece.begin),
-                                 DataType::kF32, true, rank));
-    }
+    const auto worker_of = [&](size_t host) { return config_.hosts.PartnerOn(host, part); };
+    const std::vector<Packet> packets = CompressAll(piece, inputs, worker_of);
     if (piece.count == 0) continue;
+    if (HasHostWeights(config_)) {
+      StoreAll(SumOfHosts(piece, packets), config_.type, outputs[part]);
+      continue;
+    }
     std::vector<LowBitPacketView> views;
     for (const Packet& packet : packets) views.push_back(packet.view());
     const std::vector<uint8_t> mask = MaskOf(piece);

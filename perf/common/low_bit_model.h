@@ -61,7 +61,7 @@ struct LowBitConfig {
   std::vector<bool> mask;
   uint64_t seed = 0;
   uint32_t tensor_id = 0;
-  HostLayout hosts = {};  // of an allreduce in two levels (model_pieces.h)
+  HostLayout hosts = {};  // two levels (model_pieces.h)
 };
 
 // Results of one call of all ranks: outputs[r] is rank r's. With more than one rank and feedback
@@ -76,16 +76,16 @@ class LowBitModel {
   void AllToAll(std::span<const void* const> inputs, std::span<void* const> outputs);
 
   // The elements of the longest tensor, as its mask counts them.
-  size_t elements() const { return config_.ranks * config_.count; }
+  size_t elements() const { return PartsOf(config_) * config_.count; }
   // Sets the mask of later calls.
   void SetMask(std::vector<bool> mask) { config_.mask = std::move(mask); }
   // Makes `values` what all ranks of an all-gather hold.
   void Hold(std::span<const float> values);
   // Sets all residuals to zero.
   void Reset();
-  // Continues as from a state of all ranks (STATE.md). Not for an all-gather, whose ranks all hold
-  // what the state has.
-  void LoadGlobalState();
+  // Continues as from a state of all ranks (STATE.md), of a reduce-scatter if it has parts, else of
+  // an allreduce. Not for an all-gather, whose ranks all hold what the state has.
+  void LoadGlobalState(bool has_parts);
 
   // Residuals in fp32; zero without feedback. The worker's has all elements of the tensor; in an
   // all-gather it is what all ranks hold, negated. The server's covers all chunks of an allreduce.
@@ -110,8 +110,13 @@ class LowBitModel {
   // `input` is where the piece begins, `stream` that of its draws.
   Packet Compress(size_t rank, Piece piece, const void* input, kernels::DataType value_type,
                   bool keeps, size_t stream);
+  // The packets of a piece of all inputs, of which worker_of(i) compresses input `i`.
+  template <class WorkerOf>
+  std::vector<Packet> CompressAll(Piece piece, std::span<const void* const> inputs,
+                                  const WorkerOf& worker_of);
   Packet Reduce(size_t chunk, Piece piece, const std::vector<Packet>& packets);
   Packet ReduceHostsOf(size_t chunk, Piece piece, const std::vector<Packet>& packets);
+  std::vector<float> SumOfHosts(Piece piece, const std::vector<Packet>& packets) const;
   std::byte* ServerResidualOf(Piece piece);  // null if there is none
   Packet Encode(const kernels::CompressInput& in, const kernels::Draws& draws) const;
   void Decode(const Packet& packet, Piece masked_as, void* output) const;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -50,17 +51,6 @@ inline std::vector<float> FloatsOf(const std::vector<std::byte>& residual, kerne
   return values;
 }
 
-// A state of all ranks brings back to each rank the mean of the workers' residuals (STATE.md).
-inline void ShareMean(std::vector<std::vector<std::byte>>* workers, kernels::DataType type) {
-  for (size_t i = 0; i < workers->front().size() / kernels::BytesOf(type); ++i) {
-    float sum = 0;
-    for (const auto& worker : *workers)
-      sum += kernels::reference::LoadElement(worker.data(), type, i);
-    const float mean = sum / static_cast<float>(workers->size());
-    for (auto& worker : *workers) kernels::reference::StoreElement(mean, type, i, worker.data());
-  }
-}
-
 // The call of a rank by itself, for which nothing is compressed.
 inline void CopyMasked(const void* input, const std::vector<bool>& mask, kernels::DataType type,
                        size_t count, void* output) {
@@ -71,11 +61,24 @@ inline void CopyMasked(const void* input, const std::vector<bool>& mask, kernels
   }
 }
 
-// The configuration of an allreduce in two levels has `hosts`. Its `ranks` are these hosts then,
-// and its inputs are the means of their ranks in fp32.
+template <class T>
+std::vector<const void*> PointersTo(const std::vector<std::vector<T>>& buffers) {
+  std::vector<const void*> pointers;
+  for (const auto& buffer : buffers) pointers.push_back(buffer.data());
+  return pointers;
+}
+
+// The configuration of an allreduce or a reduce-scatter in two levels has `hosts`. Its `ranks` are
+// these hosts then, and its inputs are the means of their ranks in fp32; outputs are still those of
+// ranks. Models of other collectives know no hosts: levels do not change results.
 template <class Config>
 size_t ChunksOf(const Config& config) {
   return config.hosts.empty() ? config.ranks : config.hosts.chunks();
+}
+// In collectives with a part for each rank.
+template <class Config>
+size_t PartsOf(const Config& config) {
+  return config.hosts.empty() ? config.ranks : config.hosts.ranks();
 }
 template <class Config>
 kernels::DataType InputTypeOf(const Config& config) {
@@ -86,6 +89,44 @@ kernels::DataType InputTypeOf(const Config& config) {
 template <class Config>
 bool HasHostWeights(const Config& config) {
   return !config.hosts.empty() && (config.is_sum || !config.hosts.is_even());
+}
+
+// A state of all ranks brings back to each worker the mean over ranks of what workers owe of a
+// piece (STATE.md). The mean is formed in the order of ranks, and rank_of(host) is the one that has
+// the residual of its host.
+template <class Config, class RankOf>
+void ShareMean(const Config& config, ModelPiece piece, const RankOf& rank_of,
+               std::vector<std::vector<std::byte>>* workers) {
+  const kernels::DataType type = config.residual_type;
+  std::vector<size_t> order(workers->size());
+  std::iota(order.begin(), order.end(), 0);
+  if (!config.hosts.empty()) std::ranges::sort(order, {}, rank_of);
+  std::vector<const void*> terms;
+  std::vector<float> sizes;
+  for (const size_t worker : order) {
+    terms.push_back(kernels::reference::ElementAt((*workers)[worker].data(), type, piece.begin));
+    sizes.push_back(static_cast<float>(config.hosts.RanksOfWorker(worker)));
+  }
+  std::vector<float> mean(piece.count);
+  kernels::reference::DenseReduce(
+      terms.data(), terms.size(), piece.count, type, kernels::DenseOp::kAverage, mean.data(),
+      {.divisor = PartsOf(config), .factors = sizes.data(), .is_output_f32 = true});
+  for (auto& worker : *workers) {
+    for (size_t i = 0; i < piece.count; ++i) {
+      // A sum that begins at 0 is never -0.
+      kernels::reference::StoreElement(0 + mean[i], type, piece.begin + i, worker.data());
+    }
+  }
+}
+
+// Servers of sums that keep their residuals in units of the sum get them back from a state that has
+// them in units of the mean.
+inline void ShareSums(size_t ranks, kernels::DataType type, std::vector<std::byte>* servers) {
+  const auto n = static_cast<float>(ranks);
+  for (size_t i = 0; i < servers->size() / kernels::BytesOf(type); ++i) {
+    const float value = kernels::reference::LoadElement(servers->data(), type, i);
+    kernels::reference::StoreElement(value / n * n, type, i, servers->data());
+  }
 }
 
 // The mean of each host's ranks in fp32.
@@ -108,19 +149,25 @@ inline std::vector<std::vector<float>> MeansOfHosts(const HostLayout& hosts,
 template <class Config, class Decode>
 std::vector<float> ReduceHosts(const Config& config, size_t count, const Decode& decode) {
   std::vector<std::vector<float>> values;
-  std::vector<const void*> pointers;
   std::vector<float> sizes;
   for (size_t host = 0; host < config.hosts.hosts(); ++host) {
     decode(host, values.emplace_back(count).data());
-    pointers.push_back(values.back().data());
     sizes.push_back(static_cast<float>(config.hosts.ranks_on[host].size()));
   }
+  const std::vector<const void*> pointers = PointersTo(values);
   std::vector<float> result(count);
   kernels::reference::DenseReduce(
       pointers.data(), pointers.size(), count, kernels::DataType::kF32,
       config.is_sum ? kernels::DenseOp::kSum : kernels::DenseOp::kAverage, result.data(),
       {.divisor = config.hosts.ranks(), .factors = sizes.data()});
   return result;
+}
+
+// Rounds values once to the type of an output.
+inline void StoreAll(std::span<const float> values, kernels::DataType type, void* output) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    kernels::reference::StoreElement(values[i], type, i, output);
+  }
 }
 
 }  // namespace onebit::model

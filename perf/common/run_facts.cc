@@ -18,10 +18,11 @@ int LibraryVersion() {
   return version;
 }
 
-// Levels of compressed calls: there are two if they are wanted, and some of the ranks share a host.
+// Levels of compressed calls: those that are wanted if some of the ranks share a host, but not all.
+// 0: the library decides for each row.
 int LevelsOf(const CodecChoice& choice, std::span<const RankInfo> infos) {
   const size_t hosts = RanksByHost(infos).size();
-  return choice.levels == 2 && hosts > 1 && hosts < infos.size() ? 2 : 1;
+  return hosts > 1 && hosts < infos.size() ? choice.levels : 1;
 }
 
 // "levels: 1 codec: sign scale: l2 block: 4096".
@@ -30,7 +31,8 @@ std::string CodecText(const CodecChoice& choice, int levels) {
       choice.has_scale_rule() ? fmt::format(" scale: {}", choice.scale_name()) : "";
   const std::string sparse =
       choice.is_sparse() ? fmt::format(" k: {} values: {}", choice.k, choice.values_name()) : "";
-  return fmt::format(" levels: {} codec: {}{} block: {}{}", levels, choice.codec_name(), scale,
+  const std::string levels_text = levels == 0 ? "auto" : fmt::format("{}", levels);
+  return fmt::format(" levels: {} codec: {}{} block: {}{}", levels_text, choice.codec_name(), scale,
                      choice.block_text(), sparse);
 }
 

@@ -7,16 +7,6 @@ namespace onebit::model {
 using namespace kernels;
 using namespace kernels::reference;
 
-namespace {
-
-std::vector<const void*> PointersTo(const std::vector<std::vector<std::byte>>& packets) {
-  std::vector<const void*> pointers;
-  for (const auto& packet : packets) pointers.push_back(packet.data());
-  return pointers;
-}
-
-}  // namespace
-
 SparseModel::SparseModel(const SparseConfig& config) : config_(config) { Reset(); }
 
 void SparseModel::Reset() {
@@ -26,14 +16,13 @@ void SparseModel::Reset() {
 }
 
 void SparseModel::LoadGlobalState() {
-  ShareMean(&worker_, config_.residual_type);
-  if (!config_.is_sum) return;
-  // The state has server residuals in the unit of the mean.
-  const auto n = static_cast<float>(config_.ranks);
-  for (size_t i = 0; i < config_.count; ++i) {
-    const float value = LoadElement(server_.data(), config_.residual_type, i);
-    StoreElement(value / n * n, config_.residual_type, i, server_.data());
+  const size_t chunks = ChunksOf(config_);
+  for (size_t chunk = 0; chunk < chunks; ++chunk) {
+    const auto rank_of = [&](size_t host) { return config_.hosts.WorkerOf(host, chunk); };
+    ShareMean(config_, ModelChunk(config_.count, chunks, config_.chunk_alignment, chunk), rank_of,
+              &worker_);
   }
+  if (config_.is_sum) ShareSums(PartsOf(config_), config_.residual_type, &server_);
 }
 
 std::vector<float> SparseModel::worker_residual(size_t rank) const {
@@ -113,17 +102,7 @@ SparseModel::Packet SparseModel::Reduce(Piece piece, const std::vector<Packet>& 
 SparseModel::Packet SparseModel::ReduceHostsOf(Piece piece, const std::vector<Packet>& packets) {
   Packet mean(config_.format.Bytes(piece.count));
   const std::vector<uint8_t> mask = MaskOfPiece(config_.mask, piece);
-  SparseFormat biased = config_.format;  // the factor is for outputs
-  biased.codec.is_unbiased = false;
-  const std::vector<float> sum = ReduceHosts(config_, piece.count, [&](size_t host, float* values) {
-    const void* const packet = packets[host].data();
-    SparseAverage({.packets = &packet,
-                   .ranks = 1,
-                   .mask = OrNull(mask),
-                   .count = piece.count,
-                   .is_sum = true},
-                  biased, DrawsOf(piece), values);
-  });
+  const std::vector<float> sum = SumOfHosts(piece, packets);
   void* const residual = ServerResidualOf(piece);
   SparseCompress({.input = sum.data(),
                   .residual_in = residual,
@@ -134,6 +113,22 @@ SparseModel::Packet SparseModel::ReduceHostsOf(Piece piece, const std::vector<Pa
                   .scale_type = config_.type},
                  /*ef_decay=*/1, config_.format, DrawsOf(piece), mean.data());
   return mean;
+}
+
+// The sum over ranks, or their mean, of packets of hosts.
+std::vector<float> SparseModel::SumOfHosts(Piece piece, const std::vector<Packet>& packets) const {
+  const std::vector<uint8_t> mask = MaskOfPiece(config_.mask, piece);
+  SparseFormat biased = config_.format;  // the factor is for outputs
+  biased.codec.is_unbiased = false;
+  return ReduceHosts(config_, piece.count, [&](size_t host, float* values) {
+    const void* const packet = packets[host].data();
+    SparseAverage({.packets = &packet,
+                   .ranks = 1,
+                   .mask = OrNull(mask),
+                   .count = piece.count,
+                   .is_sum = true},
+                  biased, DrawsOf(piece), values);
+  });
 }
 
 void* SparseModel::ServerResidualOf(Piece piece) {
@@ -155,6 +150,17 @@ void SparseModel::Average(Piece piece, const std::vector<Packet>& packets, bool 
                 config_.format, DrawsOf(piece), output);
 }
 
+void SparseModel::AverageHosts(Piece piece, const std::vector<Packet>& packets,
+                               void* output) const {
+  if (piece.count == 0) return;
+  std::vector<float> values = SumOfHosts(piece, packets);
+  const size_t block = config_.format.block;
+  for (size_t i = 0; i < piece.count && config_.format.codec.is_unbiased; ++i) {
+    values[i] *= config_.format.Factor(std::min(piece.count - i / block * block, block));
+  }
+  StoreAll(values, config_.type, output);
+}
+
 void SparseModel::AllReduce(std::span<const void* const> inputs, std::span<void* const> outputs) {
   if (CopyOne(inputs, outputs)) return;
   const bool has_servers = config_.hops == 2;
@@ -165,9 +171,9 @@ void SparseModel::AllReduce(std::span<const void* const> inputs, std::span<void*
                             : Piece{0, config_.count};
     std::vector<Packet> packets = CompressAll(piece, inputs);
     if (has_servers) packets = {Reduce(piece, packets)};
-    for (size_t rank = 0; rank < config_.ranks; ++rank) {
+    for (void* const output : outputs) {
       Average(piece, packets, has_servers || config_.is_sum,
-              ElementAt(outputs[rank], config_.type, piece.begin));
+              ElementAt(output, config_.type, piece.begin));
     }
   }
   ++calls_;
@@ -176,9 +182,14 @@ void SparseModel::AllReduce(std::span<const void* const> inputs, std::span<void*
 void SparseModel::ReduceScatter(std::span<const void* const> inputs,
                                 std::span<void* const> outputs) {
   if (CopyOne(inputs, outputs)) return;
-  for (size_t part = 0; part < config_.ranks; ++part) {
+  for (size_t part = 0; part < PartsOf(config_); ++part) {
     const Piece piece = PartOf(part);
-    Average(piece, CompressAll(piece, inputs), config_.is_sum, outputs[part]);
+    const std::vector<Packet> packets = CompressAll(piece, inputs);
+    if (HasHostWeights(config_)) {
+      AverageHosts(piece, packets, outputs[part]);
+    } else {
+      Average(piece, packets, config_.is_sum, outputs[part]);
+    }
   }
   ++calls_;
 }

@@ -31,7 +31,7 @@ struct SparseConfig {
   std::vector<bool> mask;
   uint64_t seed = 0;
   uint32_t tensor_id = 0;
-  HostLayout hosts = {};  // of an allreduce of two hops in two levels (model_pieces.h)
+  HostLayout hosts = {};  // two levels (model_pieces.h); an allreduce has two hops
 };
 
 // Results of one call of all ranks: outputs[r] is rank r's. With feedback all inputs and results
@@ -45,7 +45,7 @@ class SparseModel {
   void AllGather(std::span<const void* const> inputs, std::span<void* const> outputs);
 
   // The elements of the longest tensor, as its mask counts them.
-  size_t elements() const { return config_.ranks * config_.count; }
+  size_t elements() const { return PartsOf(config_) * config_.count; }
   // Sets the mask of later calls.
   void SetMask(std::vector<bool> mask) { config_.mask = std::move(mask); }
   // Counts a call in full precision, after which nothing is owed.
@@ -55,7 +55,7 @@ class SparseModel {
   }
   // Sets all residuals to zero.
   void Reset();
-  // Continues as from a state of all ranks (STATE.md).
+  // Continues as from a state of all ranks (STATE.md) of an allreduce; others have no residual.
   void LoadGlobalState();
 
   // Residuals of an allreduce in fp32; zero without feedback. The server's covers all chunks.
@@ -74,9 +74,12 @@ class SparseModel {
   std::vector<Packet> CompressAll(Piece piece, std::span<const void* const> inputs);
   Packet Reduce(Piece piece, const std::vector<Packet>& packets);
   Packet ReduceHostsOf(Piece piece, const std::vector<Packet>& packets);
+  std::vector<float> SumOfHosts(Piece piece, const std::vector<Packet>& packets) const;
   void* ServerResidualOf(Piece piece);  // null if there is none
   // The sum or the mean of packets, which is written to where the piece begins.
   void Average(Piece piece, const std::vector<Packet>& packets, bool is_sum, void* output) const;
+  // The same where the packets are those of hosts that count by their ranks.
+  void AverageHosts(Piece piece, const std::vector<Packet>& packets, void* output) const;
 
   SparseConfig config_;
   std::vector<std::vector<std::byte>> worker_;  // by rank

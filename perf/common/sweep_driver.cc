@@ -141,11 +141,33 @@ class Sweep {
   void SetWire(const Case& row_case, const RowTimes& times, Row* row) {
     if (!ranks_.counts_sent() || times.is_native) return;
     row->wire_bytes = times.wire_bytes;
-    row->wire_bytes_bound =
-        collective_.WireBound(row_case, options_, WireFactsOf(row_case, times.messages));
+    row->wire_bytes_bound = WireBoundOf(row_case, WireFactsOf(row_case, times.messages));
     if (times.wire_bytes > 0) {
       row->ratio = collective_.DenseOptimalBytes(row_case) / static_cast<double>(times.wire_bytes);
     }
+  }
+
+  TwoLevelWire TwoLevelWireOf(const Case& row_case) const {
+    TwoLevelWire wire = {.call = collective_.two_level_call().value(),
+                         .count = row_case.count,
+                         .hosts = model::HostLayout(row_case.hosts),
+                         .root = static_cast<size_t>(row_case.root),
+                         .element_bytes = ElementBytes(row_case.type)};
+    if (options_.is_compressed()) wire.packet = options_.packet();
+    return wire;
+  }
+
+  uint64_t WireBoundOf(const Case& row_case, const WireFacts& facts) const {
+    if (row_case.hosts.empty()) return collective_.WireBound(row_case, options_, facts);
+    TwoLevelWire wire = TwoLevelWireOf(row_case);
+    wire.segments = facts.segments;
+    return MaxTwoLevelBytes(wire);
+  }
+
+  // The segments of a chunk of a dense call in which no rank sends more messages.
+  size_t DenseSegments(const Case& row_case, uint64_t messages) const {
+    if (!row_case.hosts.empty()) return SegmentsOfMessages(TwoLevelWireOf(row_case), messages);
+    return messages / (collective_.dense_exchanges() * static_cast<size_t>(row_case.ranks - 1));
   }
 
   // Tells into how many messages the library cut the row: its compressor knows; for a dense call it
@@ -157,7 +179,7 @@ class Sweep {
       const size_t exchanges = collective_.dense_exchanges();
       // Dense messages over NCCL have no headers, and an empty message is not sent.
       if (options_.transport == kTransportOfDevices) return {exchanges, 0};
-      return {exchanges, messages / collective_.DenseMessages(row_case)};
+      return {exchanges, DenseSegments(row_case, messages)};
     }
     onebitCompressorStats_t stats{};
     stats.size = sizeof(stats);

@@ -130,15 +130,23 @@ TEST(CodecChoiceTest, SparseCodecsTakeKAndHops) {
               HasSubstr("--mode plain"));
 }
 
-TEST(CodecChoiceTest, LevelsAreForCompressedAllreduces) {
+TEST(CodecChoiceTest, LevelsAreForCompressedCallsThatCanHaveTwo) {
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
   Parse({"--codec", "fp4", "--levels", "2"}).Configure(&config);
   EXPECT_EQ(config.levels, 2);
   EXPECT_EQ(Parse({"--codec", "fp4"}).levels, 0);
   EXPECT_EQ(Parse({"--codec", "topk", "--levels", "2"}).HopsOf(2), 2);
   EXPECT_THAT(ErrorOf({"--levels", "2"}), HasSubstr("ONEBIT_TWO_LEVEL_BYTES"));
-  EXPECT_THAT(ErrorOf({"--codec", "fp4", "--levels", "2"}, onebitCollectiveReduceScatter),
-              HasSubstr("--levels is for compressed allreduces"));
+  for (const auto parts : {onebitCollectiveReduceScatter, onebitCollectiveAllGather}) {
+    EXPECT_EQ(Parse({"--codec", "fp4", "--levels", "2"}, parts).levels, 2);
+    EXPECT_EQ(Parse({"--codec", "fp4"}, parts).levels, 0);
+    EXPECT_EQ(Parse({"--codec", "topk", "--levels", "2"}, parts).hops, 0);
+  }
+  EXPECT_EQ(Parse({"--codec", "fp4"}, onebitCollectiveAllToAll).levels, 1);
+  EXPECT_EQ(Parse({"--mode", "ef", "--block", "tensor"}).levels, 1);
+  EXPECT_EQ(Parse({"--codec", "topk", "--hops", "1"}).levels, 1);
+  EXPECT_THAT(ErrorOf({"--codec", "fp4", "--levels", "2"}, onebitCollectiveAllToAll),
+              HasSubstr("--levels is for an allreduce, reduce-scatter or all-gather"));
   EXPECT_THAT(ErrorOf({"--codec", "fp4", "--levels", "3"}), HasSubstr("--levels"));
 }
 
