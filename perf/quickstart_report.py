@@ -61,6 +61,16 @@ def sweep_rows(dense: dict, ef: dict) -> list[list[str]]:
     return rows
 
 
+def hosts_row(compared: dict) -> list[str]:
+    """Of two hosts whose ranks share their links: what perf/compare measured of dense calls and of one bit."""
+    dense, ef = compared["results"]
+    rate = ef["rate_bits_per_second"] / 1e9
+    return [f"{ef['hosts']} hosts x {ef['ranks_per_host']}, {rate:g} Gbit/s", size_text(ef["size"]),
+            size_text(dense["link_bytes"]), size_text(ef["link_bytes"]),
+            f"{dense['link_bytes'] / ef['link_bytes']:.1f}x", f"{dense['time_us'] / 1e3:.2f} ms",
+            f"{ef['time_us'] / 1e3:.2f} ms", f"{dense['time_us'] / ef['time_us']:.2f}x", "-"]
+
+
 def training_rows(runs: list[dict]) -> list[list[str]]:
     rows = []
     for run in runs:
@@ -94,6 +104,9 @@ def main() -> None:
     for kind in kinds:
         sweep += sweep_rows(read(f"sweep-{kind}-dense"), read(f"sweep-{kind}-ef"))
         training += training_rows([read(f"train-{kind}-adam"), read(f"train-{kind}-onebit-adam")])
+    has_hosts = (out / "hosts.json").exists()
+    if has_hosts:
+        sweep.append(hosts_row(read("hosts")))
     ranks = read("sweep-threads-ef")["results"][0]["nranks"]
     processes = "processes (socket)" if "processes" in kinds else "no processes: they did not start"
 
@@ -107,6 +120,9 @@ def main() -> None:
           "\n\"compute\": forward and backward pass. \"update\": the optimizer, but for its collectives. Time in"
           "\ncollectives: \"codec\", which compresses, adds and decodes, and \"wire\", which sends, receives and waits."
           "\n\"total\": all of it, and what lies between. 1-bit Adam is dense until its variance is frozen.")
+    if has_hosts:
+        print("The hosts are network namespaces of perf/lab. Their ranks share a link of this rate: times are those over"
+              "\nit, and bytes those on the link of one host.")
 
 
 main()

@@ -14,11 +14,11 @@ from comparison.runner import Stopped, raise_on_signals
 from comparison.session import EXIT_FAILED, SLOWNESS, Comparison, UsageError
 from comparison.sizes import parse_size
 from comparison.compared_systems import DEFAULT_BUILD, SYSTEMS
+from ethernet_lab.lab_command_line import MAX_HOSTS, MAX_RANKS_PER_HOST
 
 EXIT_USAGE, SIGNAL_STATUS = 2, 128
-MAX_HOSTS = 64
 DEFAULT_SIZES = "1K,4K,16K,64K,256K,1M,4M,16M,64M"
-DEFAULT_LINKS = "shm,100mbit,1gbit,2.7gbit,10gbit"
+SHARED_MEMORY, DEFAULT_RATES = "shm", "100mbit,1gbit,2.7gbit,10gbit"
 DEFAULT_BUDGET_SECONDS = 1500
 DEFAULT_PATIENCE_SECONDS = 30
 DESCRIPTION = """\
@@ -26,7 +26,7 @@ Compares onebit's allreduce with that of Open MPI, MPICH and Gloo, and with a co
 whole-tensor passes. All sum fp32 numbers, are timed by the same rules, and take turns.
 
 Over shared memory (shm) all ranks are processes of this host; Gloo has no shared memory and uses TCP over
-lo. Over the other links each rank is a host of perf/lab, which takes root.
+lo. Over the other links ranks are on hosts of perf/lab, one on each or --ranks-per-host, which takes root.
 
 Results go to a JSON file that perf/report draws. It is written after every command, and --resume
 continues it. Exit status: 0 whatever was tried was measured, in each repetition, 1 some of it failed (the
@@ -62,8 +62,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.add_argument(name, type=_list_of(parse_one), default=default, metavar="LIST",
                             help=f"{help_text} ({default})")
 
-    add_list("--links", Link.parse, DEFAULT_LINKS, "shm, or rates of the lab's links")
-    add_list("--hosts", _host_count, "2,4,8", "numbers of ranks")
+    parser.add_argument("--links", type=_list_of(Link.parse), metavar="LIST", help="shm, or rates of the lab's links "
+                        f"({SHARED_MEMORY},{DEFAULT_RATES}; without shm if hosts have several ranks)")
+    add_list("--hosts", _host_count, "2,4,8", "numbers of hosts, or of processes on shared memory")
+    parser.add_argument("--ranks-per-host", type=_rank_count, default=1, metavar="N",
+                        help="on every host of the lab (1)")
     add_list("--systems", _system, ",".join(SYSTEMS), "which systems")
     add_list("--sizes", parse_size, DEFAULT_SIZES, "messages, in bytes or with K, M")
     parser.add_argument("--repetitions", type=_positive(int), default=3, metavar="N",
@@ -81,7 +84,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--dry-run", action="store_true", help="print the commands and run none")
     parser.add_argument("--verbose", action="store_true", help="a line for every command, not for a "
                         "terminal only")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    has_several = options.ranks_per_host > 1
+    if options.links is None:
+        options.links = _list_of(Link.parse)(DEFAULT_RATES if has_several else f"{SHARED_MEMORY},{DEFAULT_RATES}")
+    if has_several and any(link.rate is None for link in options.links):
+        parser.error(f"argument --ranks-per-host: shared memory has no hosts for {options.ranks_per_host} ranks each: "
+                     "leave shm out of --links, or give --hosts as many processes as there are to be")
+    return options
 
 
 def _list_of(parse_one):
@@ -96,6 +106,12 @@ def _list_of(parse_one):
 def _host_count(text: str) -> int:
     if not text.isdecimal() or not 2 <= int(text) <= MAX_HOSTS:
         raise ValueError(f"{text!r} is no number of hosts from 2 to {MAX_HOSTS}")
+    return int(text)
+
+
+def _rank_count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_RANKS_PER_HOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks from 1 to {MAX_RANKS_PER_HOST}")
     return int(text)
 
 

@@ -49,7 +49,8 @@ class Run:
     @property
     def key(self) -> list:
         """The key of the run in the file of a comparison."""
-        return [self.cell.link.name, self.cell.hosts, self.system.name, self.repetition, list(self.sizes)]
+        return [self.cell.link.name, self.cell.hosts, self.cell.ranks_per_host, self.system.name,
+                self.repetition, list(self.sizes)]
 
     @property
     def kind(self) -> tuple[str, str]:

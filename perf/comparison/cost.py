@@ -8,15 +8,15 @@ The figures are of a machine with two cores. Where they are wrong the plan is, n
 from __future__ import annotations
 
 from comparison.links import Cell
-from comparison.compared_systems import System
+from comparison.compared_systems import Route, System
+from reporting.limits import ELEMENT_BITS, FRAME_BYTES, SEGMENT_BYTES, flat_on_link, ring_on_link, two_levels_on_link
 
 ROW_SECONDS = 0.1  # of timed calls in a row, if that is at least MIN_CALLS
 ALONE_SECONDS = 0.6  # the same of a row that has a command for itself
 MIN_CALLS = 2
 MAX_CALLS = 200
 
-FRAMING = 1514 / 1448          # bytes on an Ethernet per byte of TCP, both as the lab counts
-COMPRESSION = 31               # of one bit per element, with scales and headers
+FRAMING = FRAME_BYTES / SEGMENT_BYTES  # bytes on an Ethernet per byte of TCP, both as the lab counts
 COPY_SECONDS_PER_BYTE = 1e-9   # of a rank: through sockets or shared memory, and the sum
 LATENCY_SECONDS = {"onebit": 2e-4, "openmpi": 2e-4, "mpich": 5e-3, "gloo": 2e-3}
 # Duration of a dense call on a link as a multiple of the time of its bytes.
@@ -25,17 +25,25 @@ START_SECONDS = {"onebit": 0.3, "openmpi": 0.4, "mpich": 0.3, "gloo": 0.3}
 LAB_SECONDS = 0.5      # to build and remove it
 LAB_MPI_SECONDS = 0.7  # to reach the hosts from there
 FINISH_SECONDS = 1.5   # for a command to end when it has said everything
+HANG_SECONDS = 4.0     # the same of one that hangs then, until it has been ended
+
+
+def tensors_on_link(system: System, cell: Cell) -> float:
+    """Tensors that each host sends over its link in a call, in the codec of the system."""
+    if system.route is Route.RING:
+        return ring_on_link(cell.ranks)
+    if system.route is Route.FLAT:
+        return flat_on_link(cell.hosts, cell.ranks_per_host)
+    return two_levels_on_link(cell.hosts)
 
 
 def call_seconds(system: System, cell: Cell, size: int) -> float:
-    """Seconds of one call."""
-    ranks = cell.hosts
-    moved = size * 2 * (ranks - 1) / ranks  # each rank sends so much
-    work = COPY_SECONDS_PER_BYTE * size * max(1.0, ranks / 2)
-    latency = LATENCY_SECONDS[system.launcher] * ranks
+    """Seconds of one call. All ranks, on whatever host, share the cores of this machine."""
+    work = COPY_SECONDS_PER_BYTE * size * max(1.0, cell.ranks / 2)
+    latency = LATENCY_SECONDS[system.launcher] * cell.ranks
     if cell.link.rate_bits_per_second is None:
         return latency + work
-    sent = moved if system.is_dense else moved / COMPRESSION
+    sent = size * tensors_on_link(system, cell) * system.element_bits / ELEMENT_BITS
     wire = sent * 8 * FRAMING / cell.link.rate_bits_per_second * WIRE_FACTOR.get(system.name, 1.0)
     return latency + max(wire, work)
 
@@ -54,6 +62,8 @@ def start_seconds(system: System, cell: Cell) -> float:
         seconds += LAB_SECONDS
         if system.launcher in ("openmpi", "mpich"):
             seconds += LAB_MPI_SECONDS
+        if system.may_hang and cell.ranks_per_host > 1:
+            seconds += HANG_SECONDS  # see runner.py
     return seconds
 
 

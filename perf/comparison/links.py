@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""The placement of ranks and the links between them: shared memory of this host, or links of the lab."""
+"""The placement of ranks and the links between them: shared memory of this machine, or links of the lab."""
 
 from __future__ import annotations
 
@@ -43,7 +43,24 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """The setting of a comparison: a link and a number of ranks, each on a host of its own."""
+    """The setting of a comparison: a link, and ranks on hosts. On shared memory every rank counts as a host."""
 
     link: Link
     hosts: int
+    ranks_per_host: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """All of them, which share the cores of this machine."""
+        return self.hosts * self.ranks_per_host
+
+    @property
+    def layout(self) -> str:
+        """The ranks in texts."""
+        return layout_text([self.hosts], self.ranks_per_host)
+
+
+def layout_text(hosts: list[int], ranks_per_host: int) -> str:
+    """Ranks, or numbers of hosts and the ranks of each: "4 ranks", "2, 4 hosts x 8 ranks"."""
+    counts = ", ".join(map(str, hosts))
+    return f"{counts} ranks" if ranks_per_host == 1 else f"{counts} hosts x {ranks_per_host} ranks"

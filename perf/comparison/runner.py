@@ -3,9 +3,9 @@
 """Runs one command within a time, and reads what it has written.
 
 MPICH 4.0 over TCP often hangs in MPI_Finalize, when all has been measured and written: a rank that is done
-waits for the launcher and no longer answers the others. Our program of it leaves another way where it can
-(perf/baselines/mpi_system.cc). Should it hang nevertheless, it is ended when its report is complete, and
-its results count. Of any other system that is a failure.
+waits for the launcher and no longer answers the others. Our program of it leaves another way where it can,
+which is where no ranks share a host (perf/baselines/mpi_system.cc). Should it hang nevertheless, it is ended
+when its report is complete, and its results count. Of any other system that is a failure.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import sys
 import time
 
 from comparison import cost, compare_machine
-from comparison.links import Cell
+from comparison.links import Cell, layout_text
 from comparison.compare_plan import Plan, Run, PlanRequest, examples, make_plan
 from comparison.compare_progress import Progress
 from comparison.compare_results import Results, State
@@ -36,7 +36,8 @@ class Comparison:
     def __init__(self, options: argparse.Namespace, root: pathlib.Path):
         self._options = options
         self._checkout = Checkout(root, options.build, compare_machine.cores(), os.geteuid() == 0)
-        self._cells = [Cell(link, hosts) for link in options.links for hosts in options.hosts]
+        self._cells = [Cell(link, hosts, options.ranks_per_host)
+                       for link in options.links for hosts in options.hosts]
         self._sizes = sorted(options.sizes)
         self._buffers = buffer_flags(self._sizes)
         self._rows = PlanRequest(self._cells, options.systems, self._sizes, options.repetitions).rows()
@@ -59,8 +60,9 @@ class Comparison:
             raise UsageError(f"{output} exists: continue it with --resume, or give another --output"
                              if output.exists() else f"there is no {output} to resume")
         settings = {"links": [link.name for link in self._options.links], "hosts": self._options.hosts,
-                    "systems": self._options.systems, "sizes": self._sizes,
-                    "repetitions": self._options.repetitions, "time-budget": self._options.time_budget}
+                    "ranks-per-host": self._options.ranks_per_host, "systems": self._options.systems,
+                    "sizes": self._sizes, "repetitions": self._options.repetitions,
+                    "time-budget": self._options.time_budget}
         facts = compare_machine.facts(self._checkout.root, self._options.build)
         results = Results.resume(output, facts, settings) if self._options.resume else \
             Results(facts, settings)
@@ -178,7 +180,8 @@ class Comparison:
         return shell_text(command(run.system, run.cell, self._sweep(run), self._checkout, None))
 
     def _summary(self, plan: Plan) -> str:
-        text = (f"{len(plan.runs)} commands, {plan.repetitions} repetitions, about "
+        ranks = layout_text(self._options.hosts, self._options.ranks_per_host)
+        text = (f"{len(plan.runs)} commands for {ranks}, {plan.repetitions} repetitions, about "
                 f"{plan.seconds() / 60:.1f} of {self._options.time_budget / 60:.1f} minutes")
         if plan.left_out:
             text += f"; {len(plan.left_out)} of {len(self._rows)} rows are too slow and left out"
@@ -187,5 +190,5 @@ class Comparison:
 
 def _name(run: Run, repetitions: int) -> str:
     sizes = size_text(run.sizes[0]) + (f"-{size_text(run.sizes[-1])}" if len(run.sizes) > 1 else "")
-    return (f"{run.cell.link.name}, {run.cell.hosts} ranks, {run.system.name}, {sizes}, repetition "
+    return (f"{run.cell.link.name}, {run.cell.layout}, {run.system.name}, {sizes}, repetition "
             f"{run.repetition} of {repetitions}")

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 import pathlib
 import sys
@@ -65,12 +64,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
     run = commands.add_parser("run", help="processes on every host, ranks of one job",
                               allow_abbrev=False)
-    run.add_argument("--ranks-per-host", type=_rank_counts, default=[1], metavar="N[,N...]",
-                     help="ranks on every host, or those of each (1)")
     _add_lab_options(run)
     run.set_defaults(function=_run)
 
-    mpirun = commands.add_parser("mpirun", help="an MPI program, one rank per host",
+    mpirun = commands.add_parser("mpirun", help="an MPI program, by the MPI's own launcher",
                                  allow_abbrev=False)
     mpirun.add_argument("--mpi", choices=sorted(LAUNCHERS), default="openmpi",
                         help="whose launcher (openmpi)")
@@ -87,6 +84,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def _add_lab_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", type=_host_count, required=True, metavar="N")
+    parser.add_argument("--ranks-per-host", type=_rank_counts, default=[1], metavar="N[,N...]",
+                        help="ranks on every host, or those of each (1)")
     parser.add_argument("--rate", required=True,
                         help="of each link and direction, such as 100mbit, 2.7gbit, or none")
     parser.add_argument("--grace", type=_seconds, default=DEFAULT_GRACE_SECONDS, metavar="SECONDS",
@@ -123,13 +122,7 @@ def _seconds(text: str) -> float:
 
 
 def _run(options: argparse.Namespace) -> int:
-    counts = options.ranks_per_host
-    if len(counts) == 1:
-        counts = counts * options.hosts
-    if len(counts) != options.hosts:
-        raise UsageError(f"--ranks-per-host has {len(counts)} numbers for {options.hosts} hosts: "
-                         "give one for all of them, or one for each")
-    return _on_lab(options, functools.partial(run_job, ranks_per_host=counts))
+    return _on_lab(options, run_job)
 
 
 def _mpirun(options: argparse.Namespace) -> int:
@@ -140,15 +133,26 @@ def _mpirun(options: argparse.Namespace) -> int:
 def _on_lab(options: argparse.Namespace, run, has_launcher: bool = False) -> int:
     """Makes the lab, runs the job, and reports."""
     rate = Rate.parse(options.rate)
+    ranks_per_host = _ranks_per_host(options)
     namespaces.require_support()
     launcher = find_launcher(options.build)
     command = [options.program, *options.program_arguments]
     with open_json(options.json) as json_file:
         block_signals()
         with Guard(), Network(options.hosts, rate, has_launcher) as network:
-            result = run(network, launcher, command, options.grace)
+            result = run(network, launcher, command, options.grace, ranks_per_host)
         report(result, json_file)
     return result.status
+
+
+def _ranks_per_host(options: argparse.Namespace) -> list[int]:
+    counts = options.ranks_per_host
+    if len(counts) == 1:
+        return counts * options.hosts
+    if len(counts) != options.hosts:
+        raise UsageError(f"--ranks-per-host has {len(counts)} numbers for {options.hosts} hosts: "
+                         "give one for all of them, or one for each")
+    return counts
 
 
 def _clean(_: argparse.Namespace) -> int:

@@ -55,7 +55,7 @@ def run_job(network: Network, launcher: str, command: list[str], grace: float,
             ranks_per_host: list[int]) -> JobResult:
     """Runs the command as so many ranks on every host until all have ended."""
     return run_launcher(network, [launcher, "-n", str(sum(ranks_per_host)), "--grace", str(grace), "--",
-                                  *_on_host_of_rank(network, command, ranks_per_host)], {})
+                                  *_on_host_of_rank(network, command, ranks_per_host)], {}, ranks_per_host)
 
 
 def _on_host_of_rank(network: Network, command: list[str], ranks_per_host: list[int]) -> list[str]:
@@ -70,7 +70,8 @@ def _on_host_of_rank(network: Network, command: list[str], ranks_per_host: list[
     return ["sh", "-c", "case $RANK in\n" + "\n".join(cases) + "\nesac", "sh", *command]
 
 
-def run_launcher(network: Network, launch: list[str], variables: dict[str, str]) -> JobResult:
+def run_launcher(network: Network, launch: list[str], variables: dict[str, str],
+                 ranks_per_host: list[int]) -> JobResult:
     """Runs onebit_run, cleans up after it, and returns what has passed through the links."""
     environment = clean_environment() | variables | meeting_variables(network)
     before = read_counts(network)
@@ -82,4 +83,5 @@ def run_launcher(network: Network, launch: list[str], variables: dict[str, str])
     links = [now - then for now, then in zip(read_counts(network), before, strict=True)]
     if reader.is_closed:
         status = SIGPIPE_STATUS
-    return JobResult(network.rate, links, sorted(reader.counts, key=lambda count: count.rank), status)
+    return JobResult(network.rate, ranks_per_host, links,
+                     sorted(reader.counts, key=lambda count: count.rank), status)

@@ -13,7 +13,8 @@ from typing import IO
 
 from ethernet_lab.lab_launcher import is_told_to_stop
 
-LINE = re.compile(rb"#\s+rank (\d+) sent (\d+) bytes in (\d+) messages(, \d+ bytes of them to other hosts)?\s*$")
+LINE = re.compile(rb"#\s+rank (\d+) sent (\d+) bytes in (\d+) messages"
+                  rb"(?:, (\d+) bytes of them to other hosts)?\s*$")
 MAX_LINE_BYTES = 256  # longer lines are not counters
 
 
@@ -24,6 +25,7 @@ class LibraryCount:
     rank: int
     sent_bytes: int
     sent_messages: int
+    network_bytes: int | None  # sent to other hosts; None: the program did not say
 
 
 class OutputReader:
@@ -61,4 +63,4 @@ class OutputReader:
         self._line = self._line[:MAX_LINE_BYTES]
         for line in lines:
             if match := LINE.match(line):
-                self.counts.append(LibraryCount(*(int(number) for number in match.groups()[:3])))
+                self.counts.append(LibraryCount(*(number and int(number) for number in match.groups())))

@@ -13,6 +13,7 @@ import enum
 import pathlib
 
 from reporting.fields import Fields, Malformed, read_json
+from reporting.rank_layout import Layout
 from reporting.systems import BY_NAME, System
 
 FORMAT = "onebit-compare"
@@ -37,11 +38,11 @@ class Machine:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """What rows must have in common to be compared. Ranks of shared memory are `hosts`, too."""
+    """What rows must have in common to be compared."""
 
     link: str
     bits_per_second: int | None  # None: no limit, or no wire
-    hosts: int
+    layout: Layout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Row:
     calls: int | None
     wire_bytes: int | None
     link_bytes: int | None
+    levels: int | None  # of onebit's calls: 2 inside hosts and then between them
     rel_error: float | None
     state: State
     failed_repetitions: int
@@ -114,7 +116,10 @@ def read_group(fields: Fields) -> Group:
         raise fields.wrong("rate_bits_per_second", "null, though shared memory has no rate")
     if link == "lab" and rate is None and fields.optional_text("rate") not in (None, "none"):
         raise fields.wrong("rate_bits_per_second", f"rate in bits, though rate is {fields.raw('rate')}")
-    return Group(link, rate, fields.integer("hosts", 2))
+    ranks_per_host = fields.optional_integer("ranks_per_host", 1) or 1
+    if link == "shm" and ranks_per_host > 1:
+        raise fields.wrong("ranks_per_host", "1, though every process counts as a host on shared memory")
+    return Group(link, rate, Layout(ranks_per_host, fields.integer("hosts", 2)))
 
 
 def read_times(fields: Fields) -> Times:
@@ -163,6 +168,7 @@ def read_row(fields: Fields) -> Row:
         calls=fields.integer("calls", 1) if has_counts else None,
         wire_bytes=fields.optional_integer("wire_bytes"),
         link_bytes=fields.optional_integer("link_bytes"),
+        levels=fields.optional_integer("levels", 1),
         rel_error=fields.optional_number("rel_error"),
         state=state,
         failed_repetitions=fields.optional_integer("failed_repetitions") or 0,

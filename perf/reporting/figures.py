@@ -7,6 +7,7 @@ import dataclasses
 from reporting import limits
 from reporting.break_even import BreakEven, Point, break_even
 from reporting.comparison import Comparison, Group, Row, State
+from reporting.rank_layout import Layout
 from reporting.systems import DENSE, ONEBIT_EF, SYSTEMS, System
 from reporting.units import size_text
 
@@ -30,7 +31,7 @@ class Remark:
 
 
 class GroupFigures:
-    """All systems on one link with one number of hosts."""
+    """All systems on one link with one layout of ranks."""
 
     def __init__(self, group: Group, rows: list[Row], limit_of_machine: dict) -> None:
         self.group = group
@@ -102,7 +103,7 @@ class GroupFigures:
         return (one_bit.times.most < dense.times.least or one_bit.times.least > dense.times.most)
 
     def limit(self, system: System, size: int) -> limits.Limit:
-        return limits.limit(system.kind, size, self.group.hosts,
+        return limits.limit(system.kind, size, self.group.layout,
                             bits_per_second=self.group.bits_per_second, **self._limit_of_machine)
 
     def share(self, system: System, size: int) -> float | None:
@@ -112,7 +113,10 @@ class GroupFigures:
 
     def bus_gbps(self, row: Row) -> float:
         """nccl-tests' bus bandwidth. Of compressed calls, too, over the bytes they stand for."""
-        return limits.exchange_factor(self.group.hosts) * row.size / row.times.median / 1e3
+        return self.bus_gbps_of(row.size, row.times.median)
+
+    def bus_gbps_of(self, size: int, time_us: float) -> float:
+        return limits.exchange_factor(self.group.layout.ranks) * size / time_us / 1e3
 
     def break_even(self) -> BreakEven:
         points = []
@@ -151,11 +155,17 @@ class Figures:
         return [group for group in self.groups
                 if (group.group.link, group.group.bits_per_second) == link]
 
-    def main_hosts(self) -> int:
-        """The number of hosts that short tables show: 4, or else the largest."""
-        hosts = {group.group.hosts for group in self.groups}
-        return 4 if 4 in hosts else max(hosts)
+    def layouts(self) -> list[Layout]:
+        """Hosts with one rank each come first."""
+        return sorted({group.group.layout for group in self.groups})
+
+    def main_layouts(self) -> list[Layout]:
+        """Those that short tables show, one for each number of ranks per host: with 4 hosts, or else the most."""
+        by_ranks: dict[int, list[Layout]] = {}
+        for layout in self.layouts():
+            by_ranks.setdefault(layout.ranks_per_host, []).append(layout)
+        return [next((layout for layout in alike if layout.hosts == 4), alike[-1]) for alike in by_ranks.values()]
 
 
 def order(group: Group) -> tuple:
-    return (group.link == "shm", group.bits_per_second is None, group.bits_per_second or 0, group.hosts)
+    return (group.link == "shm", group.bits_per_second is None, group.bits_per_second or 0, group.layout)

@@ -9,7 +9,6 @@ from reporting.break_even import BreakEven, Outcome
 from reporting.clipping import clipped
 from reporting.comparison import Row
 from reporting.figures import GroupFigures
-from reporting.limits import exchange_factor
 from reporting.line_chart import Line, LineChart, Mark, Note
 from reporting.markup import Markup
 from reporting.systems import Kind, System
@@ -17,7 +16,6 @@ from reporting.units import break_even_text, digits, group_text, share_text, siz
 
 SIZE_LABEL = "size of the tensor"
 LIMIT_REACH = 4.0  # how far from what was measured a limit is still drawn
-LIMIT_CLASS = {Kind.DENSE: "limit-dense", Kind.ONE_BIT: "limit-one-bit"}
 
 
 def row_text(group: GroupFigures, row: Row) -> str:
@@ -38,6 +36,10 @@ def row_text(group: GroupFigures, row: Row) -> str:
                  f"{time_text(limit.us)} ({limit.cause})")
     if row.wire_bytes is not None:
         text += f", {size_text(row.wire_bytes)} sent per rank"
+    if row.link_bytes is not None and group.group.layout.ranks_per_host > 1:
+        text += f", {size_text(row.link_bytes)} on the link of the busiest host"
+    if row.levels is not None and group.group.layout.ranks_per_host > 1:
+        text += f", in {'two levels' if row.levels > 1 else 'one level'}"
     return text
 
 
@@ -73,7 +75,7 @@ def limit_lines(group: GroupFigures, measured: list[Line], value: typing.Callabl
             continue
         limits = [(size, group.limit(system, size).us) for size in group.sizes]
         points = [(float(size), value(size, us)) for size, us in limits if us is not None]
-        lines.append(Line(LIMIT_CLASS[kind], "",
+        lines.append(Line(kind.limit_class, "",
                           [[Mark(x, y, "") for x, y in run] for run in clipped(points, low, high)]))
     return lines
 
@@ -121,7 +123,7 @@ def time_chart(group: GroupFigures, identity: str) -> Markup | None:
 
 def bandwidth_chart(group: GroupFigures, identity: str) -> Markup | None:
     """None where no system has a time."""
-    bandwidth = lambda size, us: exchange_factor(group.group.hosts) * size / us / 1e3
+    bandwidth = group.bus_gbps_of
     mark = lambda row: Mark(row.size, bandwidth(row.size, row.times.median), row_text(group, row),
                             bandwidth(row.size, row.times.most), bandwidth(row.size, row.times.least))
     lines = system_lines(group, mark)

@@ -5,8 +5,8 @@
 from reporting.figures import Figures
 from reporting.line_chart import marker_shape
 from reporting.markup import Markup, tag
-from reporting.summary_charts import hosts_styles
-from reporting.systems import System
+from reporting.summary_charts import layout_styles
+from reporting.systems import Kind, System
 
 
 def key(css_class: str, marker: str, label: str) -> Markup:
@@ -20,12 +20,12 @@ def key(css_class: str, marker: str, label: str) -> Markup:
 
 
 def systems_legend(systems: list[System]) -> Markup:
+    kinds = [kind for kind in Kind if any(system.kind is kind for system in systems)]
     return tag("ul", *(key(f"s-{system.name}", system.marker, system.label) for system in systems),
-               key("limit-dense", "", "limit, full precision"), key("limit-one-bit", "", "limit, one bit"),
-               class_="legend")
+               *(key(kind.limit_class, "", f"limit, {kind.value}") for kind in kinds), class_="legend")
 
 
-def hosts_legend(figures: Figures, *formulas: Markup) -> Markup:
-    hosts = (key(css_class, marker, f"{count} hosts")
-             for count, (css_class, marker) in hosts_styles(figures).items())
-    return tag("ul", *hosts, *formulas, class_="legend")
+def layouts_legend(figures: Figures, *formulas: Markup) -> Markup:
+    layouts = (key(css_class, marker, layout.text)
+               for layout, (css_class, marker) in layout_styles(figures).items())
+    return tag("ul", *layouts, *formulas, class_="legend")

@@ -2,10 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of a report in Markdown, short enough for a page of the documentation."""
 
+import textwrap
+
 from reporting.figures import Figures, GroupFigures
+from reporting.link_load import link_load_rows, link_load_text
+from reporting.rank_layout import Layout
 from reporting.systems import GLOO, ONEBIT_EF, System
-from reporting.units import (break_even_text, hosts_text, group_text, link_text, ms_text, share_text,
-                             size_text, speedup_text)
+from reporting.units import (NO_FIGURE, break_even_text, group_text, link_text, ms_text, share_text, size_text,
+                             speedup_text)
 
 SIZE_STEP = 16  # between the sizes shown, so that small ones, where one bit loses, are among them
 MOST_SIZES = 4
@@ -73,23 +77,21 @@ def time_rows(group: GroupFigures, systems: list[System]) -> list[list[str]]:
     return rows
 
 
-def time_table(figures: Figures) -> list[str]:
-    hosts = figures.main_hosts()
+def time_table(figures: Figures, layout: Layout) -> list[str]:
     rows = [["link", "size"] + [system.label for system in figures.systems]
             + ["over Gloo", "over best dense", "of limit"]]
     for group in figures.groups:
-        if group.group.hosts == hosts:
+        if group.group.layout == layout:
             rows += time_rows(group, figures.systems)
     return table(rows, text_columns=2)
 
 
 def break_even_table(figures: Figures) -> list[str]:
-    hosts = sorted({group.group.hosts for group in figures.groups})
-    rows = [["link"] + [f"{count} hosts" for count in hosts]]
+    layouts = figures.layouts()
+    rows = [["link"] + [layout.text for layout in layouts]]
     for link in figures.links():
-        of_hosts = {group.group.hosts: break_even_text(group.break_even())
-                    for group in figures.groups_on(link)}
-        rows.append([link_text(link)] + [of_hosts.get(count, "–") for count in hosts])
+        texts = {group.group.layout: break_even_text(group.break_even()) for group in figures.groups_on(link)}
+        rows.append([link_text(link)] + [texts.get(layout, NO_FIGURE) for layout in layouts])
     return table(rows, text_columns=1)
 
 
@@ -113,16 +115,21 @@ def machine_line(figures: Figures) -> str:
 
 def markdown(figures: Figures) -> str:
     """All of it, without the markers."""
-    hosts = figures.main_hosts()
-    lines = [machine_line(figures), "",
-             f"Milliseconds for one allreduce of fp32 on {hosts} hosts (shared memory: processes), median of "
-             "the repetitions:", ""]
-    times = time_table(figures)
-    lines += [*times, "", *NOTES]
-    if any(ONCE in line for line in times):
+    lines = [machine_line(figures), ""]
+    for layout in figures.main_layouts():
+        where = layout.text if layout.ranks_per_host > 1 else f"{layout.text} (shared memory: processes)"
+        lines += [f"Milliseconds for one allreduce of fp32 on {where}, median of the repetitions:", "",
+                  *time_table(figures, layout), ""]
+    is_any_once = any(ONCE in line for line in lines)
+    lines += NOTES
+    if is_any_once:
         lines.append(ONCE_NOTE)
     if any(shown_sizes(group.sizes) != group.sizes for group in figures.groups):
         lines.append(MORE_SIZES_NOTE)
+    for layout in figures.main_layouts():
+        rows = link_load_rows(figures, layout)
+        if rows:
+            lines += ["", *textwrap.wrap(f"{link_load_text(layout)}:", 100), "", *table(rows, text_columns=2)]
     lines += ["", "Size of the tensor from which on one bit beats the best system in full precision:", ""]
     lines += break_even_table(figures)
     problems = problem_lines(figures)

@@ -3,9 +3,10 @@
 """The parts of the page that sum up: a table of speed-ups, break-evens, and what it comes to in words."""
 
 from reporting.break_even import Outcome
-from reporting.comparison import Row
+from reporting.comparison import Group, Row
 from reporting.figures import Figures, GroupFigures
 from reporting.markup import Markup, joined, tag
+from reporting.rank_layout import Layout
 from reporting.systems import GLOO, ONEBIT_EF
 from reporting.units import (NO_FIGURE, break_even_text, hosts_text, link_text, share_text,
                              size_text, speedup_text, time_text)
@@ -54,14 +55,13 @@ def speedup_table(figures: Figures) -> Markup:
 
 
 def break_even_table(figures: Figures) -> Markup:
-    hosts = sorted({group.group.hosts for group in figures.groups})
+    layouts = figures.layouts()
     rows = [tag("tr", tag("th", "link", scope="col"),
-                *(tag("th", f"{count} hosts", scope="col") for count in hosts))]
+                *(tag("th", layout.text, scope="col") for layout in layouts))]
     for link in figures.links():
-        of_hosts = {group.group.hosts: break_even_text(group.break_even())
-                    for group in figures.groups_on(link)}
+        texts = {group.group.layout: break_even_text(group.break_even()) for group in figures.groups_on(link)}
         rows.append(tag("tr", tag("th", link_text(link), scope="row"),
-                        *(tag("td", of_hosts.get(count, NO_FIGURE)) for count in hosts)))
+                        *(tag("td", texts.get(layout, NO_FIGURE)) for layout in layouts)))
     return tag("table", tag("thead", rows[0]), tag("tbody", *rows[1:]))
 
 
@@ -94,22 +94,30 @@ def summary_row(group: GroupFigures) -> Markup:
         tag("td", share), tag("td", break_even_text(group.break_even())))
 
 
-def summary_table(figures: Figures) -> Markup:
+def summary_tables(figures: Figures) -> Markup:
+    """One for each number of ranks per host."""
+    return joined(*(summary_table(figures, layout) for layout in figures.main_layouts()))
+
+
+def summary_table(figures: Figures, layout: Layout) -> Markup:
     """Each link at the largest size, wins and losses alike."""
-    groups = [group for group in figures.groups if group.group.hosts == figures.main_hosts()]
+    groups = [group for group in figures.groups if group.group.layout == layout]
+    where = layout.text if layout.ranks_per_host > 1 else f"{layout.text}, or processes on shared memory"
     return tag("div", tag(
-        "table", tag("caption", f"{figures.main_hosts()} hosts, or processes on shared memory"),
+        "table", tag("caption", where),
         tag("thead", tag("tr", *(tag("th", name, scope="col") for name in SUMMARY_HEAD))),
         tag("tbody", *(summary_row(group) for group in groups))), class_="wide")
 
 
 def listed(groups: list[GroupFigures]) -> str:
     """Their names, with all numbers of hosts of one link together."""
-    hosts: dict[tuple, list[str]] = {}
-    for group in groups:
-        hosts.setdefault((group.group.link, group.group.bits_per_second), []).append(str(group.group.hosts))
-    return "; ".join(f"{link_text(link)} with {', '.join(counts)} "
-                     f"{'processes' if link[0] == 'shm' else 'hosts'}" for link, counts in hosts.items())
+    alike: dict[tuple, list[Group]] = {}
+    for group in (figures.group for figures in groups):
+        alike.setdefault((group.link, group.bits_per_second, group.layout.ranks_per_host), []).append(group)
+    return "; ".join(
+        f"{link_text((last.link, last.bits_per_second))} with "
+        + "".join(f"{group.layout.hosts}, " for group in others) + hosts_text(last)
+        for *others, last in alike.values())
 
 
 def losses(figures: Figures) -> Markup:

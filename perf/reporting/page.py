@@ -9,9 +9,10 @@ from reporting.comparison import Machine
 from reporting.figure_table import figure_table, problem_list
 from reporting.figures import Figures, GroupFigures
 from reporting.group_charts import bandwidth_chart, share_chart, time_chart
-from reporting.legends import hosts_legend, key, systems_legend
+from reporting.legends import key, layouts_legend, systems_legend
+from reporting.link_load import link_load_rows, link_load_text
 from reporting.markup import Markup, joined, tag
-from reporting.overview import break_even_table, losses, speedup_table, summary_table
+from reporting.overview import break_even_table, losses, speedup_table, summary_tables
 from reporting.summary_charts import break_even_chart, wire_chart
 from reporting.systems import Kind
 from reporting.units import digits, group_text, hosts_text, link_text
@@ -36,7 +37,9 @@ def figure(chart: Markup | None, caption: str) -> Markup:
 
 
 def group_section(group: GroupFigures, is_open: bool) -> Markup:
-    name = f"{group.group.link}-{group.group.bits_per_second or 0}-{group.group.hosts}"
+    layout = group.group.layout
+    several = f"x{layout.ranks_per_host}" if layout.ranks_per_host > 1 else ""
+    name = f"{group.group.link}-{group.group.bits_per_second or 0}-{layout.hosts}{several}"
     charts = joined(figure(time_chart(group, name), "Time (lower is better)"),
                     figure(bandwidth_chart(group, name), "Bus bandwidth (higher is better)"),
                     figure(share_chart(group, name), "Share of the limit (higher is better)"))
@@ -51,9 +54,9 @@ def anchor(link: tuple[str, int | None]) -> str:
 
 
 def link_section(figures: Figures, link: tuple[str, int | None]) -> Markup:
-    """All numbers of hosts; one of them is unfolded."""
+    """All layouts of ranks; one of them is unfolded."""
     groups = figures.groups_on(link)
-    main = next((group for group in groups if group.group.hosts == figures.main_hosts()), groups[-1])
+    main = next((group for group in groups if group.group.layout in figures.main_layouts()), groups[-1])
     systems = [system for system in figures.systems if any(system in group.systems for group in groups)]
     return tag("section", tag("h2", link_text(link)), systems_legend(systems),
                *(group_section(group, group is main) for group in groups), id=anchor(link))
@@ -69,8 +72,8 @@ def navigation(figures: Figures) -> Markup:
 
 def glance_section(figures: Figures) -> Markup:
     chart = break_even_chart(figures)
-    picture = tag("div", hosts_legend(figures), figure(chart, "Lower is better")) if chart else joined()
-    return tag("section", tag("h2", "At a glance"), summary_table(figures), losses(figures),
+    picture = tag("div", layouts_legend(figures), figure(chart, "Lower is better")) if chart else joined()
+    return tag("section", tag("h2", "At a glance"), summary_tables(figures), losses(figures),
                tag("h3", "Speed of one bit over the best system in full precision"),
                paragraph(explanations.SPEEDUP), speedup_table(figures),
                tag("h3", "Break-even"), paragraph(explanations.BREAK_EVEN),
@@ -83,14 +86,29 @@ def reading_section() -> Markup:
                id="reading")
 
 
+def link_load_tables(figures: Figures) -> Markup:
+    """Where ranks share the links of hosts: one table for each number of ranks per host."""
+    tables = []
+    for layout in figures.main_layouts():
+        head, *rows = link_load_rows(figures, layout) or [[]]
+        if rows:
+            tables.append(tag("div", tag(
+                "table", tag("caption", f"{link_load_text(layout)}."),
+                tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head))),
+                tag("tbody", *(tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:]))
+                               for row in rows))), class_="wide"))
+    return joined(*tables)
+
+
 def wire_section(figures: Figures) -> Markup:
     head, chart = tag("h2", "Bytes on the wire"), wire_chart(figures)
+    loads = link_load_tables(figures)
     if chart is None:
-        return tag("section", head, paragraph("No system counted its bytes."), id="wire-bytes")
+        return tag("section", head, loads or paragraph("No system counted its bytes."), id="wire-bytes")
     formula = key("limit-one-bit", "", f"formula: {limits.BITS_PER_ELEMENT[Kind.ONE_BIT]:.4f}")
     caption = "Bits per element and exchange (lower is better, full precision is 32)"
-    return tag("section", head, hosts_legend(figures, formula),
-               tag("div", figure(chart, caption), paragraph(explanations.WIRE), class_="beside"),
+    return tag("section", head, layouts_legend(figures, formula),
+               tag("div", figure(chart, caption), paragraph(explanations.WIRE), class_="beside"), loads,
                id="wire-bytes")
 
 

@@ -11,6 +11,12 @@ class Kind(enum.Enum):
 
     DENSE = "full precision"
     ONE_BIT = "one bit"
+    FOUR_BITS = "four bits"
+
+    @property
+    def limit_class(self) -> str:
+        """The class of lines that show its limit."""
+        return {Kind.DENSE: "limit-dense", Kind.ONE_BIT: "limit-one-bit", Kind.FOUR_BITS: "limit-four-bits"}[self]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +37,7 @@ SYSTEMS = (
     System("multipass", "multi-pass 1-bit", Kind.ONE_BIT, "cross"),
     System("onebit-dense", "onebit dense", Kind.DENSE, "hollow-diamond"),
     System("onebit-ef", "onebit 1-bit", Kind.ONE_BIT, "diamond"),
+    System("onebit-fp4", "onebit fp4", Kind.FOUR_BITS, "hollow-triangle"),
 )
 BY_NAME = {system.name: system for system in SYSTEMS}
 DENSE = tuple(system for system in SYSTEMS if system.kind is Kind.DENSE)

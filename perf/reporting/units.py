@@ -78,7 +78,7 @@ def link_text(link: tuple[str, int | None]) -> str:
 
 
 def hosts_text(group: Group) -> str:
-    return f"{group.hosts} {'processes' if group.link == 'shm' else 'hosts'}"
+    return f"{group.layout.hosts} processes" if group.link == "shm" else group.layout.text
 
 
 def group_text(group: Group) -> str:

@@ -74,6 +74,12 @@ COMMANDS = {
     "./perf/report build/release/compare.json --html build/release/compare.html --update docs/performance.md":
         Run("cp docs/performance.md {build}/documented.md && ./perf/report {build}/documented.json --html "
             "{build}/documented.html --update {build}/documented.md"),
+    "./perf/compare --ranks-per-host 4 --hosts 4 --links 100mbit --sizes 4M --output build/release/shared.json":
+        RunOnLab("rm -f {build}/shared.json; ./perf/lab run --hosts 2 --rate 1gbit --build {build} -- true || exit $?; "
+                 "./perf/compare --build {build} --ranks-per-host 2 --hosts 2 --links 1gbit --sizes 64K --systems "
+                 "onebit-dense,onebit-ef,onebit-fp4 --repetitions 1 --output {build}/shared.json"),
+    "./perf/report build/release/shared.json --markdown":
+        RunOnLab("[ -e {build}/shared.json ] || exit 77; ./perf/report {build}/shared.json --markdown"),
     "./perf/lab run --hosts 4 --rate 1gbit -- build/release/perf/all_reduce_perf -b 64M -e 64M "
     "--transport socket --mode ef -c 1":
         RunOnLab("./perf/lab run --hosts 4 --rate 1gbit -- {build}/perf/all_reduce_perf -b 64K -e 64K "

@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "perf"))
 
 # pylint: disable=wrong-import-position
 from comparison import cost, compare_machine
-from comparison.links import Cell, Link
+from comparison.links import Cell, Link, layout_text
 from comparison.compare_plan import Row, Run, PlanRequest, examples, make_plan
 from comparison.compare_results import ResumeError, Results, State
 from comparison.runner import Outcome
@@ -33,7 +33,7 @@ def report(run: Run, time_us: float, nwrong=None, rel_error=5e-8) -> dict:
     place = {"time": time_us, "alg_bw": 1, "bus_bw": 1, "nwrong": nwrong}
     return {"end_time": "now", "results": [
         {"size": size, "out_of_place": place, "in_place": {**place, "time": None}, "actual_iterations": 4,
-         "untimed_calls": 1, "wire_bytes": 100, "rel_error": rel_error} for size in run.sizes]}
+         "untimed_calls": 1, "wire_bytes": 100, "levels": 1, "rel_error": rel_error} for size in run.sizes]}
 
 
 class SizesTest(unittest.TestCase):
@@ -66,6 +66,14 @@ class LinkTest(unittest.TestCase):
         for text in ("", "fast", "10", "-1gbit", "0mbit", "1 gbit", "1gbit/s"):
             with self.assertRaisesRegex(ValueError, "is no link"):
                 Link.parse(text)
+
+
+class LayoutTest(unittest.TestCase):
+    def test_ranks_are_said_with_their_hosts(self):
+        self.assertEqual((Cell(SLOW, 4).layout, Cell(SLOW, 4).ranks), ("4 ranks", 4))
+        shared = Cell(SLOW, 4, ranks_per_host=2)
+        self.assertEqual((shared.layout, shared.ranks), ("4 hosts x 2 ranks", 8))
+        self.assertEqual(layout_text([2, 4], 8), "2, 4 hosts x 8 ranks")
 
 
 class PlanTest(unittest.TestCase):
@@ -162,10 +170,30 @@ class PlanTest(unittest.TestCase):
         seconds = cost.call_seconds(SYSTEMS["gloo"], Cell(SLOW, 4), 64 * M)
         self.assertTrue(8.4 < seconds < 12, seconds)
 
+    def test_ranks_of_a_host_share_its_link(self):
+        one, four = Cell(SLOW, 4), Cell(SLOW, 4, ranks_per_host=4)
+        tensors = {name: cost.tensors_on_link(system, four) for name, system in SYSTEMS.items()}
+        # 2 (G-1)/G with G hosts in two levels, 2 (n-1)/n around n ranks, 4 times as much from each rank for itself.
+        self.assertEqual({tensors[name] for name in ("onebit-dense", "onebit-ef", "mpich", "openmpi")}, {1.5})
+        self.assertEqual({tensors["gloo"], tensors["openmpi-ring"]}, {2 * 15 / 16})
+        self.assertEqual(tensors["multipass"], 6)
+        self.assertEqual({cost.tensors_on_link(system, one) for system in SYSTEMS.values()}, {1.5})
+        self.assertEqual(cost.tensors_on_link(SYSTEMS["gloo"], Cell(SLOW, 4, ranks_per_host=2)), 2 * 7 / 8)
+        for name in ("gloo", "multipass"):
+            self.assertGreater(cost.call_seconds(SYSTEMS[name], four, 64 * M),
+                               1.2 * cost.call_seconds(SYSTEMS[name], one, 64 * M))
+
+    def test_all_ranks_share_the_cores(self):
+        seconds = [cost.call_seconds(SYSTEMS["onebit-ef"], Cell(Link.parse("100gbit"), 4, ranks), 64 * M)
+                   for ranks in (1, 2, 4)]
+        self.assertAlmostEqual(seconds[1] / seconds[0], 2, delta=0.01)
+        self.assertAlmostEqual(seconds[2] / seconds[0], 4, delta=0.01)
+
 
 class CommandTest(unittest.TestCase):
-    def line(self, system: str, link: Link, hosts: int, files: Files | None = FILES) -> str:
-        return " ".join(command(SYSTEMS[system], Cell(link, hosts), ["-b", "1K"], CHECKOUT, files))
+    def line(self, system: str, link: Link, hosts: int, files: Files | None = FILES, ranks_per_host: int = 1) -> str:
+        cell = Cell(link, hosts, ranks_per_host)
+        return " ".join(command(SYSTEMS[system], cell, ["-b", "1K"], CHECKOUT, files))
 
     def test_each_system_has_its_launcher(self):
         starts = {"onebit-ef": "build/release/perf/all_reduce_perf --procs 4 -b 1K --mode ef",
@@ -180,6 +208,16 @@ class CommandTest(unittest.TestCase):
         self.assertIn("mpirun --mpi mpich --hosts 4", self.line("mpich", FAST, 4))
         self.assertIn("--mpi-arg=coll_tuned_allreduce_algorithm --mpi-arg=4",
                       self.line("openmpi-ring", FAST, 4))
+
+    def test_hosts_of_the_lab_may_have_several_ranks(self):
+        for system, (start, setting) in {
+                "onebit-ef": ("perf/lab run ", "--transport socket"), "gloo": ("perf/lab run ", "--interface eth0"),
+                "openmpi": ("perf/lab mpirun --mpi openmpi ", "mpi_yield_when_idle"),
+                "mpich": ("perf/lab mpirun --mpi mpich ", "MPIR_CVAR_POLLS_BEFORE_YIELD")}.items():
+            line = self.line(system, FAST, 2, ranks_per_host=2)  # more ranks than cores
+            self.assertTrue(line.startswith(f"{start}--hosts 2 --ranks-per-host 2 --rate 10gbit "), line)
+            self.assertIn(setting, line)
+            self.assertNotIn("--ranks-per-host", self.line(system, FAST, 2))
 
     def test_ranks_that_share_cores_wait_politely(self):
         for system, setting in {"openmpi": "mpi_yield_when_idle",
@@ -219,9 +257,10 @@ class ResultsTest(unittest.TestCase):
         self.assertEqual((content["format"], content["version"]), ("onebit-compare", 1))
         entry = content["results"][0]
         self.assertEqual(entry, {
-            "link": "lab", "rate": "10gbit", "rate_bits_per_second": 10**10, "hosts": 4, "system": "gloo",
-            "size": K, "time_us": 20, "time_us_min": 10, "time_us_max": 30, "repetitions": 3, "calls": 4,
-            "wire_bytes": 100, "link_bytes": None, "rel_error": 5e-8, "nwrong": None, "error": None,
+            "link": "lab", "rate": "10gbit", "rate_bits_per_second": 10**10, "hosts": 4, "ranks_per_host": 1,
+            "system": "gloo", "size": K, "time_us": 20, "time_us_min": 10, "time_us_max": 30,
+            "repetitions": 3, "calls": 4, "wire_bytes": 100, "link_bytes": None, "levels": None,
+            "rel_error": 5e-8, "nwrong": None, "error": None,
             "state": "measured", "failed_repetitions": 0, "failure": None})
 
     def test_link_bytes_are_those_of_a_call_of_the_busiest_host(self):
@@ -231,6 +270,36 @@ class ResultsTest(unittest.TestCase):
             results = self.results()
             results.add(run, Outcome(1, report(run, 1), lab, None))
             self.assertEqual(results.as_json(self.rows)["results"][-1]["link_bytes"], expected)
+
+    def test_link_bytes_are_those_of_the_repetition_with_the_most_calls(self):
+        results = self.results()
+        for repetition, calls, sent in ((1, 2, 9000), (2, 8, 18000), (3, 2, 9900)):
+            run = self.run_of(repetition, 4 * K)
+            done = report(run, 1)
+            done["results"][0]["actual_iterations"] = calls
+            results.add(run, Outcome(1, done, {"links": [{"sent_bytes": sent}]}, None))
+        self.assertEqual(results.as_json(self.rows)["results"][0]["link_bytes"], 2000)  # untimed calls count, too
+
+    def test_ranks_of_hosts_are_told_apart(self):
+        results = self.results()
+        cells = [Cell(FAST, 4, ranks) for ranks in (1, 2)]
+        rows = PlanRequest(cells, ["onebit-ef"], [K], 1).rows()
+        runs = [Run(cell, SYSTEMS["onebit-ef"], 1, (K,), False, 0.1) for cell in cells]
+        self.assertNotEqual(runs[0].key, runs[1].key)
+        for run, time_us in zip(runs, (10, 20), strict=True):
+            done = report(run, time_us, rel_error=0.9)
+            done["results"][0]["levels"] = run.cell.ranks_per_host
+            results.add(run, Outcome(1, done, None, None))
+        entries = results.as_json(rows)["results"]
+        self.assertEqual([(entry["hosts"], entry["ranks_per_host"], entry["levels"], entry["time_us"])
+                          for entry in entries], [(4, 1, 1, 10), (4, 2, 2, 20)])
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "c.json"
+            results.save(path, rows)
+            again = Results.resume(path, dict(MACHINE), {"sizes": [K, 4 * K]})
+            self.assertEqual(again.as_json(rows)["results"], entries)
+            with self.assertRaisesRegex(ResumeError, "was begun with --ranks-per-host None, not 2"):
+                Results.resume(path, dict(MACHINE), {"ranks-per-host": 2})
 
     def test_failures_have_their_text_and_good_samples_outweigh_them(self):
         results = self.results()
@@ -291,7 +360,8 @@ class ResultsTest(unittest.TestCase):
     def test_a_result_that_is_no_sum_is_an_error(self):
         for system, error, is_wrong in (("gloo", 9e-6, False), ("gloo", 2e-5, True), ("onebit-ef", 0.9, False),
                                         ("onebit-ef", 1.3, True), ("multipass", 1.3, True),
-                                        ("onebit-dense", 0.9, True), ("gloo", float("nan"), True)):
+                                        ("onebit-dense", 0.9, True), ("gloo", float("nan"), True),
+                                        ("onebit-fp4", 0.2, False), ("onebit-fp4", 0.6, True)):
             results = self.results()
             run = dataclasses.replace(self.run_of(1, K), system=SYSTEMS[system])
             results.add(run, Outcome(1, report(run, 7, rel_error=error), None, None))

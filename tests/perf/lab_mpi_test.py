@@ -36,6 +36,29 @@ class LabMpiTest(lab_case.LabTestCase):
                 self.assertGreater(sent, least)
                 self.assertLess(sent, 4 * least)
 
+    def test_ranks_of_a_host_have_numbers_in_a_row(self):
+        place = 'echo "rank ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} on $(hostname) $ONEBIT_HOST."'
+        for mpi in PROGRAMS:
+            with self.subTest(mpi=mpi):
+                report, output = self.report_of(*self.lab(mpi, "--ranks-per-host", "2,1,3", "sh", "-c", place))
+                ranks = sorted(re.findall(r"rank (\d) on (host\d)-(\w+) \2-\3\.", output))
+                self.assertEqual([host for _, host, _ in ranks],
+                                 ["host0", "host0", "host1", "host2", "host2", "host2"], output)
+                self.assertEqual((report["hosts"], report["ranks_per_host"]), (3, [2, 1, 3]))
+
+    def test_ranks_of_a_host_share_memory_and_a_link(self):
+        if "openmpi" not in PROGRAMS:  # MPICH's launcher kills the neighbours of a rank that skips MPI_Finalize
+            self.skipTest("there is no Open MPI")
+        report, output = self.report_of(*self.lab("openmpi", "--ranks-per-host", "3", "--mpi-arg=--mca",
+                                                  "--mpi-arg=coll_tuned_use_dynamic_rules", "--mpi-arg=1",
+                                                  "--mpi-arg=--mca", "--mpi-arg=coll_tuned_allreduce_algorithm",
+                                                  "--mpi-arg=4", PROGRAMS["openmpi"], str(COUNT)))
+        self.assertEqual(len(re.findall(r"rank \d of 9 on host\d-\w+ has 45", output)), 9, output)
+        ring = 4 * COUNT * 2 * 8 / 9  # of the neighbours in a ring, one pair of each two hosts uses the link
+        for link in report["links"]:
+            self.assertGreater(link["sent_bytes"], ring)
+            self.assertLess(link["sent_bytes"], 1.25 * ring)
+
     def test_an_abort_is_the_status(self):
         for mpi, program in PROGRAMS.items():
             with self.subTest(mpi=mpi):

@@ -5,6 +5,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from ethernet_lab.json_file import JsonFile
 from ethernet_lab.names import LabName
 from ethernet_lab.output_reader import LibraryCount, OutputReader
 from ethernet_lab.rates import FRAME_BYTES, SEGMENT_BYTES, Rate
-from ethernet_lab.lab_report import JobResult
+from ethernet_lab.lab_report import JobResult, hosts_text
 from reporting import systems as reported
 
 
@@ -105,14 +106,14 @@ class OutputReaderTest(unittest.TestCase):
     def test_finds_the_librarys_lines_wherever_they_are_cut(self):
         counts, passed = self.read("x\n#   rank 0 sent 1|2 bytes in 3 messages\n#   rank 1 sent 45 bytes "
                                    "in 6 messages, 40 bytes of them to other hosts\n|#   rank 2 sent 7 bytes\n no end")
-        self.assertEqual(counts, [LibraryCount(0, 12, 3), LibraryCount(1, 45, 6)])
+        self.assertEqual(counts, [LibraryCount(0, 12, 3, None), LibraryCount(1, 45, 6, 40)])
         self.assertTrue(passed.startswith("x\n#   rank 0 sent 12 bytes"), passed)
         self.assertTrue(passed.endswith(" no end"), passed)
 
     def test_a_line_without_end_takes_no_memory(self):
         line = "#   rank 0 sent 1 bytes in 1 messages\n"
         counts, passed = self.read("y" * 100_000 + "|" + "z" * 10 + "\n" + line)
-        self.assertEqual(counts, [LibraryCount(0, 1, 1)])
+        self.assertEqual(counts, [LibraryCount(0, 1, 1, None)])
         self.assertEqual(len(passed), 100_011 + len(line))
 
 
@@ -161,7 +162,7 @@ class ReportTest(unittest.TestCase):
     LINKS = [LinkCounts(1050, 4, 2000, 5, 0), LinkCounts(2000, 5, 1050, 4, 1)]
 
     def test_links_stand_beside_what_the_library_says(self):
-        result = JobResult(Rate.parse("1gbit"), self.LINKS, [LibraryCount(0, 1000, 2)], 3)
+        result = JobResult(Rate.parse("1gbit"), [1, 1], self.LINKS, [LibraryCount(0, 1000, 2, None)], 3)
         first, second = result.table().splitlines()[1:]
         self.assertRegex(first, r"^#    0 +1050 B +2000 B +4 +0 +1000 B +\+5\.00 %$")
         self.assertRegex(second, r"^#    1 +2000 B +1050 B +5 +1 +- +-$")
@@ -171,10 +172,26 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(report["links"][1], {
             "host": 1, "sent_bytes": 2000, "sent_packets": 5, "received_bytes": 1050,
             "received_packets": 4, "retransmitted_segments": 1})
-        self.assertEqual(report["library"], [{"rank": 0, "sent_bytes": 1000, "sent_messages": 2}])
+        self.assertEqual(report["library"], [{"rank": 0, "sent_bytes": 1000, "sent_messages": 2,
+                                              "network_bytes": None}])
+        self.assertEqual(report["ranks_per_host"], [1, 1])
+
+    def test_what_stays_in_a_host_is_none_of_the_links(self):
+        counts = [LibraryCount(0, 900, 2, 400), LibraryCount(1, 900, 2, 600), LibraryCount(2, 2100, 3, 1600)]
+        for ranks_per_host, library, sent in (([2, 1], counts, ["1000 B", "1600 B"]),
+                                              ([2, 1], counts[1:], ["-", "1600 B"]),
+                                              ([1, 2], [LibraryCount(rank, 1000, 2, None) for rank in range(3)],
+                                               ["1000 B", "-"])):
+            rows = JobResult(Rate.parse("1gbit"), ranks_per_host, self.LINKS, library, 0).table().splitlines()[1:]
+            self.assertEqual([re.split("  +", row)[6] for row in rows], sent, rows)
+
+    def test_hosts_are_said_with_their_ranks(self):
+        for ranks_per_host, text in (([1, 1, 1], "3 hosts"), ([4, 4], "2 hosts x 4 ranks"),
+                                     ([2, 1], "2 hosts with 2, 1 ranks")):
+            self.assertEqual(hosts_text(ranks_per_host), text)
 
     def test_a_program_that_says_nothing_has_no_counts(self):
-        report = JobResult(Rate.parse("none"), self.LINKS, [], 0).as_json()
+        report = JobResult(Rate.parse("none"), [1, 1], self.LINKS, [], 0).as_json()
         self.assertEqual((report["library"], report["rate_bits_per_second"]), (None, None))
 
 

@@ -58,6 +58,17 @@ class LabTest(lab_case.LabTestCase):
             for name in ("MASTER_ADDR", "ONEBIT_RENDEZVOUS", "secret"):
                 self.assertEqual(rank[name], first[name])
 
+    def test_ranks_of_a_host_have_numbers_in_a_row(self):
+        path = self.folder / "lab.json"
+        ranks = self.facts(self.start(*TWO, "--ranks-per-host", "1,3", "--json", str(path), "--", "python3", "-c",
+                                      TELL))
+        self.assertEqual([(rank["LOCAL_RANK"], rank["LOCAL_WORLD_SIZE"]) for rank in ranks],
+                         [("0", "1"), ("0", "3"), ("1", "3"), ("2", "3")])
+        hosts = [rank["host"] for rank in ranks]
+        self.assertEqual([host.split("-")[0] for host in hosts], ["host0", "host1", "host1", "host1"])
+        self.assertEqual([rank["ONEBIT_HOST"] for rank in ranks], hosts)
+        self.assertEqual(json.loads(path.read_text())["ranks_per_host"], [1, 3])
+
     def test_two_labs_at_once_do_not_meet(self):
         labs = [self.start(*TWO, "python3", "-c", TELL + "import time; time.sleep(0.5)")
                 for _ in range(2)]
@@ -178,6 +189,9 @@ class LabTest(lab_case.LabTestCase):
                 (["run", "--hosts", "2", "--rate", "1gbit"], "PROGRAM"),
                 (["run", "--rate", "1gbit", "true"], "--hosts"),
                 (["mpirun", "--hosts", "2", "--rate", "1gbit", "--mpi", "x", "true"], "--mpi"),
+                ([*TWO, "--ranks-per-host", "0", "true"], "0: a host may have 1 ... 64 ranks"),
+                ([*TWO, "--ranks-per-host", "2,2,2", "true"], "3 numbers for 2 hosts"),
+                (["mpirun", *TWO[1:], "--ranks-per-host", "1,x", "true"], "1,x: a host may have"),
                 ([], "COMMAND")):
             with self.subTest(arguments=arguments):
                 result = self.run_lab(*arguments)

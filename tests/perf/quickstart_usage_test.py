@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 """A folder without tools is refused before anything is written, and a second run shows its own
-figures: quickstart_usage_test.py SOURCE_DIR ALL_REDUCE_PERF TRAIN_TEXT"""
+figures: quickstart_usage_test.py SOURCE_DIR ALL_REDUCE_PERF TRAIN_TEXT ONEBIT_RUN"""
 
 import pathlib
 import re
@@ -40,8 +40,11 @@ def main() -> None:
         assert "4 threads" in result.stdout and "256 KiB" in result.stdout, result
         # Processes, or why there are none.
         assert ("4 processes" in result.stdout) != ("leaving out ranks" in result.stderr), result
+        # Hosts with several ranks, or why there are none.
+        has_hosts = "2 hosts x 2, 1 Gbit/s" in result.stdout
+        assert has_hosts != ("leaving out hosts with several ranks" in result.stderr), result
         lines = re.findall(r"^\[(\d)/(\d)\] about \d+ s left: .*/perf/\w+ ", result.stderr, re.MULTILINE)
-        runs = 8 if "4 processes" in result.stdout else 4
+        runs = (8 if "4 processes" in result.stdout else 4) + has_hosts
         assert lines == [(str(number), str(runs)) for number in range(1, runs + 1)], result.stderr
         assert "earlier" not in earlier.read_text()
         assert not list(earlier.parent.glob("*.json.*"))

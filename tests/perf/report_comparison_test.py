@@ -65,6 +65,10 @@ class MalformedTest(unittest.TestCase):
             ({"rate_bits_per_second": 0}, "rate_bits_per_second: 0 is no integer"),
             ({"hosts": 1}, "hosts: 1 is no integer of at least 2"),
             ({"hosts": "4"}, 'hosts: "4" is no integer'),
+            ({"ranks_per_host": 0}, "ranks_per_host: 0 is no integer of at least 1"),
+            ({"ranks_per_host": 2, "link": "shm", "rate_bits_per_second": None},
+             "ranks_per_host: 2 is no 1, though every process counts as a host on shared memory"),
+            ({"levels": 0}, "levels: 0 is no integer of at least 1"),
             ({"repetitions": True}, "repetitions: true is no integer"),
             ({"system": "nccl"}, "system known here: openmpi"),
             ({"size": 0}, "size: 0 is no integer of at least 4"),
@@ -141,6 +145,22 @@ class RowsTest(unittest.TestCase):
         group = report_input.group_of(report_input.figures_of(document), "lab", 10**9, 4)
         self.assertEqual([row.failure for row in group.doubtful()], ["no end"])
 
+    def test_ranks_of_hosts_are_told_apart(self):
+        document = report_input.document()
+        shared = report_input.on_shared_hosts(document, 2)
+        shared["results"] = [row | {"levels": 2} for row in shared["results"]]
+        figures = report_input.figures_of(document, shared)
+        self.assertEqual(len(figures.groups), 4 + 3)
+        self.assertEqual([layout.text for layout in figures.layouts()],
+                         ["2 hosts", "4 hosts", "2 hosts x 2 ranks", "4 hosts x 2 ranks"])
+        self.assertEqual([layout.text for layout in figures.main_layouts()], ["4 hosts", "4 hosts x 2 ranks"])
+        one, two = (report_input.group_of(figures, "lab", 10**9, 4, ranks) for ranks in (1, 2))
+        row = two.row(ONEBIT_EF, 64 << 20)
+        self.assertEqual((one.row(ONEBIT_EF, 64 << 20).levels, row.levels), (None, 2))
+        # 2 (n-1)/n is 1.5 among 4 ranks and 1.75 among 8; a host's link carries 1.5 for either.
+        self.assertAlmostEqual(two.bus_gbps(row) / one.bus_gbps(one.row(ONEBIT_EF, 64 << 20)), 1.75 / 1.5)
+        self.assertEqual(two.limit(ONEBIT_EF, 64 << 20).wire_us, one.limit(ONEBIT_EF, 64 << 20).wire_us)
+
     def test_a_lab_without_a_limit(self):
         document = report_input.document()
         for row in document["results"]:
@@ -151,7 +171,7 @@ class RowsTest(unittest.TestCase):
 
     def test_all_systems_of_the_comparison_are_known(self):
         self.assertEqual(list(BY_NAME), ["openmpi", "openmpi-ring", "mpich", "gloo", "multipass",
-                                         "onebit-dense", "onebit-ef"])
+                                         "onebit-dense", "onebit-ef", "onebit-fp4"])
 
 
 class MergeTest(unittest.TestCase):

@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "perf"))
 
 from reporting import comparison  # noqa: E402  (the path comes first)
 from reporting.figures import Figures, GroupFigures  # noqa: E402
+from reporting.rank_layout import Layout  # noqa: E402
 
 
 def document() -> dict:
@@ -29,6 +30,13 @@ def figures_of(*documents: dict) -> Figures:
     return Figures(comparison.merged(files, names))
 
 
-def group_of(figures: Figures, link: str, bits_per_second: int | None, hosts: int) -> GroupFigures:
+def on_shared_hosts(value: dict, ranks_per_host: int) -> dict:
+    """The rows of the lab as if every host had so many ranks; those of shared memory are left out."""
+    rows = [row | {"ranks_per_host": ranks_per_host} for row in value["results"] if row["link"] == "lab"]
+    return value | {"results": rows}
+
+
+def group_of(figures: Figures, link: str, bits_per_second: int | None, hosts: int,
+             ranks_per_host: int = 1) -> GroupFigures:
     return next(group for group in figures.groups
-                if group.group == comparison.Group(link, bits_per_second, hosts))
+                if group.group == comparison.Group(link, bits_per_second, Layout(ranks_per_host, hosts)))

@@ -9,9 +9,11 @@ import report_input
 from reporting import limits
 from reporting.break_even import Outcome, Point, break_even
 from reporting.limits import Kind
+from reporting.rank_layout import Layout
 from reporting.systems import ONEBIT_EF, SYSTEMS
 
 MIB = 1 << 20
+FOUR_HOSTS = Layout(1, 4)
 
 
 class LimitsTest(unittest.TestCase):
@@ -20,6 +22,8 @@ class LimitsTest(unittest.TestCase):
         self.assertAlmostEqual(limits.wire_us(Kind.DENSE, 64 * MIB, 4, 1e9) / 1e3, 842.0, delta=0.05)
         # 2 * 3/4 * 16 Mi elements of 1 + 32/4096 bits are 25 362 432 bits, 25.36 ms, 26.52 ms in frames.
         self.assertAlmostEqual(limits.wire_us(Kind.ONE_BIT, 64 * MIB, 4, 1e9) / 1e3, 26.52, delta=0.005)
+        # With 4 + 16/128 bits they are 103 809 024 bits, 108.5 ms in frames.
+        self.assertAlmostEqual(limits.wire_us(Kind.FOUR_BITS, 64 * MIB, 4, 1e9) / 1e3, 108.5, delta=0.05)
 
     def test_time_on_the_wire_goes_with_size_and_rate(self):
         one = limits.wire_us(Kind.DENSE, MIB, 2, 1e9)
@@ -28,17 +32,36 @@ class LimitsTest(unittest.TestCase):
 
     def test_memory_of_ranks_that_share_cores(self):
         # 4 ranks read and write 64 MiB each, on 2 cores that move 40 GB/s each.
-        self.assertAlmostEqual(limits.memory_us(Kind.DENSE, 64 * MIB, 4, 2, 40.0),
+        self.assertAlmostEqual(limits.memory_us(Kind.DENSE, 64 * MIB, FOUR_HOSTS, 2, 40.0),
                                4 * 2 * 64 * MIB / 80e3)
         # One bit: input, residual twice, output, and the server's residual twice for a quarter.
-        self.assertAlmostEqual(limits.memory_us(Kind.ONE_BIT, 64 * MIB, 4, 2, 40.0),
+        self.assertAlmostEqual(limits.memory_us(Kind.ONE_BIT, 64 * MIB, FOUR_HOSTS, 2, 40.0),
                                4 * 4.5 * 64 * MIB / 80e3)
         # More cores than ranks do not help.
-        self.assertEqual(limits.memory_us(Kind.DENSE, MIB, 2, 64, 10.0),
-                         limits.memory_us(Kind.DENSE, MIB, 2, 2, 10.0))
+        self.assertEqual(limits.memory_us(Kind.DENSE, MIB, Layout(1, 2), 64, 10.0),
+                         limits.memory_us(Kind.DENSE, MIB, Layout(1, 2), 2, 10.0))
+
+    def test_ranks_of_a_host_share_its_link_and_its_residual(self):
+        self.assertEqual(limits.two_levels_on_link(4), 1.5)
+        self.assertEqual(limits.ring_on_link(16), 1.875)
+        self.assertEqual(limits.flat_on_link(4, 4), 6)
+        for of_one in (limits.ring_on_link(4), limits.flat_on_link(4, 1)):
+            self.assertEqual(of_one, limits.two_levels_on_link(4))
+        shared = Layout(4, 4)
+        one, several = (limits.limit(Kind.DENSE, MIB, layout, bits_per_second=1e6, cores=2, copy_gbps=40.0,
+                                     cache_bytes=None) for layout in (FOUR_HOSTS, shared))
+        self.assertEqual(several.us, one.us)
+        # 16 ranks read and write; one bit: input, a quarter of the residual twice, output, and the server's residual
+        # twice for a sixteenth.
+        self.assertAlmostEqual(limits.memory_us(Kind.DENSE, 64 * MIB, shared, 2, 40.0), 16 * 2 * 64 * MIB / 80e3)
+        self.assertAlmostEqual(limits.memory_us(Kind.ONE_BIT, 64 * MIB, shared, 2, 40.0),
+                               16 * 2.625 * 64 * MIB / 80e3)
+        in_cache = limits.limit(Kind.DENSE, MIB, shared, bits_per_second=None, cores=2, copy_gbps=40.0,
+                                cache_bytes=32 * MIB)
+        self.assertIsNone(in_cache.us)
 
     def limit(self, kind, size, bits_per_second, cache_bytes=None):
-        return limits.limit(kind, size, 4, bits_per_second=bits_per_second, cores=2, copy_gbps=40.0,
+        return limits.limit(kind, size, FOUR_HOSTS, bits_per_second=bits_per_second, cores=2, copy_gbps=40.0,
                             cache_bytes=cache_bytes)
 
     def test_the_larger_of_both_binds(self):
@@ -56,9 +79,9 @@ class LimitsTest(unittest.TestCase):
         self.assertEqual(self.limit(Kind.DENSE, MIB, 1e9, cache_bytes=8 * MIB).cause, "wire")
 
     def test_every_system_has_a_limit_of_its_kind(self):
+        kinds = {"onebit-ef": Kind.ONE_BIT, "multipass": Kind.ONE_BIT, "onebit-fp4": Kind.FOUR_BITS}
         for system in SYSTEMS:
-            expected = Kind.ONE_BIT if system.name in ("onebit-ef", "multipass") else Kind.DENSE
-            self.assertIs(system.kind, expected, system.name)
+            self.assertIs(system.kind, kinds.get(system.name, Kind.DENSE), system.name)
 
     def test_share_of_a_row(self):
         group = report_input.group_of(report_input.figures_of(report_input.document()), "lab", 10**9, 4)

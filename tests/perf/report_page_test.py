@@ -228,6 +228,27 @@ class InputTest(unittest.TestCase):
         self.assertEqual(self.charts(lambda row: row["size"] == 16384), 4 * 3 + 1)
         self.assertEqual(self.charts(lambda row: row["hosts"] == 2), 3 + 2)
 
+    def test_several_ranks_on_a_host(self):
+        document = report_input.document()
+        shared = report_input.on_shared_hosts(document, 4)
+        shared["results"] = [row | {"levels": 2} for row in shared["results"]]
+        text = page.page(report_input.figures_of(document, shared))
+        reader = Reader(text)
+        self.assertEqual(reader.problems, [])
+        names = [attributes["id"] for _, attributes in reader.elements if "id" in attributes]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertEqual(len(reader.all("svg", "chart")), CHARTS + 3 * 3)
+        for part in ("<h3>4 hosts x 4 ranks</h3>", "<caption>4 hosts x 4 ranks</caption>",
+                     "<caption>4 hosts, or processes on shared memory</caption>",
+                     "1 Gbit/s with 2, 4 hosts; 1 Gbit/s with 2, 4 hosts x 4 ranks; ", "</svg>4 hosts x 4 ranks</li>",
+                     "<caption>Sent by the busiest host for one call on 4 hosts x 4 ranks, in tensors.",
+                     " on the link of the busiest host, in two levels</title>"):
+            self.assertIn(part, text)
+        # What a rank's transport counts is not what its host's link carries; the counters of links are.
+        self.assertIn("4 ranks, 64 MiB: 3.03 MiB sent, 1.010 bits per element and exchange", text)
+        self.assertNotIn("4 hosts x 4 ranks, 64 MiB: 3.03 MiB sent", text)
+        self.assertIn("4 hosts x 4 ranks, 64 MiB: 3.19 MiB on the link, 1.062 bits per element and exchange", text)
+
     def test_one_row_makes_a_page(self):
         document = report_input.document()
         document["results"] = document["results"][:1]
@@ -317,7 +338,7 @@ class ColoursTest(unittest.TestCase):
             for name in ("ink", "quiet"):
                 self.assertGreaterEqual(contrast(theme[name], theme["surface"]), 4.5, name)
                 self.assertGreaterEqual(contrast(theme[name], theme["shade"]), 4.5, name)
-            for name in ("blue", "sky", "green", "orange", "pink", "grey", "red"):
+            for name in ("blue", "sky", "green", "orange", "pink", "grey", "red", "violet"):
                 self.assertGreaterEqual(contrast(theme[name], theme["surface"]), 3, name)
 
     def test_every_system_has_a_style_and_a_marker_of_its_own(self):

@@ -92,6 +92,34 @@ class TablesTest(unittest.TestCase):
         self.assertIn("on 2 hosts", text)
         self.assertIn("| 1 Gbit/s |", text)
 
+    def test_several_ranks_on_a_host_have_tables_of_their_own(self):
+        document = report_input.document()
+        text = markdown.markdown(report_input.figures_of(document, report_input.on_shared_hosts(document, 4)))
+        self.assertIn("on 4 hosts (shared memory: processes), median", text)
+        self.assertIn("on 4 hosts x 4 ranks, median", text)
+        tables = [rows_of(part) for part in text.split("\n\n") if part.startswith("|")]
+        self.assertEqual([len(table) for table in tables], [2 + 12, 2 + 8, 2 + 2, 2 + 3])
+        self.assertEqual(tables[3][0], ["link", "2 hosts", "4 hosts", "2 hosts x 4 ranks", "4 hosts x 4 ranks"])
+        self.assertEqual(tables[3][2], ["1 Gbit/s", "from 23 KiB", "from 37 KiB", "from 23 KiB", "from 37 KiB"])
+        # 2 (4-1)/4, 2 (16-1)/16, and 4 times the first.
+        self.assertIn("Sent by the busiest host for one call on 4 hosts x 4 ranks, in tensors. Without headers, two "
+                      "levels are 1.5 in full precision, 0.0472 with one bit and 0.193 with four bits; a ring of all "
+                      "ranks is 1.88, and if every rank sends for itself it is 6:", " ".join(text.split()))
+        row = dict(zip(tables[2][0], tables[2][2], strict=True))
+        sent = next(row["link_bytes"] for row in document["results"] if row["system"] == "onebit-ef" and
+                    (row["rate"], row["hosts"], row["size"]) == ("1gbit", 4, 64 << 20))
+        self.assertEqual((row["link"], row["size"]), ("1 Gbit/s", "64 MiB"))
+        self.assertEqual(row["onebit 1-bit"], units.digits(sent / (64 << 20)))
+
+    def test_only_several_ranks_on_a_host(self):
+        shared = report_input.on_shared_hosts(report_input.document(), 2)
+        text = markdown.markdown(report_input.figures_of(shared))
+        self.assertNotIn("shared memory", text)
+        self.assertIn("one allreduce of fp32 on 4 hosts x 2 ranks, median", text)
+        for row in shared["results"]:
+            row["link_bytes"] = None
+        self.assertNotIn("busiest host", markdown.markdown(report_input.figures_of(shared)))
+
     def test_without_a_system_there_are_gaps(self):
         document = report_input.document()
         document["results"] = [row for row in document["results"] if row["system"] != "onebit-ef"]

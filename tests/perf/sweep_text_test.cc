@@ -90,6 +90,8 @@ TEST(SweepTextTest, HeaderSaysHowManyLevelsCompressedCallsHave) {
   };
   EXPECT_NE(header(2, {0, 0, 1}).find(" hosts: 2+1 levels: 2 codec: sign"), std::string::npos);
   EXPECT_NE(header(1, {0, 0, 1}).find(" levels: 1 codec"), std::string::npos);
+  EXPECT_NE(header(0, {0, 0, 1}).find(" levels: auto codec"), std::string::npos);
+  EXPECT_NE(header(0, {0, 0, 0}).find(" levels: 1 codec"), std::string::npos);
   EXPECT_NE(header(2, {0, 1, 2}).find(" levels: 1 codec"),
             std::string::npos);  // nobody shares a host
   EXPECT_NE(header(2, {0, 0, 0}).find(" levels: 1 codec"), std::string::npos);
