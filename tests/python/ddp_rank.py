@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank of a job of ddp_test.py: ddp_rank.py FOLDER CASE [ARGUMENT]; writes FOLDER/RANK.json."""
 
+import copy
 import datetime
 import hashlib
 import json
@@ -98,17 +99,33 @@ def assert_equal_on_all_ranks(value, group=None) -> None:
     assert len(set(values)) == 1, values
 
 
-def residuals(blob: torch.Tensor) -> list:
-    """The sections of fp32 numbers of a compressor's state: of workers, and of servers."""
+def sections(blob: torch.Tensor) -> dict:
+    """The sections of a compressor's state, by their tags."""
     state = bytes(blob.numpy())
-    offset, sections = struct.unpack_from("<II", state, 24)
-    found = []
-    for row in range(sections):
+    offset, count = struct.unpack_from("<II", state, 24)
+    found = {}
+    for row in range(count):
         tag, _, length = struct.unpack_from("<IIQ", state, 40 + 24 * row)
-        if tag in (2, 3):
-            found.append(torch.frombuffer(bytearray(state[offset : offset + length]), dtype=torch.float32))
+        found[tag] = state[offset : offset + length]
         offset += (length + 7) // 8 * 8
     return found
+
+
+def residuals(blob: torch.Tensor) -> list:
+    """The sections of fp32 numbers of a compressor's state: of workers, and of servers."""
+    found = sections(blob)
+    return [torch.frombuffer(bytearray(found[tag]), dtype=torch.float32) for tag in (2, 3) if tag in found]
+
+
+def worker_elements(blob: torch.Tensor) -> int:
+    """The elements whose residual a rank has as a worker."""
+    return len(sections(blob).get(2, b"")) // 4
+
+
+def is_same(one: dict, other: dict) -> bool:
+    """Tells if states of a hook have the same residuals."""
+    ours, others = one["residuals"], other["residuals"]
+    return ours.keys() == others.keys() and all(torch.equal(blob, others[name]) for name, blob in ours.items())
 
 
 # --------------------------------------------------------------------------------------------- cases
@@ -326,6 +343,103 @@ def two_groups(_argument: str) -> dict:
         assert_equal_on_all_ranks(digest(each.detach() for each in model.parameters()), group)
     state.close()
     return {"digest": digest(each.detach() for each in model.parameters())}
+
+
+def hosts(codec_and_levels: str) -> dict:
+    """The residuals of this rank, and what the links of hosts carry in some iterations."""
+    codec, levels = codec_and_levels.split()
+    trainer = Trainer(codec, levels=int(levels))
+    trainer.steps(5)
+    before = trainer.state.report()
+    loss = trainer.steps(20)
+    report = trainer.state.report()
+    blobs = trainer.state.state_dict("rank")["residuals"]
+    trainer.close()
+    elements = sum(parameter.numel() for parameter in trainer.model.parameters())
+    has_link = report.link_bytes is not None
+    return {
+        "loss": loss,
+        "residuals": [worker_elements(blobs[name]) for name in ("0.weight", "2.weight", "4.weight")],
+        "host_ranks": report.host_ranks,
+        "network_bytes": report.network_bytes - before.network_bytes,
+        "link_bytes": [
+            getattr(report, name) - getattr(before, name) if has_link else getattr(report, name)
+            for name in ("link_bytes", "dense_link_bytes")
+        ],
+        "dense_bytes": 20 * 4 * elements,  # of two hosts each sends half of a tensor twice
+        "text": str(report),
+    }
+
+
+def link_bytes_of_step(trainer: Trainer) -> int:
+    """What a step puts on the link of this rank's host."""
+    before = trainer.state.report().link_bytes
+    trainer.steps(1)
+    return trainer.state.report().link_bytes - before
+
+
+def states_of_levels(_argument: str) -> dict:
+    """States of all ranks fit any levels; those of a rank fit the levels that they had."""
+    two, one = (Trainer(levels=levels) for levels in (2, 1))
+    for trainer in (two, one):
+        trainer.steps(6)
+    everything, of_rank = two.state.state_dict(), two.state.state_dict("rank")
+    before = one.state.state_dict("rank")
+    text = ""
+    try:
+        one.state.load_state_dict(of_rank)
+    except onebit.Mismatch as error:
+        text = str(error)
+    is_kept = is_same(before, one.state.state_dict("rank"))
+
+    # It goes on in two levels as if nobody had stopped.
+    resumed = Trainer(model=copy.deepcopy(two.model), levels=2)
+    resumed.optimizer.load_state_dict(copy.deepcopy(two.optimizer.state_dict()))
+    resumed.state.load_state_dict(of_rank)
+    resumed.step_number = 6
+    for trainer in (two, resumed):
+        trainer.steps(3)
+    is_continued = two.digest() == resumed.digest()
+
+    # Where the library decides, parameters that had one level keep it, and a load that fails leaves
+    # what the library has decided: after calls, and after the only one was taken back.
+    of_one = one.state.state_dict("rank")
+    damaged = {**of_one, "residuals": {**of_one["residuals"], "4.weight": torch.zeros(9).byte()}}
+    link_bytes = []
+    for is_reverted in (False, True):
+        chosen = Trainer()
+        chosen.steps(3)
+        if is_reverted:
+            chosen.state.revert()
+        before = chosen.state.state_dict("rank")
+        try:
+            chosen.state.load_state_dict(damaged)
+        except onebit.Error:
+            is_kept = is_kept and is_same(before, chosen.state.state_dict("rank"))
+        else:
+            raise AssertionError("a damaged state is loaded")
+        chosen.state.load_state_dict(of_one)
+        is_kept = is_kept and is_same(of_one, chosen.state.state_dict("rank"))
+        link_bytes.append(link_bytes_of_step(chosen))
+        chosen.close()
+
+    link_bytes_of_one = link_bytes_of_step(one)
+    one.state.load_state_dict(everything)
+    errors = []
+    again = one.state.state_dict()["residuals"]
+    for name, blob in everything["residuals"].items():
+        owed, owed_again = (sum(residuals(each)) for each in (blob, again[name]))
+        errors.append(float((owed - owed_again).norm() / owed.norm()))
+    for trainer in (two, one, resumed):
+        trainer.close()
+    return {
+        "text": text,
+        "error": max(errors),
+        "is_continued": is_continued,
+        "is_kept": is_kept,
+        "link_bytes": link_bytes,
+        "link_bytes_of_one": link_bytes_of_one,
+    }
 
 
 def loss_of_a_rank(_argument: str) -> dict:

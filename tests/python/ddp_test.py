@@ -33,7 +33,7 @@ class DdpTest(unittest.TestCase):
                     self.assertLess(each["loss"], most * each["dense_loss"])
                     self.assertEqual([each["iterations"], each["dense_iterations"]], [40, 2])
                     self.assertEqual(len(each["residuals"]), len(each["matrices"]))
-                    self.assertIn("compression pays on links below", each["text"])
+                    self.assertIn("compression pays if the link of a host with 1 rank is below", each["text"])
                     # With two ranks each sends about half of the codes twice.
                     codes = sum(
                         count * bits / 8 + ceil_to(count, block) / block * scale_bytes
@@ -83,6 +83,51 @@ class DdpTest(unittest.TestCase):
         self.assertEqual(found[0], found[2])
         self.assertEqual(found[1], found[3])
         self.assertNotEqual(found[0], found[1])
+
+    def test_ranks_of_a_host_share_its_link(self):
+        counts = [64 * 256, 256 * 256, 256 * 8]
+        # The library would decide otherwise than levels=2 or levels=1 says.
+        always, never = "1", "1000000000"
+        for ranks, options, two_level_bytes, residuals in (
+            # The last matrix is so short that it takes one exchange, and so has one level; but not with
+            # two hops.
+            (4, "fp4 2", never, [[counts[0] // 2, counts[1] // 2, counts[2]]] * 4),
+            (4, "topk 2", never, [[count // 2 for count in counts]] * 4),
+            (4, "fp4 1", always, [counts] * 4),
+            (4, "fp4 0", "auto", None),
+            # Rank 1 shares its host with rank 0, which alone sends to the other host in two levels.
+            (3, "fp4 2", never, [counts, [0, 0, counts[2]], counts]),
+            (3, "fp4 1", always, [counts] * 3),
+        ):
+            with self.subTest(ranks=ranks, options=options):
+                settings = {"ONEBIT_HOST_RANKS": "2", "ONEBIT_TWO_LEVEL_BYTES": two_level_bytes}
+                found = run_job(ranks, "hosts", options, **settings)
+                if residuals is not None:
+                    self.assertEqual([found[rank]["residuals"] for rank in range(ranks)], residuals)
+                for rank, each in found.items():
+                    self.assertLess(each["loss"], 1.95)  # it began at log(8), 2.08
+                    on_host = [found[other] for other in found if other // 2 == rank // 2]
+                    self.assertEqual(each["host_ranks"], len(on_host))
+                    if ranks == 3 and rank == 1:
+                        self.assertEqual(each["link_bytes"], [None, None])
+                        self.assertNotIn("link of", each["text"])
+                        continue
+                    # Calls that share messages share headers, and those of dense calls are left out.
+                    sent = sum(other["network_bytes"] for other in on_host)
+                    link_bytes, dense_bytes = each["link_bytes"]
+                    self.assertLess(abs(sent - link_bytes), 20 * 3000)
+                    self.assertEqual(dense_bytes, each["dense_bytes"])
+                    self.assertIn(f"compression pays if the link of a host with {len(on_host)} rank", each["text"])
+                    self.assertEqual("the link of its host with 2 ranks carried" in each["text"], len(on_host) == 2)
+
+    def test_states_fit_the_levels_that_they_name(self):
+        for each in run_job(4, "states_of_levels", ONEBIT_HOST_RANKS="2").values():
+            self.assertIn("the residual of 0.weight: ", each["text"])
+            self.assertIn("levels 2 in the state, 1 here", each["text"])
+            self.assertLess(each["error"], 1e-6)
+            self.assertTrue(each["is_continued"])
+            self.assertTrue(each["is_kept"])
+            self.assertEqual(each["link_bytes"], [each["link_bytes_of_one"]] * 2)
 
     def test_a_killed_rank_is_named(self):
         found = run_job(3, "loss_of_a_rank", is_failing=True)

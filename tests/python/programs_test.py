@@ -60,6 +60,49 @@ class ProgramsTest(unittest.TestCase):
             ],
         )
 
+    def test_doctor_counts_what_leaves_a_host(self):
+        code = (
+            "from onebit.doctor import examine, verdict\n"
+            "from rank_threads_case import run_ranks\n"
+            "(found, costs), *others = run_ranks(4, lambda comm: examine(comm, 1 << 18))\n"
+            "assert all(other[0] == found for other in others)\n"
+            "print(costs['dense'].link_bytes, costs['fp4'].link_bytes, *verdict(costs, 1 << 18, found), sep='\\n')"
+        )
+        tests = pathlib.Path(__file__).resolve().parent
+        path = f"{os.environ['PYTHONPATH']}:{tests}"
+        # Each of two hosts sends half of the tensor twice, each of four one and a half in all.
+        for ranks, tensors, sent in ((2, 1, "sent per host"), (0, 1.5, "sent per rank"), (1, 1.5, "sent per host")):
+            with self.subTest(ranks=ranks):
+                dense, fp4, _, head, *rows = output_of(
+                    "-c", code, PYTHONPATH=path, ONEBIT_HOST_RANKS=str(ranks), ONEBIT_TWO_LEVEL_BYTES="65536"
+                ).splitlines()
+                self.assertIn(sent, head)
+                self.assertGreaterEqual(int(dense), tensors * 2**20)
+                self.assertLess(int(dense), 1.01 * tensors * 2**20)
+                if ranks != 2:  # where they share a host, the library decides if they send one packet
+                    self.assertLess(int(fp4), 1.01 * tensors * 2**20 * 4.125 / 32)
+                self.assertEqual(rows[-1].endswith(", with one rank on each host."), ranks == 0)
+
+    def test_doctor_says_on_which_links_it_pays(self):
+        code = (
+            "from onebit.doctor import Cost, Place, verdict\n"
+            "found = [Place(rank // 2, 0) for rank in range(4)]\n"
+            "costs = {'dense': Cost(2, 1, 10**9), 'fp4': Cost(1, 3, 10**9 // 5), 'sign': Cost(3, 3, 10**9)}\n"
+            "print(*verdict(costs, 1 << 18, found), sep='\\n')\n"
+            "print(*verdict({**costs, 'sign': Cost(1, 1, 1)}, 1 << 18, found[:2]), sep='\\n')"
+        )
+        lines = output_of("-c", code).splitlines()
+        self.assertEqual(
+            [line for line in lines if "pays" in line or "pay" in line],
+            [
+                "fp4 pays here. With computing as above it pays if the link of a host is below about 3.2 Gbit/s.",
+                "sign does not pay here. With computing as above it pays on no link of a host, where it saves no bytes.",
+                "fp4 pays here. With computing as above it pays if the link of a host is below about 3.2 Gbit/s, with "
+                "one rank on each host.",
+                "sign pays here. With computing as above it pays on any link of a host, with one rank on each host.",
+            ],
+        )
+
     def test_doctor_measures_the_job_that_it_is_in(self):
         text = output_of("-m", "onebit.doctor", RANK="0", WORLD_SIZE="1")
         self.assertIn("There is one rank", text)

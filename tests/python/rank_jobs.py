@@ -3,6 +3,7 @@
 """Jobs of processes whose ranks write what they find to files."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -17,12 +18,14 @@ class Jobs:
         self._onebit_run = onebit_run
         self._program = program
 
-    def run(self, ranks: int, *arguments: str, is_failing: bool = False) -> dict:
-        """Runs a job and returns the findings of each rank, by its number."""
+    def run(self, ranks: int, *arguments: str, is_failing: bool = False, **environment: str) -> dict:
+        """Runs a job with variables of `environment`, and returns the findings of each rank, by its number."""
         with tempfile.TemporaryDirectory() as folder:
             command = [self._onebit_run, "-n", str(ranks), "--grace", "60"]
             command += [sys.executable, "-B", str(self._program), folder, *arguments]
-            result = subprocess.run(command, capture_output=True, text=True, check=False)
+            result = subprocess.run(
+                command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+            )
             assert (result.returncode != 0) == is_failing, result.stderr
             return {
                 int(path.stem): json.loads(path.read_text(encoding="utf-8"))

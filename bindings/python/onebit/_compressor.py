@@ -104,8 +104,9 @@ class Compressor(Handle):
             chunk_alignment, server_residual: for comparisons.
             cuts: elements at which blocks restart, so that no scale spans two of the parameters that
                 the tensor holds; ascending. For codec "sign" in an all-reduce.
-            levels: 2 where several ranks share a host and its link: one packet for all of them leaves
-                it, and they share out its residual. For an all-reduce on host memory.
+            levels: where several ranks share a host and its link, 1 lets a packet of each leave it, 2 one
+                packet for all of them, who share out its residual. 0 (default): 2 for long tensors. For
+                all-reduces, reduce-scatters and all-gathers.
 
         Raises:
             InvalidArgument: an option is out of range; the text says what is allowed.

@@ -45,11 +45,11 @@ class Place(NamedTuple):
 
 @dataclass
 class Cost:
-    """Costs of one way's calls, for a rank."""
+    """Costs of one way's calls: times of a rank, and bytes on the link of a host."""
 
     seconds: float
     codec_seconds: float  # of them in compression, reduction and decoding
-    bytes_sent: int
+    link_bytes: int  # that all ranks of a host send to other hosts, of the host that sends the most
 
 
 def transports() -> Iterator[str]:
@@ -148,7 +148,27 @@ def variable_of_hosts() -> str:
     return "" if values[b"ONEBIT_HOST_RANKS"] == b"0" else "ONEBIT_HOST_RANKS"
 
 
-def measure(comm: onebit.Communicator, count: int) -> Dict[str, Cost]:
+def links(found: Sequence[Place]) -> List[int]:
+    """For each rank the number of the link on which it sends: that of its host, or if there is only
+    one host a link of its own, as if each rank had a host."""
+    by_host = [place.host for place in found]
+    return by_host if len(set(by_host)) > 1 else list(range(len(found)))
+
+
+def busiest(sent: Sequence[int], link_by_rank: Sequence[int]) -> int:
+    """The bytes on the link that carries the most, of those that each rank has sent."""
+    totals: Dict[int, int] = collections.defaultdict(int)
+    for count, link in zip(sent, link_by_rank):
+        totals[link] += count
+    return max(totals.values())
+
+
+def bytes_on_link(stats: _native.CommStats) -> int:
+    """The bytes that a rank has sent to other hosts; if there is only one host, all of them."""
+    return stats.bytes_sent if stats.hosts == 1 else stats.network_bytes
+
+
+def measure(comm: onebit.Communicator, count: int, link_by_rank: Sequence[int]) -> Dict[str, Cost]:
     """Measures calls on `count` floats: medians over calls, the slowest rank's time."""
     draw = random.Random(comm.rank)
     pattern = array.array("f", (draw.gauss(0, 1) for _ in range(min(count, 1 << 14))))
@@ -164,45 +184,58 @@ def measure(comm: onebit.Communicator, count: int) -> Dict[str, Cost]:
             seconds, after = time.perf_counter() - begin, comm.stats()
             row = array.array("d", [seconds, (after.codec_ns - before.codec_ns) * 1e-9])
             comm.all_reduce(row, op="max")
-            rows.append((*row, after.bytes_sent - before.bytes_sent))
-        seconds, codec_seconds, sent = (statistics.median(column) for column in zip(*rows[1:]))
-        costs[way] = Cost(seconds, codec_seconds, int(sent))
+            sent = array.array("q", [0] * comm.size)
+            own = array.array("q", [bytes_on_link(after) - bytes_on_link(before)])
+            comm.all_gather(own, out=sent)
+            rows.append((*row, busiest(sent, link_by_rank)))
+        seconds, codec_seconds, link_bytes = (
+            statistics.median(column) for column in zip(*rows[1:])
+        )
+        costs[way] = Cost(seconds, codec_seconds, int(link_bytes))
         if compressor is not None:
             compressor.close()
     return costs
 
 
 def examine(comm: onebit.Communicator, count: int) -> Tuple[List[Place], Dict[str, Cost]]:
-    return places(comm), measure(comm, count)
+    found = places(comm)
+    return found, measure(comm, count, links(found))
 
 
-def verdict(costs: Dict[str, Cost], count: int, ranks: int) -> Iterator[str]:
-    """The costs, and for which links compression pays."""
+def verdict(costs: Dict[str, Cost], count: int, found: Sequence[Place]) -> Iterator[str]:
+    """The costs, and for which links of hosts compression pays."""
+    ranks = len(found)
     if ranks == 1:
         yield "There is one rank, which sends nothing: start more of them."
         return
+    is_one_host = len({place.host for place in found}) == 1
     dense = costs["dense"]
     size = f"{count} floats ({4 * count / 2**20:.0f} MiB)"
+    sent = f"sent per {'rank' if is_one_host else 'host'}"
     yield f"{ranks} ranks average {size}, medians of {CALLS} calls:"
-    yield f"  {'':6} {'time':>10} {'sent per rank':>15} {'computing':>10} {'speed-up':>9}"
+    yield f"  {'':6} {'time':>10} {sent:>15} {'computing':>10} {'speed-up':>9}"
     for way, cost in costs.items():
         yield (
-            f"  {way:6} {cost.seconds * 1e3:>7.2f} ms {cost.bytes_sent / 2**20:>11.2f} MiB "
+            f"  {way:6} {cost.seconds * 1e3:>7.2f} ms {cost.link_bytes / 2**20:>11.2f} MiB "
             f"{cost.codec_seconds * 1e3:>7.2f} ms {dense.seconds / cost.seconds:>8.2f}x"
         )
+    case = ", with one rank on each host" if is_one_host else ""
     for way, cost in costs.items():
         if way == "dense":
             continue
         # On a slow link a call takes bytes / rate beside its computing.
         saved, computing = (
-            dense.bytes_sent - cost.bytes_sent,
+            dense.link_bytes - cost.link_bytes,
             cost.codec_seconds - dense.codec_seconds,
         )
-        limit = (
-            f"below about {8e-9 * saved / computing:.1f} Gbit/s" if computing > 0 else "on any link"
-        )
+        if saved <= 0:
+            limit = "on no link of a host, where it saves no bytes"
+        elif computing > 0:
+            limit = f"if the link of a host is below about {8e-9 * saved / computing:.1f} Gbit/s"
+        else:
+            limit = "on any link of a host"
         here = "pays here" if cost.seconds < dense.seconds else "does not pay here"
-        yield f"{way} {here}. With computing as above it pays {limit} for each rank."
+        yield f"{way} {here}. With computing as above it pays {limit}{case}."
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
@@ -228,7 +261,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     print("\n".join(inventory()))
     if not given.no_measurement:
         print(*hosts(found, variable_of_hosts()), sep="\n")
-        print("", *verdict(costs, count, len(found)), sep="\n")
+        print("", *verdict(costs, count, found), sep="\n")
         if not is_job:
             print(
                 "This was the memory of this host. To measure a network, start a job on its hosts."

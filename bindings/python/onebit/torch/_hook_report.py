@@ -12,18 +12,31 @@ from typing import Dict, Optional
 class Report:
     """What a State has done so far, on this rank.
 
+    All ranks of a host share its link to other hosts, and figures of a link are of all of them,
+    worked out from what this rank sends. Where there is only one host, each rank counts as if it had
+    a host of its own. Where hosts have unequal numbers of ranks, these figures are None on ranks that
+    send nothing to other hosts in two levels; rank 0 always has them.
+
     Attributes:
         iterations: backward passes that were averaged.
         dense_iterations: those of them before compression began.
         skipped_iterations: those that were taken back from the residuals, because their average was
             not finite, or by State.revert.
-        bytes_sent: by this rank, headers included.
-        dense_bytes: what the same averages would have sent in full precision, without headers.
+        bytes_sent: by this rank, headers included, inside its host and to others.
+        network_bytes: those of them to ranks on other hosts.
+        dense_bytes: what the same averages would have sent in full precision in one level, without
+            headers.
+        host_ranks: ranks that share the link of this rank's host.
+        link_bytes: what the averages have put on the link of this rank's host, without headers of
+            those in full precision.
+        dense_link_bytes: what the same averages would have put there in full precision, in two
+            levels.
         seconds: time in averages. They run beside the backward pass, so a step is longer only by
             what is left of them at its end.
         codec_seconds: the part of `seconds` that compression, reduction and decoding took.
-        break_even_bits_per_second: speed of a link below which compression pays: the bits that it
-            saved, divided by the seconds that it computed. None before anything was compressed.
+        break_even_bits_per_second: speed of the link of a host below which compression pays: the
+            bits that it saved there, divided by the seconds that it computed. None if it has saved
+            none, as before anything was compressed.
         residual_norms: for each compressed parameter the Euclidean norm of what this rank still
             owes. With a codec that suits the training it stays at a few norms of the gradient.
     """
@@ -32,7 +45,11 @@ class Report:
     dense_iterations: int
     skipped_iterations: int
     bytes_sent: int
+    network_bytes: int
     dense_bytes: int
+    host_ranks: int
+    link_bytes: Optional[int]
+    dense_link_bytes: Optional[int]
     seconds: float
     codec_seconds: float
     break_even_bits_per_second: Optional[float]
@@ -43,9 +60,25 @@ class Report:
             f"{self.iterations} iterations: {self.dense_iterations} dense, "
             f"{self.skipped_iterations} taken back",
             f"sent {self.bytes_sent / 1e6:.1f} MB, in full precision {self.dense_bytes / 1e6:.1f} MB",
-            f"{self.seconds:.2f} s in averages, {self.codec_seconds:.2f} s of them computing",
         ]
+        ranks = "1 rank" if self.host_ranks == 1 else f"{self.host_ranks} ranks"
+        link_bytes, dense_bytes = self.link_bytes, self.dense_link_bytes
+        if link_bytes is not None and dense_bytes is not None and self.host_ranks > 1:
+            lines.append(
+                f"the link of its host with {ranks} carried {link_bytes / 1e6:.1f} MB, "
+                f"in full precision {dense_bytes / 1e6:.1f} MB"
+            )
+        lines.append(
+            f"{self.seconds:.2f} s in averages, {self.codec_seconds:.2f} s of them computing"
+        )
         if self.break_even_bits_per_second is not None:
             speed = self.break_even_bits_per_second / 1e9
-            lines.append(f"compression pays on links below {speed:.1f} Gbit/s")
+            lines.append(
+                f"compression pays if the link of a host with {ranks} is below {speed:.1f} Gbit/s"
+            )
+        elif link_bytes is not None and self.residual_norms:
+            lines.append(
+                f"compression saves nothing on the link of a host with {ranks}: see levels of "
+                "onebit.torch.State"
+            )
         return "\n".join(lines)

@@ -23,8 +23,10 @@ from .._groups import group
 from .._native import Codec, Mode, StateKind
 from .._waits import exporting
 from ._buckets import Part, buffer_of, check_type, gradients_in, is_sparse
+from ._compression import Compression
 from ._futures import in_thread, on_stream
 from ._hook_report import Report
+from ._host_link import HostLink
 from ._membership import Membership
 from ._memory_order import memory_order
 from ._replica import group_of, has_joined, unwrapped
@@ -46,7 +48,8 @@ class State:
     after the first iteration. The state joins a communicator of its own through `process_group`:
     all ranks construct it at the same point of the program, with the same arguments.
 
-    A parameter takes 8 bytes per element and rank for residuals, and 8 / n more for those of sums.
+    A parameter takes 8 bytes per element and rank for residuals, and 8 / n more for those of sums;
+    in two levels 8 / L in place of 8, where L ranks share a host.
 
     Args:
         model: the module, wrapped by DDP or not. Its named_parameters() name the residuals in
@@ -58,8 +61,14 @@ class State:
             is frozen, not a plain Adam. Other codecs of onebit.Compressor have their defaults here,
             but for `k`.
         mode: "ef" (default): error feedback; "plain": what a call loses is lost.
-        block: elements that share a scale; None: the codec's default.
+        block: elements that share a scale; None: the codec's default. Not for "bf16", which has no
+            scales.
         k: elements that "topk" and "randk" send of each block; None: their default.
+        levels: 2 where several ranks share a host and its link: one packet for all of them leaves
+            it, and they share out its residual. 1: a packet of every rank does. None (default) or 0:
+            the library decides for each parameter. With 2 it still does for those that are so short
+            that they take one exchange, which has one level; "topk" and "randk" take two hops; and
+            parameters on a CUDA device are refused where calls there can only have one level.
         compress: tells which parameters are compressed; the others are averaged in full precision.
             The same answers on all ranks. Default: parameters of two and more dimensions, because
             biases and norms are few bytes, and their elements differ too much in size.
@@ -68,7 +77,8 @@ class State:
             the unit of unscaled gradients, so that they stay right when the scale changes.
 
     Raises:
-        InvalidArgument: `process_group` has other ranks than that of the wrapped model.
+        InvalidArgument: options do not go together; or `process_group` has other ranks than that of
+            the wrapped model.
         onebit.Error: the ranks could not join; the text says who was missing and where.
     """
 
@@ -81,6 +91,7 @@ class State:
         mode: Union[str, Mode] = "ef",
         block: Optional[int] = None,
         k: Optional[int] = None,
+        levels: Optional[int] = None,
         compress: Callable[[torch.Tensor], bool] = is_matrix,
         dense_iterations: int = 2,
         grad_scaler: Optional[Any] = None,
@@ -92,16 +103,7 @@ class State:
         self._parameters = dict(module.named_parameters())
         self._names = {id(parameter): name for name, parameter in self._parameters.items()}
         self._tensor_ids = {name: number for number, name in enumerate(self._parameters)}
-        self._codec = Codec.of(codec)
-        self._mode = Mode.of(mode)
-        if self._codec == Codec.INT8_STOCHASTIC and self._mode == Mode.EF:
-            raise InvalidArgument(
-                'codec="int8_stochastic" needs mode="plain": error feedback would bias its averages'
-            )
-        if k is not None and self._codec not in (Codec.TOPK, Codec.RANDK):
-            raise InvalidArgument(f'k={k} belongs to codec="topk" and codec="randk"')
-        self._block = block
-        self._k = k
+        self._compression = Compression(codec, mode, block, k, levels)
         self._compress = compress
         self._dense_iterations = dense_iterations
         self._grad_scaler = grad_scaler
@@ -113,12 +115,14 @@ class State:
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "onebit")
         self._membership = Membership(self, process_group, self._thread)
         self._communicator = self._membership.communicator
+        self._link = HostLink.of(self._communicator, process_group)
         self._stream: Optional[torch.cuda.Stream] = None
         self._compressors: Dict[str, Compressor] = {}
-        self._saved_bytes_of: Dict[str, int] = {}  # by a call, compared with full precision
+        self._link_bytes_of: Dict[str, int] = {}  # of a call
         self._step = _Step()
         self._iterations = self._dense = self._skipped = 0
-        self._dense_bytes = self._saved_bytes = 0
+        self._dense_bytes = 0
+        self._dense_link_bytes = self._saved_bytes = 0  # on the link of this rank's host
         self._seconds = 0.0
         self._failure: Optional[Error] = None
         self._said_dense: Set[str] = set()
@@ -221,8 +225,9 @@ class State:
 
         Args:
             kind: "global": collective, the same on all ranks, so that one copy is enough; fits any
-                number of ranks, and what is owed to later averages stays the same. "rank": local;
-                with the state of each rank a job of as many ranks continues bit for bit.
+                number of ranks, hosts and levels, and what is owed to later averages stays the same.
+                "rank": local; with the state of each rank a job of as many ranks, in two levels on
+                the same hosts, continues bit for bit.
         """
         kind = StateKind.of(kind)
 
@@ -247,6 +252,8 @@ class State:
 
         The model may be compiled or wrapped otherwise than the one that was saved. Residuals of
         parameters that it does not have, or does not compress any more, are dropped with a warning.
+        States of kind "rank" need the levels that parameters had; where the library decides, those
+        that had one level keep it.
 
         Raises:
             InvalidArgument: it is no such state, or that of another model.
@@ -257,6 +264,7 @@ class State:
 
         def load() -> None:
             self._settle()
+            self._step = _Step()
             before = {name: each.export_state(StateKind.RANK) for name, each in self._compressors.items()}
             try:
                 for name, blob in blobs.items():
@@ -269,13 +277,17 @@ class State:
                 raise
             for name in before.keys() - blobs.keys():
                 self._compressors[name].reset()
-            self._step = _Step()
 
         self._run(load)
         self._iteration = saved.iteration
         self._last_index = sys.maxsize
 
     def _import(self, name: str, blob: bytes) -> None:
+        """Gives a parameter a new compressor, with the residual of a state: where the library decides
+        about levels, only a new one can take the one level of a state."""
+        former = self._compressors.pop(name, None)
+        if former is not None:
+            former.close()
         parameter = self._parameters[name]
         dtype = torch.float32 if self._grad_scaler is not None else parameter.dtype
         compressor = self._compressor(name, parameter.numel(), dtype, parameter.device)
@@ -283,6 +295,7 @@ class State:
             compressor.import_state(blob)
         except Error as error:
             raise type(error)(f"the residual of {name}: {error}") from error
+        self._link_bytes_of[name] = self._link.bytes_of(compressor)  # in the levels of the state
 
     def _is_compressed(self, name: str) -> bool:
         """Tells if a parameter of the model gets residuals."""
@@ -299,15 +312,22 @@ class State:
         self._settle()
         stats = self._communicator.stats()
         codec_seconds = stats.codec_ns / 1e9
-        break_even = None
-        if self._saved_bytes > 0 and codec_seconds > 0:
-            break_even = 8 * self._saved_bytes / codec_seconds
+        link_bytes = dense_link_bytes = break_even = None
+        if self._link.is_on_rail:
+            dense_link_bytes = self._dense_link_bytes
+            link_bytes = dense_link_bytes - self._saved_bytes
+            if self._saved_bytes > 0 and codec_seconds > 0:
+                break_even = 8 * self._saved_bytes / codec_seconds
         return Report(
             iterations=self._iterations,
             dense_iterations=self._dense,
             skipped_iterations=self._skipped,
             bytes_sent=stats.bytes_sent,
+            network_bytes=stats.network_bytes,
             dense_bytes=self._dense_bytes,
+            host_ranks=self._link.sharing,
+            link_bytes=link_bytes,
+            dense_link_bytes=dense_link_bytes,
             seconds=self._seconds,
             codec_seconds=codec_seconds,
             break_even_bits_per_second=break_even,
@@ -390,7 +410,10 @@ class State:
             raise
         self._iterations += int(is_first)
         self._dense += int(is_first and is_dense)
-        self._dense_bytes += self._bytes_of_dense(len(buffer), buffer.dtype)
+        bucket_bytes = len(buffer) * buffer.element_size()
+        size = self._communicator.size
+        self._dense_bytes += 2 * (size - 1) * bucket_bytes // size
+        self._dense_link_bytes += self._link.dense_bytes(bucket_bytes)
         self._seconds += time.monotonic() - begin
 
     def _weigh(self, buffer: torch.Tensor, is_joined: bool, stream: Any) -> None:
@@ -409,7 +432,7 @@ class State:
                 part.unscale(scale)
         compressed = [part for part in parts if part.name is not None]
         others = [part.values for part in parts if part.name is None]
-        has_residuals = self._mode == Mode.EF and len(compressed) > 0
+        has_residuals = self._compression.mode == Mode.EF and len(compressed) > 0
         if has_residuals:
             uses = torch.stack([part.is_used() for part in compressed]).to(torch.float32)
             others.append(uses)
@@ -418,7 +441,9 @@ class State:
             for part in compressed:
                 values = part.values
                 called.append(self._compressor(part.name, len(values), values.dtype, values.device))
-                self._saved_bytes += self._saved_bytes_of[part.name]
+                tensor_bytes = len(values) * part.gradient.element_size()
+                self._saved_bytes += self._link.dense_bytes(tensor_bytes)
+                self._saved_bytes -= self._link_bytes_of[part.name]
                 self._communicator.all_reduce(
                     part.values, op="avg", compressor=called[-1], stream=stream
                 )
@@ -433,7 +458,7 @@ class State:
             for part, compressor, use in zip(compressed, called, uses):
                 part.clear_unless(use)
                 self._step.uses.append((compressor, use))
-        self._step.are_finite.extend(part.is_finite(self._mode) for part in parts)
+        self._step.are_finite.extend(part.is_finite(self._compression.mode) for part in parts)
 
     def _compressor(
         self, name: str, count: int, dtype: torch.dtype, device: torch.device
@@ -441,22 +466,15 @@ class State:
         """The compressor of a parameter, made by the first call."""
         compressor = self._compressors.get(name)
         if compressor is None:
-            is_cuda = device.type == "cuda"
-            compressor = Compressor(
+            compressor = self._compression.compressor(
                 self._communicator,
                 count,
                 dtype,
-                codec=self._codec,
-                mode=self._mode,
-                block=self._block,
-                k=self._k,
                 tensor_id=self._tensor_ids[name],
-                memory="device" if is_cuda else "host",
-                device=device.index if is_cuda else None,
+                device=device,
             )
             self._compressors[name] = compressor
-            dense_bytes = self._bytes_of_dense(count, dtype)
-            self._saved_bytes_of[name] = dense_bytes - compressor.stats().wire_bytes
+            self._link_bytes_of[name] = self._link.bytes_of(compressor)
         return compressor
 
     def _settle(self) -> None:
@@ -487,10 +505,6 @@ class State:
         for compressor in called:
             compressor.revert()
         self._skipped += int(len(called) > 0)
-
-    def _bytes_of_dense(self, count: int, dtype: torch.dtype) -> int:
-        size = self._communicator.size
-        return 2 * (size - 1) * count * torch.finfo(dtype).bits // 8 // size
 
 
 def ddp_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

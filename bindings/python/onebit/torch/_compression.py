@@ -1,0 +1,92 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""How the hook compresses parameters: its options, and compressors that have them."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional, Union
+
+import torch
+
+from .._communicator import Communicator
+from .._compressor import Compressor
+from .._errors import InvalidArgument
+from .._native import Codec, Mode
+
+_SPARSE = (Codec.TOPK, Codec.RANDK)
+
+
+class Compression:
+    """Options of a State, which are the same for all its parameters.
+
+    Raises:
+        InvalidArgument: options do not go together, or `levels` is out of range.
+    """
+
+    def __init__(
+        self,
+        codec: Union[str, Codec],
+        mode: Union[str, Mode],
+        block: Optional[int],
+        k: Optional[int],
+        levels: Optional[int],
+    ) -> None:
+        self.codec = Codec.of(codec)
+        self.mode = Mode.of(mode)
+        if self.codec == Codec.INT8_STOCHASTIC and self.mode == Mode.EF:
+            raise InvalidArgument(
+                'codec="int8_stochastic" needs mode="plain": error feedback would bias its averages'
+            )
+        if k is not None and self.codec not in _SPARSE:
+            raise InvalidArgument(f'k={k} belongs to codec="topk" and codec="randk"')
+        if block is not None and self.codec == Codec.BF16:
+            raise InvalidArgument(
+                f'block={block!r} does not go with codec="bf16", which has no scales: leave out block'
+            )
+        if isinstance(levels, bool) or levels not in (None, 0, 1, 2):
+            raise InvalidArgument(
+                f"levels={levels!r} must be None or 0, with which the library decides; 1, with which "
+                "every rank sends packets of its own; or 2, with which a host sends one for all its ranks"
+            )
+        if levels == 2 and block in (0, "tensor"):
+            raise InvalidArgument(
+                f"levels=2 does not go with block={block!r}, one scale for a parameter, because ranks of "
+                "a host send parts of it: leave out block or levels"
+            )
+        self._levels = levels
+        # With one hop, their default for few ranks, packets go from each rank to each other.
+        hops = 2 if levels == 2 and self.codec in _SPARSE else None
+        self._options: Dict[str, Any] = {
+            "codec": self.codec,
+            "mode": self.mode,
+            "block": block,
+            "k": k,
+            "hops": hops,
+        }
+
+    def compressor(
+        self,
+        communicator: Communicator,
+        count: int,
+        dtype: torch.dtype,
+        *,
+        tensor_id: int,
+        device: torch.device,
+    ) -> Compressor:
+        """A new compressor for a parameter of `count` elements on `device`."""
+        is_cuda = device.type == "cuda"
+        options = {
+            **self._options,
+            "tensor_id": tensor_id,
+            "memory": "device" if is_cuda else "host",
+            "device": device.index if is_cuda else None,
+        }
+        if self._levels != 2:
+            return Compressor(communicator, count, dtype, levels=self._levels, **options)
+        # The library refuses two levels for a tensor that takes one exchange, as short ones do, so it
+        # decides first. With two exchanges it has taken one level, and with four two.
+        compressor = Compressor(communicator, count, dtype, **options)
+        if compressor.stats().exchanges != 2:
+            return compressor
+        compressor.close()
+        return Compressor(communicator, count, dtype, levels=2, **options)
