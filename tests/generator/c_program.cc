@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/generator/c_program.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "c_program_text.h"  // generated: kFillText, kStartText
 #include "tests/generator/calls.h"
+#include "tests/generator/levels.h"
 
 namespace onebit::testing::generator {
 namespace {
@@ -197,6 +199,7 @@ std::string CompressorFunctions(const Case& c, int tensor) {
   set("transactional", config.transactional);
   set("chunkAlignment", config.chunkAlignment);
   set("serverResidual", config.serverResidual);
+  if (config.levels != 0) set("levels", config.levels);
   set("k", config.k);
   set("values", config.values);
   set("hops", config.hops);
@@ -230,6 +233,27 @@ std::string CompressorFunctions(const Case& c, int tensor) {
          "  return compressor;\n}\n\n";
 }
 
+// Returns how many successive ranks are on each host, the last one perhaps with fewer; 0 if ranks
+// do not follow one another.
+int64_t SuccessiveRanks(const Case& c) {
+  const std::vector<uint32_t> hosts = HostsOf(c);
+  const int64_t ranks = std::ranges::count(hosts, hosts[0]);
+  for (int64_t rank = 0; rank < c.ranks; ++rank) {
+    if (hosts[static_cast<size_t>(rank)] != static_cast<uint32_t>(rank / ranks)) return 0;
+  }
+  return ranks;
+}
+
+// Threads of one process cannot say that they are on such hosts.
+std::string NoteOnHosts(const Case& c) {
+  std::string letters;
+  for (const uint32_t host : HostsOf(c)) letters += static_cast<char>('a' + host);
+  return "  // Here all ranks share a host. The finding needs a process for each rank, and "
+         "ONEBIT_HOST to\n"
+         "  // be the letter of the rank among " +
+         letters + ".\n";
+}
+
 }  // namespace
 
 std::string ProgramOf(const Case& c, const Finding& finding) {
@@ -253,6 +277,14 @@ std::string ProgramOf(const Case& c, const Finding& finding) {
     if (value == kDefault) return;
     text += "  setenv(\"" + std::string(name) + "\", \"" + std::to_string(value) + "\", 1);\n";
   };
+  if (c.hosts != kOneHost) {
+    if (const int64_t ranks = SuccessiveRanks(c); ranks != 0) {
+      set("ONEBIT_HOST_RANKS", ranks);
+    } else {
+      text += NoteOnHosts(c);
+    }
+  }
+  set("ONEBIT_TWO_LEVEL_BYTES", c.two_level_bytes);
   set("ONEBIT_SEGMENT_ELEMENTS", c.segment);
   set("ONEBIT_ONE_EXCHANGE_ELEMENTS", c.one_exchange);
   set("ONEBIT_GROUP_ELEMENTS", c.group_elements);

@@ -27,6 +27,8 @@ CASES = [
     " codec=sign mode=ef count=3001 block=0 rule=l1",
     "ranks=4 events=none,none | collective=allreduce codec=randk mode=ef count=5001 k=5 hops=2"
     " | collective=allreduce codec=uint8mm count=77 op=avg weights=1",
+    "ranks=5 hosts=pairs one_exchange=0 two_level_bytes=0 events=none,global_state | collective=allreduce codec=fp4"
+    " mode=ef op=avg count=1003 levels=2 | collective=reduce_scatter type=f16 op=avg count=65",
 ]
 
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/generator/call_models.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "perf/common/low_bit_model.h"
 #include "perf/common/sparse_model.h"
 #include "tests/collectives/chunk_model.h"
+#include "tests/generator/levels.h"
 #include "tests/support/tensor.h"
 
 namespace onebit::testing::generator {
@@ -43,14 +45,17 @@ std::vector<uint8_t> Octets(const Bytes& mask) {
 // One flag for each element; empty without a mask.
 std::vector<bool> Flags(const Bytes& mask, size_t elements) {
   std::vector<bool> flags;
-  for (size_t i = 0; i < elements && !mask.empty(); ++i) flags.push_back(BitAt(mask, i));
+  for (size_t i = 0; i < std::min(elements, 8 * mask.size()); ++i) flags.push_back(BitAt(mask, i));
   return flags;
 }
 
 class DenseModel : public Model {
  public:
   DenseModel(const Case& c, int tensor)
-      : case_(c), tensor_(tensor), t_(case_.tensors[static_cast<size_t>(tensor)]) {}
+      : case_(c),
+        tensor_(tensor),
+        t_(case_.tensors[static_cast<size_t>(tensor)]),
+        hosts_(HostsOfReduction(case_, t_)) {}
   std::unique_ptr<Model> Clone() const override {
     return std::make_unique<DenseModel>(case_, tensor_);
   }
@@ -77,7 +82,12 @@ class DenseModel : public Model {
           for (const void* input : b.inputs) {
             inputs.push_back(static_cast<const std::byte*>(input) + begin);
           }
-          model::DenseAllReduce(inputs, static_cast<size_t>(t_.count), TypeOf(t_), Op(), out);
+          const auto count = static_cast<size_t>(t_.count);
+          if (hosts_.empty()) {
+            model::DenseAllReduce(inputs, count, TypeOf(t_), Op(), out);
+          } else {
+            model::DenseAllReduceOnHosts(hosts_, inputs, count, TypeOf(t_), Op(), out);
+          }
           break;
         }
         case onebitCollectiveAllGather:
@@ -131,12 +141,19 @@ class DenseModel : public Model {
   const Case case_;
   const int tensor_;
   const TensorCase& t_;
+  const model::HostLayout hosts_;
 };
+
+// The ranks of a reduction's model, which in two levels are hosts.
+size_t ModelRanksOf(const Case& c, const TensorCase& t) {
+  const model::HostLayout hosts = HostsOfReduction(c, t);
+  return hosts.empty() ? static_cast<size_t>(c.ranks) : hosts.hosts();
+}
 
 class SignAllReduce : public Model {
  public:
   SignAllReduce(const Case& c, const TensorCase& t, int tensor, const Bytes& mask)
-      : model_({.ranks = static_cast<size_t>(c.ranks),
+      : model_({.ranks = ModelRanksOf(c, t),
                 .count = static_cast<size_t>(t.count),
                 .type = TypeOf(t),
                 .is_sum = t.op == onebitSum,
@@ -148,7 +165,8 @@ class SignAllReduce : public Model {
                 .residual_type = ResidualTypeOf(t),
                 .is_transactional = t.is_transactional(),
                 .mask = Octets(mask),
-                .cuts = CutsOf(c, tensor)}) {}
+                .cuts = CutsOf(c, tensor),
+                .hosts = HostsOfReduction(c, t)}) {}
   std::unique_ptr<Model> Clone() const override { return std::make_unique<SignAllReduce>(*this); }
   void Run(int, const Buffers& b) override {
     model_.Run(b.inputs, b.outputs[0]);
@@ -185,13 +203,14 @@ class SignParts : public Model {
               .block = static_cast<uint32_t>(BlockOf(t)),
               .residual_type = ResidualTypeOf(t),
               .is_transactional = t.is_transactional(),
-              .mask = Octets(mask)},
+              .mask = Octets(mask),
+              .hosts = HostsOfReduction(c, t)},
         model_(case_) {}
   std::unique_ptr<Model> Clone() const override { return std::make_unique<SignParts>(*this); }
   void Run(int, const Buffers& b) override {
     std::vector<Tensor> inputs;
     for (const void* const input : b.inputs) {
-      inputs.emplace_back(case_.send_count(), case_.type);
+      inputs.emplace_back(case_.send_count(), model::InputTypeOf(case_));
       std::memcpy(inputs.back().data(), input, inputs.back().bytes());
     }
     const std::vector<Tensor> outputs = model_.Run(inputs);
@@ -231,7 +250,12 @@ class Collectives : public Model {
   void Reset() override { model_.Reset(); }
   void LoadGlobalState() override {
     // What all ranks hold of an all-gather stays as it is.
-    if (collective_ != onebitCollectiveAllGather) model_.LoadGlobalState();
+    if (collective_ == onebitCollectiveAllGather) return;
+    if constexpr (requires { model_.LoadGlobalState(true); }) {
+      model_.LoadGlobalState(collective_ != onebitCollectiveAllReduce);
+    } else {
+      model_.LoadGlobalState();
+    }
   }
   std::vector<float> Worker(size_t rank) const override { return model_.worker_residual(rank); }
   std::vector<float> Server() const override { return model_.server_residual(); }
@@ -252,7 +276,7 @@ class Collectives : public Model {
 };
 
 model::LowBitConfig LowBitConfigOf(const Case& c, const TensorCase& t, int tensor) {
-  model::LowBitConfig config = {.ranks = static_cast<size_t>(c.ranks),
+  model::LowBitConfig config = {.ranks = ModelRanksOf(c, t),
                                 .count = static_cast<size_t>(t.count),
                                 .type = TypeOf(t),
                                 .is_sum = t.op == onebitSum,
@@ -262,7 +286,8 @@ model::LowBitConfig LowBitConfigOf(const Case& c, const TensorCase& t, int tenso
                                 .residual_type = ResidualTypeOf(t),
                                 .mask = {},
                                 .seed = TensorSeed(c, tensor),
-                                .tensor_id = static_cast<uint32_t>(100 * tensor)};
+                                .tensor_id = static_cast<uint32_t>(100 * tensor),
+                                .hosts = HostsOfReduction(c, t)};
   perf::SetCodec(static_cast<onebitCodec_t>(t.codec), static_cast<int32_t>(BlockOf(t)), &config);
   return config;
 }
@@ -271,7 +296,7 @@ model::SparseConfig SparseConfigOf(const Case& c, const TensorCase& t, int tenso
   const auto block = static_cast<size_t>(BlockOf(t));
   const bool is_random = t.codec == onebitCodecRandk;
   return {
-      .ranks = static_cast<size_t>(c.ranks),
+      .ranks = ModelRanksOf(c, t),
       .count = static_cast<size_t>(t.count),
       .type = TypeOf(t),
       .format = {{.k = static_cast<uint16_t>(Or(t.k, static_cast<int64_t>(block / 64))),
@@ -288,8 +313,51 @@ model::SparseConfig SparseConfigOf(const Case& c, const TensorCase& t, int tenso
       .residual_type = ResidualTypeOf(t),
       .mask = {},
       .seed = TensorSeed(c, tensor),
-      .tensor_id = static_cast<uint32_t>(100 * tensor)};
+      .tensor_id = static_cast<uint32_t>(100 * tensor),
+      .hosts = HostsOfReduction(c, t)};
 }
+
+// A reduction in two levels: the model of one whose ranks are hosts, and which gets their means.
+class OnHosts : public Model {
+ public:
+  OnHosts(std::unique_ptr<Model> between, const model::HostLayout& hosts, const TensorCase& t)
+      : between_(std::move(between)), hosts_(hosts), t_(t) {}
+  std::unique_ptr<Model> Clone() const override {
+    return std::make_unique<OnHosts>(between_->Clone(), hosts_, t_);
+  }
+  void Run(int round, const Buffers& b) override {
+    const size_t elements = static_cast<size_t>(t_.count) * t_.SendParts(hosts_.ranks());
+    const auto means = model::MeansOfHosts(hosts_, b.inputs, elements, TypeOf(t_));
+    between_->Run(round, {.inputs = model::PointersTo(means), .outputs = b.outputs});
+  }
+  void SetMask(const Bytes& mask) override { between_->SetMask(mask); }
+  void Reset() override { between_->Reset(); }
+  void LoadGlobalState() override { between_->LoadGlobalState(); }
+  // The residual of a host counts for each of its ranks.
+  std::vector<float> Worker(size_t rank) const override {
+    const size_t host = HostOf(rank);
+    const std::vector<size_t> workers = WorkersOf(t_, hosts_, host);
+    std::vector<float> values = between_->Worker(host);
+    for (size_t i = 0; i < workers.size(); ++i) {
+      const auto ranks = static_cast<float>(hosts_.RanksOfWorker(host));
+      values[i] = workers[i] == rank ? ranks * values[i] : 0;
+    }
+    return values;
+  }
+  std::vector<float> Server() const override { return between_->Server(); }
+  void Settle() override { between_->Settle(); }
+
+ private:
+  size_t HostOf(size_t rank) const {
+    const auto has_rank = [&](const auto& ranks) { return std::ranges::count(ranks, rank) != 0; };
+    return static_cast<size_t>(std::ranges::find_if(hosts_.ranks_on, has_rank) -
+                               hosts_.ranks_on.begin());
+  }
+
+  std::unique_ptr<Model> between_;
+  const model::HostLayout hosts_;
+  const TensorCase t_;
+};
 
 // Messages between two ranks that keep nothing: all-to-all-v, and rings of sends.
 class Messages : public Model {
@@ -427,11 +495,9 @@ class HeldRing : public Model {
   const size_t bytes_;
 };
 
-}  // namespace
-
-std::unique_ptr<Model> MakeModel(const Case& c, int tensor) {
+// Of a tensor with a compressor; in two levels that between hosts.
+std::unique_ptr<Model> MakeCompressedModel(const Case& c, int tensor) {
   const TensorCase& t = c.tensors[static_cast<size_t>(tensor)];
-  if (!t.is_compressed()) return std::make_unique<DenseModel>(c, tensor);
   const Bytes mask = MaskOf(c, tensor, 0);
   if (t.is_ragged() || (t.is_ring() && !t.has_feedback())) {
     return std::make_unique<Messages>(c, tensor, mask);
@@ -441,7 +507,7 @@ std::unique_ptr<Model> MakeModel(const Case& c, int tensor) {
     TensorCase& gather = gathering.tensors[static_cast<size_t>(tensor)];
     gather.collective = onebitCollectiveAllGather;
     gather.mask = 0;
-    auto ring = std::make_unique<HeldRing>(MakeModel(gathering, tensor), c, t);
+    auto ring = std::make_unique<HeldRing>(MakeCompressedModel(gathering, tensor), c, t);
     ring->SetMask(mask);
     return ring;
   }
@@ -461,6 +527,17 @@ std::unique_ptr<Model> MakeModel(const Case& c, int tensor) {
   auto model = std::make_unique<SignAllReduce>(c, t, tensor, mask);
   model->bytes = ReceiveBytes(c, t, tensor, 0, 0);
   return model;
+}
+
+}  // namespace
+
+std::unique_ptr<Model> MakeModel(const Case& c, int tensor) {
+  const TensorCase& t = c.tensors[static_cast<size_t>(tensor)];
+  if (!t.is_compressed()) return std::make_unique<DenseModel>(c, tensor);
+  std::unique_ptr<Model> model = MakeCompressedModel(c, tensor);
+  const model::HostLayout hosts = HostsOfReduction(c, t);
+  if (hosts.empty()) return model;
+  return std::make_unique<OnHosts>(std::move(model), hosts, t);
 }
 
 }  // namespace onebit::testing::generator

@@ -61,6 +61,7 @@ onebitCompressorConfig_t ConfigOf(const Case& c, int tensor, int id) {
   config.transactional = static_cast<int32_t>(t.transactional);
   config.chunkAlignment = static_cast<int32_t>(t.alignment);
   config.serverResidual = static_cast<int32_t>(t.server);
+  config.levels = static_cast<int32_t>(t.levels);
   config.tensorId = 100 * tensor + id;
   config.seed = TensorSeed(c, tensor);
   config.k = static_cast<int32_t>(t.k);

@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "tests/generator/levels.h"
+
 namespace onebit::testing::generator {
 namespace {
 
@@ -45,6 +47,13 @@ constexpr std::pair<int64_t, const char*> kRuleNames[] = {{onebitScaleL2, "l2"},
 constexpr std::pair<int64_t, const char*> kEventNames[] = {
     {0, "none"},         {1, "reset"},  {2, "mask"}, {3, "rank_state"},
     {4, "global_state"}, {5, "revert"}, {6, "nan"},  {7, "prime"}};
+constexpr std::pair<int64_t, const char*> kHostsNames[] = {{kOneHost, "one"},
+                                                           {kPairs, "pairs"},
+                                                           {kTakeTurns, "take_turns"},
+                                                           {kHalves, "halves"},
+                                                           {kFirstAlone, "first_alone"},
+                                                           {kMirrored, "mirrored"},
+                                                           {kApart, "apart"}};
 constexpr const char* kCountClassNames[kCountClasses] = {"0", "1", "odd", "even", "large"};
 constexpr int64_t kLarge = 20'000;  // elements
 constexpr uint64_t kCellsOfCase = 3;
@@ -73,6 +82,7 @@ constexpr Field<TensorCase> kTensorFields[] = {
     {"transactional", &TensorCase::transactional},
     {"alignment", &TensorCase::alignment},
     {"server", &TensorCase::server},
+    {"levels", &TensorCase::levels},
     {"cuts", &TensorCase::cuts},
     {"mask", &TensorCase::mask},
     {"weights", &TensorCase::weights},
@@ -86,6 +96,8 @@ constexpr Field<Case> kCaseFields[] = {
     {"grouped", &Case::grouped},
     {"streamed", &Case::streamed},
     {"one_thread", &Case::one_thread},
+    {"hosts", &Case::hosts, kHostsNames},
+    {"two_level_bytes", &Case::two_level_bytes},
     {"segment", &Case::segment},
     {"one_exchange", &Case::one_exchange},
     {"group_elements", &Case::group_elements},
@@ -206,6 +218,7 @@ TensorCase DrawTensor(Drawer& draw, const Cell& cell) {
   t.transactional = draw.OneOf(kDefault, kDefault, 0);
   t.alignment = draw.OneOf(kDefault, kDefault, 8, 72);
   t.server = draw.OneOf(kDefault, kDefault, 0);
+  t.levels = draw.OneOf(0, 0, 1, 2);
   t.cuts = draw.OneOf(0, 1, 3, 20);
   t.mask = draw.OneOf(0, 0, 0, 1, 1, 2, 3, 4);
   t.weights = draw.OneIn(6);
@@ -258,6 +271,7 @@ void MakeLegal(TensorCase& t, int64_t ranks) {
   }
   if (t.is_ragged()) drop(&TensorCase::mask);
   if (!t.reduces() || t.op != onebitAvg || t.cuts != 0) drop(&TensorCase::weights);
+  if (!CanHaveLevels(t) || !t.is_compressed()) drop(&TensorCase::levels);
   if (!t.reduces() && t.collective != onebitCollectiveAllGather && t.collective != kBroadcast) {
     drop(&TensorCase::in_place);
   }
@@ -269,6 +283,41 @@ void MakeLegal(TensorCase& t, int64_t ranks) {
     drop(&TensorCase::root);
   }
 }
+
+// What the library refuses although it can have levels.
+void DropLevels(TensorCase& t, const Case& c) {
+  if (t.levels != 2) return;
+  const bool has_one_hop =
+      t.is_sparse() && t.collective == onebitCollectiveAllReduce && t.hops != 2;
+  const bool is_refused_on_hosts = t.count != 0 && HasLevels(c) && TakesOneExchange(c, t);
+  if (has_one_hop || is_refused_on_hosts || t.block == ONEBIT_BLOCK_TENSOR) t.levels = 0;
+}
+
+// Lets calls with a tensor have these levels, in a case that has hosts if there are two.
+void SetLevels(Case& c, size_t tensor, int64_t levels) {
+  TensorCase& t = c.tensors[tensor];
+  MakeLegal(c);
+  if (LevelsOf(c, t) == levels) return;
+  if (!t.is_compressed()) {
+    c.two_level_bytes = levels == 1 ? kNoTwoLevels : 0;
+    return;
+  }
+  t.levels = levels;
+  if (levels == 1) return;
+  if (t.block == ONEBIT_BLOCK_TENSOR) t.block = kDefault;
+  if (t.is_sparse() && t.collective == onebitCollectiveAllReduce) t.hops = 2;
+  if (TakesOneExchange(c, t)) c.one_exchange = 0;
+}
+
+// The cells with two levels follow those with one.
+size_t CellsOfOneLevel() {
+  return static_cast<size_t>(
+      std::ranges::count_if(Cells(), [](const Cell& cell) { return cell.levels == 1; }));
+}
+Cell CellAt(const Case& c, const TensorCase& t) {
+  return {t.collective, t.codec, t.mode, LevelsOf(c, t), CountClassOf(t.count)};
+}
+uint64_t CasesFor(size_t cells) { return (cells + kCellsOfCase - 1) / kCellsOfCase; }
 
 }  // namespace
 
@@ -294,17 +343,22 @@ int64_t CountClassOf(int64_t count) {
 const std::vector<Cell>& Cells() {
   static const std::vector<Cell> cells = [] {
     std::vector<Cell> all;
-    for (int64_t collective = 0; collective < kCollectives; ++collective) {
-      for (int64_t codec = kDense; codec < kCodecs - 1; ++codec) {
-        for (const int64_t mode : {onebitModePlain, onebitModeEf}) {
-          TensorCase t;
-          t.collective = collective;
-          t.codec = codec;
-          t.mode = mode;
-          MakeLegal(t, 2);
-          if (t.codec != codec || t.mode != mode) continue;
-          for (int64_t count_class = 0; count_class < kCountClasses; ++count_class) {
-            all.push_back({collective, codec, mode, count_class});
+    for (const int64_t levels : {1, 2}) {
+      for (int64_t collective = 0; collective < kCollectives; ++collective) {
+        for (int64_t codec = kDense; codec < kCodecs - 1; ++codec) {
+          for (const int64_t mode : {onebitModePlain, onebitModeEf}) {
+            for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{2}, kLarge}) {
+              TensorCase t;
+              t.collective = collective;
+              t.codec = codec;
+              t.mode = mode;
+              t.count = count;
+              Case c = {.ranks = 3, .hosts = kPairs, .tensors = {t}};
+              SetLevels(c, 0, levels);
+              MakeLegal(c);
+              const Cell cell = {collective, codec, mode, levels, CountClassOf(count)};
+              if (CellAt(c, c.tensors[0]) == cell) all.push_back(cell);
+            }
           }
         }
       }
@@ -314,18 +368,30 @@ const std::vector<Cell>& Cells() {
   return cells;
 }
 
-size_t CellOf(const TensorCase& t) {
-  const Cell cell = {t.collective, t.codec, t.mode, CountClassOf(t.count)};
-  return static_cast<size_t>(std::ranges::find(Cells(), cell) - Cells().begin());
+size_t CellOf(const Case& c, const TensorCase& t) {
+  return static_cast<size_t>(std::ranges::find(Cells(), CellAt(c, t)) - Cells().begin());
 }
 
-uint64_t CasesForAllCells() { return (Cells().size() + kCellsOfCase - 1) / kCellsOfCase; }
+uint64_t CasesForAllCells() {
+  return CasesFor(CellsOfOneLevel()) + CasesFor(Cells().size() - CellsOfOneLevel());
+}
 
 Case DrawCase(uint64_t seed, uint64_t number) {
   Drawer draw(seed, number);
   Case c;
   c.seed = static_cast<int64_t>(draw.Next() % 1'000'000);
-  c.ranks = draw.OneOf(1, 2, 2, 3, 3, 4);
+  const std::span<const Cell> of_one_level = std::span(Cells()).first(CellsOfOneLevel());
+  const uint64_t sweep = number / CasesForAllCells();
+  const uint64_t number_in_sweep = number % CasesForAllCells();
+  const bool has_one_level = number_in_sweep < CasesFor(of_one_level.size());
+  if (has_one_level) {
+    c.ranks = draw.OneOf(1, 2, 2, 3, 3, 4);
+    c.hosts = draw.OneOf(kOneHost, kOneHost, kPairs, kTakeTurns, kHalves, kApart);
+  } else {
+    c.ranks = draw.OneOf(3, 4, 4, 5, 6, 7);
+    c.hosts = draw.OneOf(kPairs, kTakeTurns, kHalves, kFirstAlone, kMirrored);
+  }
+  c.two_level_bytes = draw.OneOf(kDefault, kDefault, 0, kNoTwoLevels);
   c.grouped = draw.OneOf(0, 0, 1);
   c.streamed = draw.OneIn(4);
   c.one_thread = draw.OneIn(8);
@@ -337,13 +403,19 @@ Case DrawCase(uint64_t seed, uint64_t number) {
   for (size_t round = 1; round < c.events.size(); ++round) {
     if (!draw.OneIn(2)) c.events[round] = static_cast<Event>(draw.Next() % kEvents);
   }
-  const std::vector<Cell>& cells = Cells();
+  const std::span<const Cell> cells =
+      has_one_level ? of_one_level : std::span(Cells()).subspan(of_one_level.size());
+  const uint64_t first =
+      (number_in_sweep - (has_one_level ? 0 : CasesFor(of_one_level.size()))) * kCellsOfCase;
   for (uint64_t i = 0; i < kCellsOfCase; ++i) {
-    c.tensors.push_back(DrawTensor(draw, cells[(number * kCellsOfCase + i) % cells.size()]));
+    // Another sweep makes other cells neighbours.
+    const Cell& cell = cells[(first + i + sweep) % cells.size()];
+    c.tensors.push_back(DrawTensor(draw, cell));
     if (c.tensors.back().is_ring() && c.ranks == 1) c.ranks = 2;
+    SetLevels(c, i, cell.levels);
   }
   if (draw.OneIn(2)) {
-    Cell cell = cells[draw.Next() % cells.size()];
+    Cell cell = Cells()[draw.Next() % Cells().size()];
     if (cell.count_class == kCountClasses - 1) cell.count_class = 2;  // long tensors take long
     c.tensors.push_back(DrawTensor(draw, cell));
   }
@@ -360,7 +432,10 @@ void MakeLegal(Case& c) {
       if (event == Event::kPrime) event = Event::kNone;
     }
   }
-  for (TensorCase& t : c.tensors) MakeLegal(t, c.ranks);
+  for (TensorCase& t : c.tensors) {
+    MakeLegal(t, c.ranks);
+    DropLevels(t, c);
+  }
 }
 
 std::string LineOf(const Case& c) {
@@ -433,6 +508,16 @@ std::vector<Case> Simpler(const Case& c) {
     Case simple = c;
     simple.*field.member = Case{}.*field.member;
     add(simple);
+  }
+  if (c.hosts != kOneHost) {
+    Case simple = c;
+    simple.hosts = kPairs;
+    if (c.hosts != kPairs) add(simple);
+    for (const int64_t ranks : {3, 4}) {
+      simple = c;
+      simple.ranks = ranks;
+      if (ranks < c.ranks) add(simple);
+    }
   }
   for (size_t i = 0; i < c.tensors.size(); ++i) {
     for (const Field<TensorCase>& field : kTensorFields) {

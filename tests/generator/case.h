@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
@@ -20,6 +21,10 @@ inline constexpr int kCollectives = 7;
 inline constexpr int kDense = -1;   // a codec
 inline constexpr int kCodecs = 10;  // with kDense
 inline constexpr int kDefault = ONEBIT_UNDEF_INT;
+// What the library is told of a member that may be at kDefault.
+inline std::optional<uint64_t> Chosen(int64_t value) {
+  return value == kDefault ? std::nullopt : std::optional(static_cast<uint64_t>(value));
+}
 
 // A tensor and how it is sent. Members at kDefault are left to the library.
 struct TensorCase {
@@ -39,6 +44,7 @@ struct TensorCase {
   int64_t transactional = kDefault;
   int64_t alignment = kDefault;
   int64_t server = kDefault;
+  int64_t levels = 0;   // 0: the library decides
   int64_t cuts = 0;     // how many, CutsOf
   int64_t mask = 0;     // FillMask's kind; 0: none
   int64_t weights = 0;  // 1: every rank sets one before every call
@@ -75,14 +81,28 @@ enum class Event : int {
 };
 inline constexpr int kEvents = 8;
 
+// Which ranks share a host.
+enum Hosts : int64_t {
+  kOneHost,
+  kPairs,       // 2+2+..., the last one perhaps alone; each host's ranks follow one another
+  kTakeTurns,   // abab, abababa
+  kHalves,      // 2+1, 4+2+1: each host has half of the ranks that are left, rounded up
+  kFirstAlone,  // 1+2, 1+6
+  kMirrored,    // abba, abcdcba
+  kApart,       // each rank has a host
+};
+inline constexpr int64_t kNoTwoLevels = int64_t{1} << 40;  // more bytes than any call has
+
 struct Case {
   int64_t seed = 1;  // of elements, masks, weights
   int64_t ranks = 2;
-  int64_t grouped = 0;              // the calls of a round are a group
-  int64_t streamed = 0;             // calls are queued on a stream of the host
-  int64_t one_thread = 0;           // one thread makes the calls of all ranks, in a group
-  int64_t segment = kDefault;       // ONEBIT_SEGMENT_ELEMENTS
-  int64_t one_exchange = kDefault;  // ONEBIT_ONE_EXCHANGE_ELEMENTS
+  int64_t grouped = 0;                 // the calls of a round are a group
+  int64_t streamed = 0;                // calls are queued on a stream of the host
+  int64_t one_thread = 0;              // one thread makes the calls of all ranks, in a group
+  int64_t hosts = kOneHost;            // of type Hosts
+  int64_t two_level_bytes = kDefault;  // ONEBIT_TWO_LEVEL_BYTES
+  int64_t segment = kDefault;          // ONEBIT_SEGMENT_ELEMENTS
+  int64_t one_exchange = kDefault;     // ONEBIT_ONE_EXCHANGE_ELEMENTS
   int64_t group_elements = kDefault;
   int64_t threads = 0;                         // ONEBIT_COMPUTE_THREADS
   std::vector<Event> events = {Event::kNone};  // by round
@@ -98,16 +118,17 @@ struct Cell {
   int64_t collective;
   int64_t codec;
   int64_t mode;
+  int64_t levels;  // that calls take
   int64_t count_class;
   friend bool operator==(const Cell&, const Cell&) = default;
 };
 inline constexpr int kCountClasses = 5;
 int64_t CountClassOf(int64_t count);
 const std::vector<Cell>& Cells();  // all that are legal
-size_t CellOf(const TensorCase& tensor);
+size_t CellOf(const Case& c, const TensorCase& tensor);
 
-// Case number `number` of a seed. Its first tensors are of the cells from that many times `number`
-// on, modulo the number of cells, so that CasesForAllCells() successive cases cover all.
+// Case number `number` of a seed. Its first tensors are of successive cells with equal levels, and
+// CasesForAllCells() successive cases cover all cells.
 uint64_t CasesForAllCells();
 Case DrawCase(uint64_t seed, uint64_t number);
 

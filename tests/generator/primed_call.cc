@@ -5,31 +5,11 @@
 #include <cstring>
 
 #include "perf/common/allreduce_model.h"
-#include "plan/algorithms.h"
+#include "tests/generator/levels.h"
 
 namespace onebit::testing::generator {
-namespace {
 
 using kernels::DataType;
-
-// The rank that adds the server residual of an element to the sum.
-size_t ServerOf(const Case& c, const TensorCase& t, size_t element) {
-  CommOptions options;
-  options.one_exchange_elements = std::nullopt;
-  if (c.one_exchange != kDefault) {
-    options.one_exchange_elements = static_cast<uint64_t>(c.one_exchange);
-  }
-  const auto count = static_cast<size_t>(t.count);
-  const auto ranks = static_cast<size_t>(c.ranks);
-  if (UsesOneExchange(count, static_cast<uint32_t>(ranks), options) && !t.is_sparse()) return 0;
-  const auto alignment = static_cast<size_t>(Or(t.alignment, 64));
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    if (element < model::ChunkOf(count, ranks, alignment, rank).end) return rank;
-  }
-  return 0;
-}
-
-}  // namespace
 
 void Prime(Model& model, const Case& c, const TensorCase& t, const Bytes& mask, const Buffers& b) {
   const auto ranks = static_cast<size_t>(c.ranks);
@@ -52,11 +32,15 @@ void Prime(Model& model, const Case& c, const TensorCase& t, const Bytes& mask, 
   const bool has_servers = t.server != 0 && !(t.is_sparse() && Or(t.hops, 1) == 1);
   if (t.collective == onebitCollectiveAllReduce && ranks > 1 && has_servers) {
     const std::vector<float> server = model.Server();
-    const bool counts_ranks = is_mean || t.codec == onebitCodecSign;
+    // Servers of sums owe means where signs travel in one level.
+    const bool counts_ranks = is_mean || (t.codec == onebitCodecSign && LevelsOf(c, t) == 1);
+    const std::vector<size_t> servers = ServersOf(c, t);
     for (size_t i = 0; i < elements; ++i) {
-      sums[ServerOf(c, t, i)][i] += (counts_ranks ? static_cast<float>(ranks) : 1.0f) * server[i];
+      sums[servers[i]][i] += (counts_ranks ? static_cast<float>(ranks) : 1.0f) * server[i];
     }
   }
+  model::HostLayout hosts;
+  if (LevelsOfPriming(c, t) == 2) hosts = model::HostLayout(HostsOf(c));
   std::vector<float> gathered;
   for (size_t rank = 0; rank < ranks; ++rank) {
     const auto write = [&](size_t i, float value) {
@@ -74,8 +58,12 @@ void Prime(Model& model, const Case& c, const TensorCase& t, const Bytes& mask, 
       std::vector<const void*> terms;
       for (const auto& sum : sums) terms.push_back(&sum[begin + i]);
       float result = 0;
-      model::DenseAllReduce(terms, 1, DataType::kF32,
-                            is_mean ? kernels::DenseOp::kAverage : kernels::DenseOp::kSum, &result);
+      const auto op = is_mean ? kernels::DenseOp::kAverage : kernels::DenseOp::kSum;
+      if (hosts.empty()) {
+        model::DenseAllReduce(terms, 1, DataType::kF32, op, &result);
+      } else {
+        model::DenseAllReduceOnHosts(hosts, terms, 1, DataType::kF32, op, &result);
+      }
       write(i, BitAt(mask, begin + i) ? result : 0);
     }
   }

@@ -29,6 +29,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/generator/c_program.h"
@@ -44,6 +45,8 @@ using Clock = std::chrono::steady_clock;
 // A case takes a fraction of a second. Calls end by themselves after 60 s without progress, so that
 // only a thread that is stuck outlasts this.
 constexpr auto kLongestCase = std::chrono::seconds(200);
+// A simpler case may fail only at a deadline of its calls.
+constexpr auto kLongestSimplification = std::chrono::seconds(60);
 constexpr auto kPoll = std::chrono::milliseconds(5);
 constexpr size_t kMostCells = 1024;
 // Ranks wait for each other most of the time, on a busy machine nearly all of it.
@@ -112,7 +115,7 @@ bool RunOne(const Case& c, Shared& shared) {
     return false;
   }
   shared.calls += c.calls();
-  for (const TensorCase& t : c.tensors) ++shared.tensors[CellOf(t)];
+  for (const TensorCase& t : c.tensors) ++shared.tensors[CellOf(c, t)];
   return true;
 }
 
@@ -191,10 +194,11 @@ std::optional<Finding> RunInChild(const Case& c, Shared& shared) {
 void MakeSimpler(Case& c, Finding& finding, Shared& shared) {
   if (finding.text == kHangs) return;  // each attempt would take as long
   int attempts = kMostAttempts;
+  const auto end = Clock::now() + kLongestSimplification;
   for (bool is_simpler = true; is_simpler;) {
     is_simpler = false;
     for (const Case& candidate : Simpler(c)) {
-      if (--attempts < 0) return;
+      if (--attempts < 0 || Clock::now() > end) return;
       auto found = RunInChild(candidate, shared);
       if (!found.has_value()) continue;
       c = candidate;
@@ -213,15 +217,21 @@ void Print(const Case& c, const Finding& finding) {
 
 // Returns false if a kind of call was never made.
 bool PrintCoverage(const std::vector<uint64_t>& tensors) {
-  std::printf("%-15s %-15s %-5s", "collective", "codec", "mode");
+  std::printf("%-15s %-15s %-5s %6s", "collective", "codec", "mode", "levels");
   for (int64_t i = 0; i < kCountClasses; ++i) {
     std::printf(" %8s", ("n=" + NameOfCountClass(i)).c_str());
   }
+  std::optional<Cell> row;
   for (size_t i = 0; i < Cells().size(); ++i) {
-    const Cell& cell = Cells()[i];
-    if (cell.count_class == 0) {
-      std::printf("\n%-15s %-15s %-5s", NameOfCollective(cell.collective).c_str(),
-                  NameOfCodec(cell.codec).c_str(), NameOfMode(cell.mode).c_str());
+    Cell cell = Cells()[i];
+    const int64_t count_class = std::exchange(cell.count_class, 0);
+    if (cell != row) {
+      std::printf("\n%-15s %-15s %-5s %6lld", NameOfCollective(cell.collective).c_str(),
+                  NameOfCodec(cell.codec).c_str(), NameOfMode(cell.mode).c_str(),
+                  static_cast<long long>(cell.levels));
+      row = cell;
+      // Without elements an allreduce has one level.
+      for (int64_t missing = 0; missing < count_class; ++missing) std::printf(" %8s", "-");
     }
     std::printf(" %8llu", static_cast<unsigned long long>(tensors[i]));
   }

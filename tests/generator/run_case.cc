@@ -11,6 +11,7 @@
 
 #include "onebit/onebit.hpp"
 #include "tests/generator/calls.h"
+#include "tests/generator/levels.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/residuals.h"
 #include "tests/support/tensor.h"
@@ -23,12 +24,7 @@ class Job {
  public:
   explicit Job(const Case& c)
       : c_(c),
-        group_(static_cast<int>(c.ranks),
-               {.timeout_ms = 60'000,
-                .one_exchange_elements = Chosen(c.one_exchange),
-                .segment_elements = Chosen(c.segment).value_or(CommOptions().segment_elements),
-                .group_elements = Chosen(c.group_elements),
-                .compute_threads = Chosen(c.threads)}),
+        group_(OptionsOf(c)),
         outputs_(c.tensors.size(),
                  Outputs(c.events.size(), std::vector<Bytes>(static_cast<size_t>(c.ranks)))) {}
   Job(const Job&) = delete;
@@ -54,8 +50,19 @@ class Job {
   const std::optional<std::string>& failure() const { return failure_; }
 
  private:
-  static std::optional<uint64_t> Chosen(int64_t value) {
-    return value == kDefault ? std::nullopt : std::optional(static_cast<uint64_t>(value));
+  static std::vector<CommOptions> OptionsOf(const Case& c) {
+    std::vector<CommOptions> by_rank;
+    for (const uint32_t host : HostsOf(c)) {
+      by_rank.push_back(
+          {.timeout_ms = 60'000,
+           .one_exchange_elements = Chosen(c.one_exchange),
+           .two_level_bytes = Chosen(c.two_level_bytes),
+           .segment_elements = Chosen(c.segment).value_or(CommOptions().segment_elements),
+           .group_elements = Chosen(c.group_elements),
+           .compute_threads = Chosen(c.threads),
+           .host = std::to_string(host)});
+    }
+    return by_rank;
   }
 
   const Case& c_;
@@ -135,7 +142,7 @@ class LiveRank : public RankActions {
       const float weight = WeightOf(static_cast<uint64_t>(c_.seed), round, rank_);
       Must(onebitCompressorSetWeight(slot.compressor.get(), weight), "onebitCompressorSetWeight");
       slot.kept.reset();
-      if (weight == 0) slot.kept = ResidualsOf(slot.compressor.get()).worker;
+      if (IsAbsent(t, round)) slot.kept = ResidualsOf(slot.compressor.get()).worker;
     }
   }
   void PutNan(int tensor, int round, int mask_version) override {
@@ -151,6 +158,7 @@ class LiveRank : public RankActions {
   void GroupEnd() override { Must(onebitGroupEnd(), "onebitGroupEnd"); }
   void Call(int tensor, int round) override {
     const TensorCase& t = TensorOf(tensor);
+    if (LevelsOf(c_, t) == 2) ++two_level_calls_;
     Slot& slot = SlotOf(tensor);
     const auto count = static_cast<size_t>(t.count);
     const auto type = static_cast<onebitDataType_t>(t.type);
@@ -188,6 +196,7 @@ class LiveRank : public RankActions {
     }
   }
   void Prime(int tensor) override {
+    if (LevelsOfPriming(c_, TensorOf(tensor)) == 2) ++two_level_calls_;
     Slot& slot = SlotOf(tensor);
     Must(onebitCompressorPrime(slot.compressor.get(), slot.from, slot.to,
                                static_cast<onebitRedOp_t>(TensorOf(tensor).op), stream_),
@@ -217,6 +226,11 @@ class LiveRank : public RankActions {
   void End() override {
     if (stream_ != nullptr) Must(onebitStreamDestroy(stream_), "onebitStreamDestroy");
     stream_ = nullptr;
+    onebitCommStats_t stats = {.size = sizeof(stats)};
+    Must(onebitCommGetStats(job_.comm(rank_), &stats), "onebitCommGetStats");
+    if (stats.two_level_calls == two_level_calls_) return;
+    job_.Fail(rank_, std::to_string(stats.two_level_calls) + " calls had two levels instead of " +
+                         std::to_string(two_level_calls_));
   }
   ~LiveRank() override {
     if (stream_ != nullptr) onebitStreamDestroy(stream_);
@@ -239,6 +253,18 @@ class LiveRank : public RankActions {
 
   const TensorCase& TensorOf(int tensor) const { return c_.tensors[static_cast<size_t>(tensor)]; }
   Slot& SlotOf(int tensor) { return slots_[static_cast<size_t>(tensor)]; }
+  // True if what this rank compresses is absent: its input, or that of all ranks of its host.
+  bool IsAbsent(const TensorCase& t, int round) const {
+    const auto rank = static_cast<size_t>(rank_);
+    const std::vector<uint32_t> hosts = HostsOf(c_);
+    for (size_t other = 0; other < hosts.size(); ++other) {
+      const bool shares = LevelsOf(c_, t) == 2 ? hosts[other] == hosts[rank] : other == rank;
+      if (shares && WeightOf(static_cast<uint64_t>(c_.seed), round, static_cast<int>(other)) != 0) {
+        return false;
+      }
+    }
+    return true;
+  }
   // The rank that this one sends to (1) or receives from (-1).
   int Peer(const TensorCase& t, int direction) const {
     const int n = static_cast<int>(c_.ranks);
@@ -262,6 +288,15 @@ class LiveRank : public RankActions {
                         t.is_ragged() ? 0 : static_cast<size_t>(t.count),
                         static_cast<onebitDataType_t>(t.type), &config),
          "onebitCompressorCreate");
+    onebitCompressorStats_t stats = {.size = sizeof(stats)};
+    Must(onebitCompressorGetStats(compressor.get(), &stats), "onebitCompressorGetStats");
+    CheckLevels("tensor " + std::to_string(tensor) + " has", stats.levels,
+                static_cast<uint64_t>(LevelsOf(c_, t)));
+  }
+  void CheckLevels(const std::string& subject, uint64_t is, uint64_t should) {
+    if (is == should) return;
+    job_.Fail(rank_,
+              subject + " " + std::to_string(is) + " levels instead of " + std::to_string(should));
   }
   // A compressor of the same configuration continues from a state.
   void Reload(int tensor, onebitStateKind_t kind, UniqueCompressor& compressor, bool receives) {
@@ -302,6 +337,7 @@ class LiveRank : public RankActions {
   const int rank_;
   const Case& c_;
   onebitStream_t stream_ = nullptr;
+  uint64_t two_level_calls_ = 0;  // that should have two levels
   std::vector<Slot> slots_;
 };
 
