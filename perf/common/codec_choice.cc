@@ -208,7 +208,7 @@ void CompleteCodec(const CLI::App& app, onebitCollective_t collective, CodecChoi
   if (!problem.empty()) {
     throw UsageError(fmt::format("--block: '{}' is {}", choice->block_text(), problem));
   }
-  // Where the library has no choice, reports do not say that it has.
+  // Reports must not say that the library chooses where it has one level in any case.
   const bool has_one_level =
       !CanHaveLevels(collective) || choice->block == ONEBIT_BLOCK_TENSOR || choice->hops == 1;
   if (choice->levels == 0 && has_one_level) choice->levels = 1;

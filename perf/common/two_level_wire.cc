@@ -13,7 +13,7 @@ namespace {
 
 using model::HostLayout;
 
-// Where a message goes. Elements that a host has yet to add up are never compressed.
+// A message takes one of these paths. Elements that a host has yet to add up are never compressed.
 enum class Path { kElementsInside, kInside, kNetwork };
 
 template <class Visit>

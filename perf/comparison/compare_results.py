@@ -141,7 +141,7 @@ class Results:
         times = [sample["time_us"] for sample in samples]
         known = {name: [sample[name] for sample in samples if sample[name] is not None]
                  for name in ("calls", "wire_bytes", "levels", "rel_error", "nwrong")}
-        # What ranks say to meet weighs least in the repetition with the most calls.
+        # Joining puts bytes on the links, too. They weigh least in the repetition with most calls.
         counted = max((sample for sample in samples if sample["link_bytes"] is not None),
                       key=lambda sample: sample["calls"], default={"link_bytes": None})
         wrong = sum(known["nwrong"]) if known["nwrong"] else None

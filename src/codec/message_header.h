@@ -36,6 +36,8 @@ constexpr bool CanHaveLevels(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
          collective == Collective::kAllGather || collective == Collective::kBroadcast;
 }
+// No call has more exchanges.
+inline constexpr uint32_t kMostExchanges = 4;
 // The number of the last exchange of a call with two levels.
 constexpr uint32_t LastExchangeOfLevels(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kGroup ? 4 : 3;

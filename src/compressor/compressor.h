@@ -206,9 +206,9 @@ class Compressor {
   };
   Result<WorkerResidual> NewWorkerResidual(size_t begin, size_t count, bool has_two_levels) const;
   void ReplaceWorker(WorkerResidual residual);
-  // What levels decide about a compressor that has made no call: where its residuals, which are
-  // zero, have which elements. NewOneLevel allocates those of one level, for a rank that serves so
-  // many.
+  // Levels decide which elements the residuals have, and where. A compressor that has made no call
+  // can take another layout, since all its residuals are zero. NewOneLevel allocates that of one
+  // level, for a rank that serves so many elements.
   struct Layout {
     Memory worker[2];
     Memory server[2];

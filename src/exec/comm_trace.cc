@@ -83,7 +83,7 @@ void CommTrace::FailBatch(uint32_t missing_peer) {
   if (batch_ == nullptr) return;
   if (missing_peer != TraceEvent::kNone32) NoteReceived(missing_peer, /*is_due=*/true);
   EndWait(/*has_work=*/true);
-  for (uint32_t exchange = 1; exchange <= kExchanges; ++exchange) {
+  for (uint32_t exchange = 1; exchange <= kMostExchanges; ++exchange) {
     EndExchange(exchange, /*has_failed=*/true);
   }
   AddBatch(TraceClock::now(), /*has_failed=*/true);

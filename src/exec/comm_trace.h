@@ -79,7 +79,6 @@ class CommTrace {
     std::optional<uint32_t> due, early, sent;  // by the first such peer
     bool is_stream = false;
   };
-  static constexpr uint32_t kExchanges = 4;  // as in plans
 
   explicit CommTrace(std::unique_ptr<TraceRecorder> recorder) : recorder_(std::move(recorder)) {}
 
@@ -102,7 +101,7 @@ class CommTrace {
   const std::unique_ptr<TraceRecorder> recorder_;
   const Batch* batch_ = nullptr;  // null: none is running
   Time batch_begin_;
-  std::array<std::optional<Time>, kExchanges> exchange_begins_;
+  std::array<std::optional<Time>, kMostExchanges> exchange_begins_;
   std::optional<Time> wait_begin_;
   Moved moved_;
   CallDescriptor enqueued_;

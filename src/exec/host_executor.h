@@ -133,10 +133,9 @@ class HostExecutor {
   // True for messages that have only a weight if their sender is absent, or all whom it stands for.
   bool MayBeAbsent(const Step& message) const {
     const PlanKey& key = plan_->key;
-    const uint32_t last = !key.has_two_levels                        ? 1
-                          : key.collective == Collective::kAllReduce ? 4
-                                                                     : 2;  // before verdicts
-    return !batch_.is_group() && key.is_weighted && message.exchange <= last;
+    if (batch_.is_group() || !key.is_weighted) return false;
+    if (!key.has_two_levels) return message.exchange == 1;
+    return key.collective == Collective::kAllReduce || message.exchange < key.verdict_exchange();
   }
   size_t PayloadBytesOf(const Step& send) const;
   // Takes the weight of a message, which must be the same in all segments.

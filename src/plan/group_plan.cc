@@ -17,8 +17,6 @@ namespace {
 constexpr size_t kMostCalls = 4096;
 constexpr uint64_t kCutsPerCall = 4;
 
-constexpr uint8_t kExchanges = 4;
-
 class GroupPlanner {
  public:
   GroupPlanner(size_t calls, uint32_t rank, uint32_t ranks)
@@ -60,7 +58,7 @@ class GroupPlanner {
   }
 
   Plan Build() && {
-    for (uint8_t exchange = 1; exchange <= kExchanges; ++exchange) AddMessages(exchange);
+    for (uint8_t exchange = 1; exchange <= kMostExchanges; ++exchange) AddMessages(exchange);
     return std::move(builder_).Build();
   }
 
@@ -115,7 +113,7 @@ class GroupPlanner {
   const size_t table_bytes_;
   const uint32_t rank_;
   const uint32_t ranks_;
-  std::array<std::vector<Pieces>, kExchanges> pieces_;  // by exchange - 1, by peer
+  std::array<std::vector<Pieces>, kMostExchanges> pieces_;  // by exchange - 1, by peer
 };
 
 }  // namespace

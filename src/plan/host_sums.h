@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What plans with two levels have in common: the sum of what the ranks of a host have for a chunk,
-// and its packet.
+// Plans of reductions in two levels share this part: the ranks of a host add up what they have for
+// a chunk, and one of them compresses the sum.
 #pragma once
 
 #include "plan/plan_builder.h"

@@ -376,8 +376,7 @@ class Rebinding {
     const ElementRange former = contributes ? planned_.plan->served : ElementRange{};
     const std::byte* from =
         next->rolls_forward ? compressor().server_out(0) : compressor().server_in(0);
-    const PlannedCompressor target{.compressor = {}, .plan = next->plan};
-    const ElementRange kept = target.plan->served;
+    const ElementRange kept = next->plan->served;
     for (size_t begin = 0; begin < count; begin += kPieceElements) {
       const ElementRange piece{begin, std::min(kPieceElements, count - begin)};
       std::memset(piece_.data(), 0, piece.count * element_bytes());

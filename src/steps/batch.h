@@ -75,8 +75,8 @@ inline bool WritesOutput(const Step& step) {
   return step.kind == StepKind::kDecode || step.kind == StepKind::kCopy || is_average;
 }
 
-// What a compress step reads from one of its elements on: the caller's input, or the mean of this
-// host.
+// A compress step reads the caller's input or the mean of this host, here from one of its elements
+// on.
 struct StepInput {
   const std::byte* data = nullptr;
   kernels::DataType type = kernels::DataType::kF32;

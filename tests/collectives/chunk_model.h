@@ -32,7 +32,7 @@ struct ChunkCase {
   std::vector<uint8_t> mask;  // of ranks * count elements
   bool is_in_place = false;
   size_t offset_elements = 0;
-  // Of a reduce-scatter in two levels (model_pieces.h); block > 0.
+  // A reduce-scatter in two levels has hosts (model_pieces.h); its block is not 0.
   model::HostLayout hosts = {};
 
   // Ranks compress what they have, or in two levels what their hosts have.

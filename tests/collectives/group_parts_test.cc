@@ -127,38 +127,53 @@ class PartsRank {
   std::vector<std::vector<float>> outputs_;
 };
 
+using Ranks = std::vector<std::unique_ptr<PartsRank>>;
+
+// Every rank makes all calls in each round, one by one or as a group, after `spoil` (own, round,
+// rank) has had its inputs.
+template <typename Spoil>
+Ranks RunRounds(CommGroup& comms, int rounds, bool is_group, Spoil spoil) {
+  Ranks ranks(static_cast<size_t>(comms.ranks()));
+  comms.Run([&](int rank) {
+    auto& own = ranks[static_cast<size_t>(rank)];
+    own = std::make_unique<PartsRank>(comms.comm(rank));
+    for (int round = 0; round < rounds; ++round) {
+      own->Fill(round);
+      spoil(*own, round, rank);
+      if (is_group) {
+        ASSERT_EQ(onebitGroupStart(), onebitSuccess);
+      }
+      ASSERT_EQ(own->CallAll(), onebitSuccess) << onebitGetLastError(nullptr);
+      if (is_group) {
+        ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << onebitGetLastError(nullptr);
+      }
+    }
+  });
+  return ranks;
+}
+
+void ExpectSame(const Ranks& group, const Ranks& one) {
+  for (size_t rank = 0; rank < one.size(); ++rank) group[rank]->ExpectSameAs(*one[rank]);
+}
+
 class GroupPartsTest : public ::testing::TestWithParam<int> {};
 
 // Includes enough calls for all-gathers to compare their estimates.
 TEST_P(GroupPartsTest, IsTheSameAsOneByOne) {
   constexpr int kRounds = 40;
+  const auto spoil = [](PartsRank&, int, int) {};
   CommGroup alone(GetParam());
   CommGroup grouped(GetParam());
-  std::vector<std::unique_ptr<PartsRank>> one(static_cast<size_t>(GetParam()));
-  std::vector<std::unique_ptr<PartsRank>> group(one.size());
-  alone.Run([&](int rank) {
-    auto& ranks = one[static_cast<size_t>(rank)];
-    ranks = std::make_unique<PartsRank>(alone.comm(rank));
-    for (int round = 0; round < kRounds; ++round) {
-      ranks->Fill(round);
-      ASSERT_EQ(ranks->CallAll(), onebitSuccess) << onebitGetLastError(nullptr);
-    }
-  });
-  grouped.Run([&](int rank) {
-    auto& ranks = group[static_cast<size_t>(rank)];
-    ranks = std::make_unique<PartsRank>(grouped.comm(rank));
-    for (int round = 0; round < kRounds; ++round) {
-      ranks->Fill(round);
-      onebitGroupStart();
-      ranks->CallAll();
-      ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << onebitGetLastError(nullptr);
-    }
-  });
-  for (size_t rank = 0; rank < one.size(); ++rank) group[rank]->ExpectSameAs(*one[rank]);
+  ExpectSame(RunRounds(grouped, kRounds, true, spoil), RunRounds(alone, kRounds, false, spoil));
 }
 
 // The same on hosts, where some calls take two levels and others one.
 TEST(GroupPartsOnHostsTest, IsTheSameAsOneByOne) {
+  constexpr int kRounds = 20;
+  const auto spoil = [](PartsRank& own, int round, int rank) {
+    if (round == 7 && rank == 2) own.SpoilInput(0);
+    if (round == 9 && rank == 1) own.SpoilInput(2);
+  };
   for (const char* const letters : {"aabb", "abbcc", "aaabbc"}) {
     SCOPED_TRACE(letters);
     CommOptions options = kPatient;
@@ -166,28 +181,7 @@ TEST(GroupPartsOnHostsTest, IsTheSameAsOneByOne) {
     const std::vector<CommOptions> on_hosts = OnHosts(letters, options);
     CommGroup alone(on_hosts);
     CommGroup grouped(on_hosts);
-    std::vector<std::unique_ptr<PartsRank>> one(on_hosts.size());
-    std::vector<std::unique_ptr<PartsRank>> group(on_hosts.size());
-    const auto run = [&](CommGroup& comms, std::vector<std::unique_ptr<PartsRank>>* ranks,
-                         bool is_group) {
-      comms.Run([&](int rank) {
-        auto& own = (*ranks)[static_cast<size_t>(rank)];
-        own = std::make_unique<PartsRank>(comms.comm(rank));
-        for (int round = 0; round < 20; ++round) {
-          own->Fill(round);
-          if (round == 7 && rank == 2) own->SpoilInput(0);
-          if (round == 9 && rank == 1) own->SpoilInput(2);
-          if (is_group) onebitGroupStart();
-          own->CallAll();
-          if (is_group) {
-            ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << onebitGetLastError(nullptr);
-          }
-        }
-      });
-    };
-    run(alone, &one, false);
-    run(grouped, &group, true);
-    for (size_t rank = 0; rank < one.size(); ++rank) group[rank]->ExpectSameAs(*one[rank]);
+    ExpectSame(RunRounds(grouped, kRounds, true, spoil), RunRounds(alone, kRounds, false, spoil));
     EXPECT_GT(StatsOf(grouped.comm(0)).two_level_calls, 0u);
     EXPECT_EQ(StatsOf(grouped.comm(0)).two_level_calls, StatsOf(alone.comm(0)).two_level_calls);
     EXPECT_LT(StatsOf(grouped.comm(0)).messages_sent, StatsOf(alone.comm(0)).messages_sent);
@@ -195,33 +189,18 @@ TEST(GroupPartsOnHostsTest, IsTheSameAsOneByOne) {
 }
 
 TEST_P(GroupPartsTest, AValueThatIsNotFiniteSpoilsItsOwnCallOnly) {
+  constexpr int kRounds = 3;
   constexpr size_t kSpoiled = 2;  // an all-gather
+  const auto spoil = [](PartsRank& own, int round, int rank) {
+    if (round == 2 && rank == 0) own.SpoilInput(kSpoiled);
+  };
   CommGroup alone(GetParam());
   CommGroup grouped(GetParam());
-  std::vector<std::unique_ptr<PartsRank>> one(static_cast<size_t>(GetParam()));
-  std::vector<std::unique_ptr<PartsRank>> group(one.size());
-  const auto run = [&](CommGroup& comms, std::vector<std::unique_ptr<PartsRank>>* ranks,
-                       bool is_group) {
-    comms.Run([&](int rank) {
-      auto& own = (*ranks)[static_cast<size_t>(rank)];
-      own = std::make_unique<PartsRank>(comms.comm(rank));
-      for (int round = 0; round < 3; ++round) {
-        own->Fill(round);
-        if (round == 2 && rank == 0) own->SpoilInput(kSpoiled);
-        if (is_group) onebitGroupStart();
-        own->CallAll();
-        if (is_group) {
-          ASSERT_EQ(onebitGroupEnd(), onebitSuccess);
-        }
-      }
-    });
-  };
-  run(alone, &one, false);
-  run(grouped, &group, true);
-  for (size_t rank = 0; rank < one.size(); ++rank) {
-    group[rank]->ExpectSameAs(*one[rank]);
-    EXPECT_TRUE(group[rank]->IsNan(kSpoiled));
-    EXPECT_FALSE(group[rank]->IsNan(0));
+  const Ranks group = RunRounds(grouped, kRounds, true, spoil);
+  ExpectSame(group, RunRounds(alone, kRounds, false, spoil));
+  for (const auto& rank : group) {
+    EXPECT_TRUE(rank->IsNan(kSpoiled));
+    EXPECT_FALSE(rank->IsNan(0));
   }
 }
 

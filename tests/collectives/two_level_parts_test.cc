@@ -145,7 +145,7 @@ TEST_P(DensePartsTest, ABroadcastOfAnotherRootIsFound) {
   }
 }
 
-// What leaves a host, apart from headers.
+// The test does not count headers.
 TEST_P(DensePartsTest, EachHostsLinkCarriesAPartOnce) {
   constexpr size_t kPart = 6400;
   const HostMap map = hosts();

@@ -495,7 +495,7 @@ class HeldRing : public Model {
   const size_t bytes_;
 };
 
-// Of a tensor with a compressor; in two levels that between hosts.
+// The tensor has a compressor, which in two levels works between hosts.
 std::unique_ptr<Model> MakeCompressedModel(const Case& c, int tensor) {
   const TensorCase& t = c.tensors[static_cast<size_t>(tensor)];
   const Bytes mask = MaskOf(c, tensor, 0);

@@ -284,7 +284,7 @@ void MakeLegal(TensorCase& t, int64_t ranks) {
   }
 }
 
-// What the library refuses although it can have levels.
+// The library refuses these, although their collective can have levels.
 void DropLevels(TensorCase& t, const Case& c) {
   if (t.levels != 2) return;
   const bool has_one_hop =

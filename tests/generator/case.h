@@ -21,7 +21,7 @@ inline constexpr int kCollectives = 7;
 inline constexpr int kDense = -1;   // a codec
 inline constexpr int kCodecs = 10;  // with kDense
 inline constexpr int kDefault = ONEBIT_UNDEF_INT;
-// What the library is told of a member that may be at kDefault.
+// The library is told nothing of a member that is at kDefault.
 inline std::optional<uint64_t> Chosen(int64_t value) {
   return value == kDefault ? std::nullopt : std::optional(static_cast<uint64_t>(value));
 }

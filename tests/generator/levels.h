@@ -23,7 +23,7 @@ bool CanHaveLevels(const TensorCase& t);
 bool TakesOneExchange(const Case& c, const TensorCase& t);
 // The levels of the tensor's calls: 1 or 2.
 int64_t LevelsOf(const Case& c, const TensorCase& t);
-// Of the dense call that onebitCompressorPrime makes.
+// The same for the dense call that onebitCompressorPrime makes.
 int64_t LevelsOfPriming(const Case& c, const TensorCase& t);
 
 // The hosts of a reduction in two levels; empty where results do not depend on hosts.
