@@ -207,7 +207,7 @@ def staged(run: Run) -> None:
 
 def nccl(run: Run) -> None:
     cases = "NcclRanksTest.*:NcclFailureTest.*:NcclJoinTest.*"
-    few = ("NcclRanksTest.EveryCollective*:*OneExchange*:*Nonfinite*:NcclFailureTest.*:NcclJoinTest.*")
+    few = ("NcclRanksTest.EveryCollective*:*OneExchange*:*Nonfinite*:*TwoLevels*:NcclFailureTest.*:NcclJoinTest.*")
     run.figures["tests_2_ranks"] = nccl_ranks(run, "nccl-2", 2, cases)
     run.figures["tests_4_ranks"] = nccl_ranks(run, "nccl-4", 4, few)
     run.figures["tests_native_dense"] = nccl_ranks(run, "nccl-native", 2, "NcclNativeTest.*",

@@ -98,6 +98,15 @@ TEST(NcclRanksTest, NonfiniteValuesAreHandledAsOnTheHost) {
   ExpectCasesOfTheHost(CasesOfNonfiniteValues());
 }
 
+// The communicator on devices learns the same hosts as that of threads in host memory.
+TEST(NcclRanksTest, TwoLevelsAreThoseOfTheHost) {
+  if (Ranks() != 4) GTEST_SKIP() << "two hosts of two ranks are needed";
+  const std::vector<DeviceCase> cases = CasesOfTwoLevels();
+  setenv("ONEBIT_HOST_RANKS", std::to_string(cases.front().host_ranks).c_str(), 1);
+  ExpectCasesOfTheHost(cases);
+  unsetenv("ONEBIT_HOST_RANKS");
+}
+
 TEST(NcclRanksTest, LargeTensorsAreThoseOfTheHost) {
   ExpectCasesOfTheHost({{.count = 3'000'001}, {.is_dense = true, .count = 3'000'001}});
 }
