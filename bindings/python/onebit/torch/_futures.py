@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Futures of averages, for which the backward pass waits."""
+"""Futures of averages, for which the backward pass waits, and flags that nobody waits for yet."""
 
 from __future__ import annotations
 
 import concurrent.futures
-from typing import Callable, Optional
+from typing import Callable, List, Optional
 
 import torch
 
@@ -54,3 +54,22 @@ def on_stream(
         buffer.record_stream(stream)
         future.set_result(result())  # its waiters wait for the stream
     return future
+
+
+class Flags:
+    """Booleans of a tensor, on their way to the host. Those of a device are copied behind the work of
+    the current stream, and whoever asks for them later waits for that copy alone."""
+
+    def __init__(self, flags: torch.Tensor) -> None:
+        self._flags = flags
+        self._copied: Optional[torch.cuda.Event] = None
+        if flags.is_cuda:
+            self._flags = torch.empty(flags.shape, dtype=flags.dtype, pin_memory=True)
+            self._flags.copy_(flags, non_blocking=True)
+            self._copied = torch.cuda.Event()
+            self._copied.record(torch.cuda.current_stream(flags.device))
+
+    def values(self) -> List[bool]:
+        if self._copied is not None:
+            self._copied.synchronize()
+        return self._flags.tolist()

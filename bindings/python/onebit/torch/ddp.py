@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, TypeVar, Union
 
 import torch
 import torch.distributed as dist
@@ -24,7 +24,7 @@ from .._native import Codec, Mode, StateKind
 from .._waits import exporting
 from ._buckets import Part, buffer_of, check_type, gradients_in, is_sparse
 from ._compression import Compression
-from ._futures import in_thread, on_stream
+from ._futures import Flags, in_thread, on_stream
 from ._hook_report import Report
 from ._host_link import HostLink
 from ._membership import Membership
@@ -400,7 +400,7 @@ class State:
             else:
                 self._communicator.all_reduce(buffer, op="avg", stream=stream)
                 if not is_dense:
-                    self._step.are_finite.append(torch.isfinite(buffer).all())
+                    self._step.add([torch.isfinite(buffer).all()])
         except Exception as error:
             if self._failure is None and isinstance(error, Error):
                 self._failure = error
@@ -453,12 +453,11 @@ class State:
         if scale is not None:
             for part in parts:
                 part.scale(scale)
-        self._step.called.extend(called)
         if has_residuals:
-            for part, compressor, use in zip(compressed, called, uses):
+            for part, use in zip(compressed, uses):
                 part.clear_unless(use)
-                self._step.uses.append((compressor, use))
-        self._step.are_finite.extend(part.is_finite(self._compression.mode) for part in parts)
+        are_finite = [part.is_finite(self._compression.mode) for part in parts]
+        self._step.add(are_finite, called, uses if has_residuals else None)
 
     def _compressor(
         self, name: str, count: int, dtype: torch.dtype, device: torch.device
@@ -491,13 +490,11 @@ class State:
         step = self._step
         if self._communicator.failure is not None:
             return
-        if not all(map(bool, step.are_finite)):
+        is_finite, unused = step.take_flags()
+        if not is_finite:
             self._take_back()
-        for compressor, use in step.uses:
-            if not bool(use):
-                compressor.revert()
-        step.are_finite.clear()
-        step.uses.clear()
+        for compressor in unused:
+            compressor.revert()
 
     def _take_back(self) -> None:
         """Reverts all compressors of the last step, unless that has been done."""
@@ -523,13 +520,36 @@ def ddp_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torc
 
 
 class _Step:
-    """The averages of an iteration: which compressors were called, for gradients of how many ranks, and
-    whether results are finite."""
+    """The averages of an iteration: which compressors were called, for gradients of which any rank had
+    one, and which results are finite."""
 
     def __init__(self) -> None:
         self.called: List[Compressor] = []
-        self.uses: List[Tuple[Compressor, torch.Tensor]] = []
-        self.are_finite: List[torch.Tensor] = []
+        self._flags: List[Tuple[Flags, List[Compressor]]] = []
+
+    def add(
+        self,
+        are_finite: List[torch.Tensor],
+        called: Sequence[Compressor] = (),
+        uses: Optional[torch.Tensor] = None,
+    ) -> None:
+        """Adds a bucket; uses[i]: whether any rank had a gradient for what called[i] averaged."""
+        self.called.extend(called)
+        flags = torch.stack(are_finite)
+        if uses is None:
+            self._flags.append((Flags(flags), []))
+        else:
+            self._flags.append((Flags(torch.cat([uses != 0, flags])), list(called)))
+
+    def take_flags(self) -> Tuple[bool, List[Compressor]]:
+        """Whether all results are finite, and the compressors of what no rank has used; once."""
+        is_finite, unused = True, []
+        for flags, compressors in self._flags:
+            values = flags.values()
+            is_finite = all(values[len(compressors) :]) and is_finite
+            unused += [compressor for compressor, use in zip(compressors, values) if not use]
+        self._flags.clear()
+        return is_finite, unused
 
 
 class _Detached:
