@@ -24,8 +24,8 @@ def refuse_to_guess(program: str, names: list[str], **variables: str):
         assert name in done.stderr, (name, done.stderr)
 
 
-def over_ucx(program: str, ranks: int) -> list[str]:
-    with job.Job([[program]] * ranks) as running:
+def over_ucx(program: str, ranks: int, **variables: str) -> list[str]:
+    with job.Job([[program]] * ranks, ONEBIT_TRANSPORT="ucx", **variables) as running:
         for rank in running.ranks:
             assert rank.exit_status() == 0, rank.lines
         return running.ranks[0].lines
@@ -36,14 +36,14 @@ def main() -> int:
     files = [f"libonebit-transport-mpi-{abi}.so" for abi in mpi_launch.LAUNCHERS]
     refuse_to_guess(program, [*files, "mpirun"])
     refuse_to_guess(program, [*files, "both launchers", *SIGNS], **SIGNS)
-    for ranks in (1, 3, 4):
-        threads = subprocess.run([program, str(ranks)], check=True, capture_output=True, text=True)
-        expected = threads.stdout.splitlines()
+    for ranks, host_ranks in ((1, 0), (3, 0), (5, 2)):
+        expected = job.results_of_threads(program, ranks, host_ranks)
         assert expected
+        hosts = {"ONEBIT_HOST_RANKS": str(host_ranks)}
         for abi in mpi_launch.LAUNCHERS:
-            assert mpi_launch.succeed(abi, ranks, [program], **MPI).splitlines() == expected, abi
+            assert mpi_launch.succeed(abi, ranks, [program], **MPI, **hosts).splitlines() == expected, abi
         if "ucx" in others:
-            assert over_ucx(program, ranks) == expected, "ucx"
+            assert over_ucx(program, ranks, **hosts) == expected, "ucx"
         print(f"{ranks} ranks: {len(expected)} kinds of calls give the same bytes over local, "
               f"{', '.join([*mpi_launch.LAUNCHERS, *others])}", flush=True)
     return 0

@@ -29,12 +29,12 @@ def start(two: hosts.TwoHosts, command: list[str], **variables: str) -> job.Job:
     return job.Job(commands, **(place | variables))
 
 
-def check_results(two: hosts.TwoHosts, program: str):
-    threads = subprocess.run([program, "4"], check=True, capture_output=True, text=True)
-    with start(two, [program]) as running:
+def check_results(two: hosts.TwoHosts, program: str, **variables: str):
+    expected = job.results_of_threads(program, 4, host_ranks=2)
+    with start(two, [program], **variables) as running:
         for rank in running.ranks:
             assert rank.exit_status() == 0, rank.lines
-        assert running.ranks[0].lines == threads.stdout.splitlines(), running.ranks[0].lines
+        assert running.ranks[0].lines == expected, running.ranks[0].lines
     print("4 ranks on two hosts give the bytes of 4 threads")
 
 
@@ -121,11 +121,7 @@ def check_short_outage(two: hosts.TwoHosts, program: str, rounds: int, how: str)
 
 def check_ucx(two: hosts.TwoHosts, results: str, loop: str):
     """The same bytes, from ports at the interface that leads to rank 0 and no other."""
-    threads = subprocess.run([results, "4"], check=True, capture_output=True, text=True)
-    with start(two, [results], ONEBIT_TRANSPORT="ucx") as running:
-        for rank in running.ranks:
-            assert rank.exit_status() == 0, rank.lines
-        assert running.ranks[0].lines == threads.stdout.splitlines(), running.ranks[0].lines
+    check_results(two, results, ONEBIT_TRANSPORT="ucx")
     with start(two, [loop, "0", "1000", "ef"], ONEBIT_TRANSPORT="ucx") as running:
         running.wait_until_ready()
         for index, address in enumerate(two.addresses):

@@ -117,6 +117,20 @@ class Job:
         return now
 
 
+def results_of_threads(program: str, ranks: int, host_ranks: int = 0) -> list[str]:
+    """What rank_results prints for threads; with `host_ranks`, so many successive ones form a host."""
+    def lines(**variables: str) -> list[str]:
+        return subprocess.run([program, str(ranks)], env=os.environ | variables, check=True, capture_output=True,
+                              text=True).stdout.splitlines()
+
+    flat = lines()
+    if host_ranks == 0:
+        return flat
+    found = lines(ONEBIT_HOST_RANKS=str(host_ranks))
+    assert len(found) == len(flat) and found != flat, "two levels have not changed a sum"
+    return found
+
+
 def left_behind(before: set[str], look) -> set[str]:
     """What `look` finds that was not there before. Other tests use this machine as well: what is theirs goes when
     their jobs end, and ours would stay."""

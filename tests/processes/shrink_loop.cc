@@ -7,9 +7,9 @@
 // It joins by its launch variables, prints "ready" and averages with error feedback until that
 // fails: "ended RESULT SECONDS TEXT". Rank SLEEPER then does something else for MS. Ranks shrink
 // the communicator without a list, rebind the compressor, and make calls: "went on RESULT SECONDS
-// TEXT", TEXT being the former ranks that take part, "/", and those that onebitCommGetLost names,
-// or the error. SECONDS are those of the monotonic clock. The process ends when its input does, so
-// that a rank may come late.
+// TEXT", TEXT being the former ranks that take part, "/", those that onebitCommGetLost names, and
+// the levels of the compressor, or the error. SECONDS are those of the monotonic clock. The process
+// ends when its input does, so that a rank may come late.
 #include <unistd.h>
 
 #include <chrono>
@@ -60,7 +60,7 @@ class Rank {
     return result;
   }
 
-  // "0 1 / 2 3"
+  // "0 1 / 2 3, levels 1"
   std::string Members() {
     std::vector<float> is_here(static_cast<size_t>(ranks_));
     is_here[static_cast<size_t>(number_)] = 1;
@@ -77,7 +77,9 @@ class Rank {
     int count = ranks_;
     onebitCommGetLost(first_, lost.data(), &count);
     for (int i = 0; i < count; ++i) text += " " + std::to_string(lost[static_cast<size_t>(i)]);
-    return text;
+    onebitCompressorStats_t stats = {.size = sizeof stats};
+    onebitCompressorGetStats(compressor_.get(), &stats);
+    return text + ", levels " + std::to_string(stats.levels);
   }
 
  private:

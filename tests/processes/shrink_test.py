@@ -37,12 +37,12 @@ class Shrinking(job.Job):
         for rank in ranks:
             self.ranks[rank].ended(job.PATIENCE_SECONDS)
 
-    def expect(self, ranks, text: str, since: float) -> float:
-        """These ranks went on, as the text says; how long it took the slowest."""
+    def expect(self, ranks, text: str, since: float, levels: int = 1) -> float:
+        """These ranks went on, as the text says, with so many levels; how long it took the slowest."""
         slowest = 0.0
         for rank in ranks:
             result, when, said = self.went_on(rank)
-            assert (result, said) == (0, text), (rank, result, said, self.ranks[0].lines)
+            assert (result, said) == (0, f"{text}, levels {levels}"), (rank, result, said, self.ranks[0].lines)
             slowest = max(slowest, when - since)
         return slowest
 
@@ -51,6 +51,16 @@ def start(two: hosts.TwoHosts, program: str, **variables: str) -> Shrinking:
     place = {"ONEBIT_RENDEZVOUS": f"{two.addresses[0]}:45871", "ONEBIT_SECRET": SECRET}
     running = Shrinking([two.on(rank // 2, [program]) for rank in range(4)], **(place | variables))
     return running
+
+
+def kill_rank(two: hosts.TwoHosts, program: str, number: int) -> float:
+    """One rank of a host is killed: the others go on in two levels, on hosts of two ranks and of one."""
+    with start(two, program, **NO_SILENCE) as running:
+        running.wait_until_ready()
+        victim = (3, 0, 2, 1)[number % 4]
+        others = [rank for rank in range(4) if rank != victim]
+        since = running.hurt(victim, signal.SIGKILL)
+        return running.expect(others, "{} {} {} / {}".format(*others, victim), since, levels=2)
 
 
 def kill_host(two: hosts.TwoHosts, program: str, number: int) -> float:
@@ -111,7 +121,7 @@ def outage(two: hosts.TwoHosts, program: str, _number: int) -> float:
             time.sleep(1)  # ranks meet on each side
         finally:
             two.set_link(1, "up")
-        return running.expect(range(4), "0 1 2 3 /", time.monotonic())
+        return running.expect(range(4), "0 1 2 3 /", time.monotonic(), levels=2)
 
 
 def resets(two: hosts.TwoHosts, program: str, _number: int) -> float:
@@ -120,7 +130,7 @@ def resets(two: hosts.TwoHosts, program: str, _number: int) -> float:
         running.wait_until_ready()
         since = time.monotonic()
         two.reset_connections()
-        return running.expect(range(4), "0 1 2 3 /", since)
+        return running.expect(range(4), "0 1 2 3 /", since, levels=2)
 
 
 def sleeper(_two: hosts.TwoHosts, program: str, _number: int) -> float:
@@ -147,7 +157,7 @@ def latecomer(_two: hosts.TwoHosts, program: str, number: int) -> float:
         return slowest
 
 
-CASES = {case.__name__: case for case in (kill_host, vanished_host, quorum, outage, resets, sleeper, latecomer)}
+CASES = {case.__name__: case for case in (kill_rank, kill_host, vanished_host, quorum, outage, resets, sleeper, latecomer)}
 
 
 def main() -> int:
