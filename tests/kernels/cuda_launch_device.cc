@@ -83,6 +83,7 @@ void Place(Stage* stage, Kernel kernel, ReduceParamsOf<kPieces>* p) {
   }
   SourcePackets packets = host;
   Place(stage, &packets, bytes);
+  if (p->terms.factors != nullptr) stage->In(&p->terms.factors, p->ranks * sizeof(float));
   for (Piece& piece : pieces) {
     piece.source = packets.sources + (piece.source - host.sources);
     piece.own_source = packets.own_source + (piece.own_source - host.own_source);
@@ -143,6 +144,7 @@ void Place(Stage* stage, Kernel, LowBitReduceParamsOf<kPieces>* p) {
     piece.own_source = packets.own_source;
     stage->InOut(&piece.values, BytesOf(p->output_type) * piece.count);
   }
+  if (p->terms.factors != nullptr) stage->In(&p->terms.factors, p->ranks * sizeof(float));
   Place(stage, &p->list, p->codec, BytesOf(p->residual_type));
 }
 
@@ -267,11 +269,17 @@ void Place(Stage* stage, Kernel, MaskParams* p) {
   stage->InOut(&p->set_bits, sizeof(*p->set_bits));
 }
 
+// Floors of blocks: null, or one for every kTensorSumBlock elements.
+void PlaceFloors(Stage* stage, const float** floors, size_t count) {
+  stage->In(floors, BlockCount(count, kTensorSumBlock) * sizeof(float));
+}
+
 void Place(Stage* stage, Kernel, AdamUpdate* p) {
   const size_t bytes = sizeof(float) * p->count;
   for (float** state : {&p->x, &p->m, &p->v}) stage->InOut(state, bytes);
   stage->In(&p->input, BytesOf(p->input_type) * p->count);
   stage->In(&p->mask, BitBytes(p->count));
+  PlaceFloors(stage, &p->block_floors, p->count);
   stage->InOut(&p->copy, BytesOf(p->copy_type) * p->count);
 }
 
@@ -305,6 +313,7 @@ void Place(Stage* stage, Kernel kernel, ZeroOneUpdate* p) {
   const size_t input_bytes = kernel == Kernel::kZeroOneSync ? 4 : BytesOf(p->input_type);
   stage->In(&p->input, input_bytes * p->count);
   stage->In(&p->mask, BitBytes(p->count));
+  PlaceFloors(stage, &p->block_floors, p->count);
   stage->InOut(&p->copy, BytesOf(p->copy_type) * p->count);
 }
 
