@@ -9,8 +9,7 @@
  * default stream of the device, and a call returns when all its work is enqueued there. The host is
  * never synchronised with the device, and the caller's current device is unchanged. Results equal
  * those of host memory bit for bit, except for NCCL's own reductions (below) and the kind of NaN in
- * a dense sum, which is not specified. Compressors on devices have one level where hosts have
- * different numbers of ranks: if ranks of one tensor have both kinds of memory, set levels to 1.
+ * a dense sum, which is not specified.
  *
  *   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
  *   config.memory = onebitMemoryDevice;                 // residuals on the current device
@@ -27,7 +26,7 @@
  *   broadcasts without a compressor are NCCL's own, as fast as without this library, with NCCL's
  *   order of sums and treatment of NaN; onebitCommStats_t.native_calls counts them. With
  *   ONEBIT_NCCL_NATIVE_DENSE=0 they have the bits of other transports, as dense steps of
- *   optimizers, syncs and flushes always do, but for reductions that take two levels there.
+ *   optimizers, syncs and flushes always do.
  * - Any other transport (socket, ucx, mpi, local): the device compresses, and packets pass through
  *   pinned host memory. So do, in reductions with two levels, the elements that ranks of a host
  *   send each other, and their means: up to three tensors' bytes. All computing of a call is on the
@@ -49,11 +48,12 @@
  * use streams of any priority: whatever the driver makes wait for the call, the call does not wait
  * for it. As with NCCL, two things remain the caller's:
  *
- * - Ranks that are threads of one process must not free device or pinned memory (cudaFree,
- *   cudaFreeHost, the end of a compressor or communicator) while another rank's stream waits for a
- *   call that the freeing thread, or a rank held up by it, has yet to make: synchronise and meet in
- *   onebitBarrier first. Each of these ranks needs a device of its own, or together they may use
- *   only as many streams as their device has hardware queues.
+ * - Ranks that are threads of one process must not allocate or free device or pinned memory
+ *   (cudaMalloc, cudaFree, cudaFreeHost, the end of a compressor or communicator) while another
+ *   rank's stream waits for a call that this thread, or a rank held up by it, has yet to make:
+ *   synchronise and meet in onebitBarrier first. Each of these ranks needs a device of its own.
+ *   Ranks that share one may use together only as many streams as it has hardware queues, and the
+ *   first calls of each kind, for which the library allocates, must meet as well.
  * - All ranks must enqueue the calls of several communicators in one common order, including those
  *   calls of other libraries that wait for other ranks. CUDA maps streams to a few hardware queues,
  *   where a call that waits also holds up what was enqueued after it on other streams.

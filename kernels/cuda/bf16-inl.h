@@ -22,7 +22,7 @@ ONEBIT_KERNEL Quad<float> Bf16ValuesAt(const LowBitPiece& piece, const std::byte
   return values;
 }
 
-// The sum or the mean of the ranks' values.
+// The sum of the packets' values by the terms.
 ONEBIT_KERNEL Quad<float> Bf16SumsAt(const LowBitReduceKind& kind, const LowBitPiece& piece,
                                      uint64_t i, unsigned count, uint32_t* nonfinite) {
   // Starting from -0 instead of 0 leaves every first term unchanged, including -0.
@@ -30,12 +30,13 @@ ONEBIT_KERNEL Quad<float> Bf16SumsAt(const LowBitReduceKind& kind, const LowBitP
   for (uint32_t rank = 0; rank < kind.ranks; ++rank) {
     const Quad<float> values =
         Bf16ValuesAt(piece, PacketOf(kind, piece, rank), i, count, nonfinite);
+    const float factor = kind.terms.factors == nullptr ? 1.0f : kind.terms.factors[rank];
     ONEBIT_UNROLL
-    for (unsigned c = 0; c < kQuad; ++c) sums.at[c] += kind.factor * values.at[c];
+    for (unsigned c = 0; c < kQuad; ++c) sums.at[c] += factor * values.at[c];
   }
-  if (kind.is_sum) return sums;
+  if (kind.terms.divisor == 1) return sums;
   ONEBIT_UNROLL
-  for (unsigned c = 0; c < kQuad; ++c) sums.at[c] /= static_cast<float>(kind.ranks);
+  for (unsigned c = 0; c < kQuad; ++c) sums.at[c] /= static_cast<float>(kind.terms.divisor);
   return sums;
 }
 

@@ -135,7 +135,7 @@ ONEBIT_KERNEL const std::byte* PacketOf(const LowBitReduceKind& kind, const LowB
   return rank == kind.rank ? piece.own_source : piece.source + rank * kind.stride;
 }
 
-// The sum or the mean of the ranks' values.
+// The sum of the packets' values by the terms.
 template <LowBitCodec kCodec>
 ONEBIT_KERNEL Quad<float> SumsAt(const LowBitReduceKind& kind, const LowBitPiece& piece,
                                  const QuadBlocks& blocks, uint64_t i, unsigned count) {
@@ -144,12 +144,13 @@ ONEBIT_KERNEL Quad<float> SumsAt(const LowBitReduceKind& kind, const LowBitPiece
   for (uint32_t rank = 0; rank < kind.ranks; ++rank) {
     const Quad<float> values =
         ValuesAt<kCodec>(ViewOf<kCodec>(piece, PacketOf(kind, piece, rank)), blocks, i, count);
+    const float factor = kind.terms.factors == nullptr ? 1.0f : kind.terms.factors[rank];
     ONEBIT_UNROLL
-    for (unsigned c = 0; c < kQuad; ++c) sums.at[c] += kind.factor * values.at[c];
+    for (unsigned c = 0; c < kQuad; ++c) sums.at[c] += factor * values.at[c];
   }
-  if (kind.is_sum) return sums;
+  if (kind.terms.divisor == 1) return sums;
   ONEBIT_UNROLL
-  for (unsigned c = 0; c < kQuad; ++c) sums.at[c] /= static_cast<float>(kind.ranks);
+  for (unsigned c = 0; c < kQuad; ++c) sums.at[c] /= static_cast<float>(kind.terms.divisor);
   return sums;
 }
 

@@ -80,8 +80,7 @@ struct LowBitReduceKind {
   uint32_t ranks = 1;
   DataType output_type = DataType::kF32;
   DataType residual_type = DataType::kF32;
-  bool is_sum = false;
-  float factor = 1;  // what each packet counts for
+  PacketTerms terms;
   uint32_t block = 1;
   bool operator==(const LowBitReduceKind&) const = default;
 };

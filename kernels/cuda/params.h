@@ -47,6 +47,13 @@ struct CompressorWords {
   uint64_t nonfinite_blocks = 0;  // of low-bit packets, advanced by their kernels
 };
 
+// How packets are added up: each times its factor, and their sum divided.
+struct PacketTerms {
+  const float* factors = nullptr;  // by packet; null: 1
+  uint32_t divisor = 1;
+  bool operator==(const PacketTerms&) const = default;
+};
+
 // A run of elements with a packet, or a part of one, of its own. Blocks begin at its first element.
 // All pointers are to what belongs to that element, or to the call of the piece: pieces of several
 // calls may share a launch.
@@ -133,6 +140,7 @@ using CompressParams = CompressParamsOf<kMaxPieces>;
 //   scale per source packet.
 // kDecodeAverage: DecodeAverage of every piece. Sets kNonfinite if an output is not finite.
 struct ReduceKind {
+  PacketTerms terms;    // without factors: the mean of the packets
   uint64_t stride = 0;  // bytes between the packets of ranks
   uint32_t rank = 0;
   uint32_t ranks = 1;
@@ -140,8 +148,6 @@ struct ReduceKind {
   DataType residual_type = DataType::kF32;
   ScaleRule rule = ScaleRule::kL2;
   bool is_sum = false;
-  // Sums over hosts: what each packet counts for in a sum that is not divided; otherwise 0.
-  float factor = 0;
   uint32_t block = 0;
   bool operator==(const ReduceKind&) const = default;
 };

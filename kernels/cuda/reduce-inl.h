@@ -22,7 +22,7 @@ class PacketMean {
       : packets_{piece.source, kind.stride, piece.own_source, kind.rank, kind.ranks},
         bits_offset_(piece.source_bits),
         scale_offset_(sizeof(float) * block),
-        factor_(kind.factor),
+        terms_(kind.terms),
         first_weights_(WeightsFrom(warp, 0)) {}
 
   // Sums the ranks' values of the group at element `group`.
@@ -36,6 +36,8 @@ class PacketMean {
         if (i < end) AddQuad(NibbleAt(bits, i), weight, &(*mean)[lane]);
       });
     });
+    if (terms_.divisor == 1) return;
+    warp.ForEachLane([&](unsigned lane) { Divide(&(*mean)[lane]); });
   }
 
   // True if bits lie at multiples of four bytes, as LoadTile requires.
@@ -61,6 +63,10 @@ class PacketMean {
             [&](unsigned lane) { AddQuad(signs[lane], weight, &mean->groups[g][lane]); });
       });
     });
+    if (terms_.divisor == 1) return;
+    ForEachGroup<kGroups>([&](unsigned g) {
+      warp.ForEachLane([&](unsigned lane) { Divide(&mean->groups[g][lane]); });
+    });
   }
 
  private:
@@ -76,6 +82,11 @@ class PacketMean {
   static ONEBIT_KERNEL void AddQuad(uint32_t signs, float weight, Quad<float>* mean) {
     ONEBIT_UNROLL
     for (unsigned c = 0; c < kQuad; ++c) mean->at[c] += (signs >> c & 1) != 0 ? -weight : weight;
+  }
+
+  ONEBIT_KERNEL void Divide(Quad<float>* sum) const {
+    ONEBIT_UNROLL
+    for (unsigned c = 0; c < kQuad; ++c) sum->at[c] /= static_cast<float>(terms_.divisor);
   }
 
   template <unsigned kGroups>
@@ -111,14 +122,15 @@ class PacketMean {
   ONEBIT_KERNEL const uint8_t* BitsOf(uint32_t rank) const {
     return reinterpret_cast<const uint8_t*>(PacketOf(rank) + bits_offset_);
   }
-  // Returns the scales of ranks `first` and following, divided by the number of ranks, or times the
-  // factor if there is one.
+  // Returns the scales of ranks `first` and following, times their factors, or divided by the
+  // number of ranks where there are none.
   ONEBIT_KERNEL Lanes<float> WeightsFrom(const Warp& warp, uint32_t first) const {
     Lanes<float> weights;
     warp.ForEachLane([&](unsigned lane) {
       if (first + lane >= packets_.ranks) return;
       const float scale = *reinterpret_cast<const float*>(PacketOf(first + lane) + scale_offset_);
-      weights[lane] = factor_ != 0 ? scale * factor_ : scale / static_cast<float>(packets_.ranks);
+      weights[lane] = terms_.factors == nullptr ? scale / static_cast<float>(packets_.ranks)
+                                                : scale * terms_.factors[first + lane];
     });
     return weights;
   }
@@ -126,7 +138,7 @@ class PacketMean {
   SourcePackets packets_;
   uint64_t bits_offset_;
   uint64_t scale_offset_;
-  float factor_;
+  PacketTerms terms_;
   Lanes<float> first_weights_;
 };
 

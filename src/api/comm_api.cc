@@ -53,7 +53,8 @@ Status BindDevice(onebitComm_s& comm, int device) {
                  "devices has {} for rank {}, but there are {} CUDA devices, from 0 on", device,
                  comm.comm->rank(), found->count());
   }
-  return comm.engine.UseDevice(*found, device);
+  ONEBIT_TRY(comm.engine.UseDevice(*found, device));
+  return comm.engine.proxy()->ReserveForFirstCalls();
 }
 
 Status InitAll(onebitComm_t* comms, int ranks, const int* devices) {

@@ -98,7 +98,7 @@ PlanKey KeyOf(const CallRequest& request, const Comm& comm) {
   PlanKey whole = key;
   if (request.whole_count != 0) whole.count = request.whole_count;
   key.has_two_levels = CanHaveLevels(request.collective) && !key.is_native &&
-                       !comm.is_stream_ordered() && request.can_have_levels &&
+                       request.can_have_levels &&
                        UsesTwoLevels(BufferBytesOf(whole, static_cast<size_t>(comm.ranks())),
                                      comm.hosts(), comm.options());
   switch (request.collective) {

@@ -200,16 +200,9 @@ bool Engine::TakesOneExchange(const Compressor::Config& config) const {
   return UsesOneExchange(config.count, static_cast<uint32_t>(comm_.ranks()), comm_.options());
 }
 
-// Kernels know hosts with equal numbers of ranks only.
-bool Engine::CanHaveTwoLevels(const Compressor::Config& config) const {
-  return !config.is_stream_ordered || comm_.hosts().is_even();
-}
-
 // Says nothing of one exchange, which has one level.
 bool Engine::TakesTwoLevels(const Compressor::Config& config) const {
-  if (!CanHaveLevels(config.collective) || config.levels == 1 || !CanHaveTwoLevels(config)) {
-    return false;
-  }
+  if (!CanHaveLevels(config.collective) || config.levels == 1) return false;
   if (config.levels == 2) return comm_.hosts().has_levels();
   // Without a block a rank knows the scale of its own part only.
   return config.codec.block != 0 && UsesTwoLevels(config.elements() * kernels::BytesOf(config.type),
@@ -218,12 +211,6 @@ bool Engine::TakesTwoLevels(const Compressor::Config& config) const {
 
 Status Engine::CheckLevels(const Compressor::Config& config) const {
   if (config.levels != 2 || config.count == 0 || !comm_.hosts().has_levels()) return OkStatus();
-  if (!CanHaveTwoLevels(config)) {
-    return Error(Code::kInvalidArgument,
-                 "compressor config: levels is 2, but on device memory there is one level unless "
-                 "all hosts have equal numbers of ranks ({}): leave levels at 0",
-                 comm_.hosts().Text());
-  }
   // A rebind goes on with one level instead.
   if (TakesOneExchange(config)) {
     return Error(Code::kInvalidArgument,

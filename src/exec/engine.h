@@ -105,7 +105,6 @@ class Engine {
 
  private:
   bool TakesOneExchange(const Compressor::Config& config) const;
-  bool CanHaveTwoLevels(const Compressor::Config& config) const;
   bool TakesTwoLevels(const Compressor::Config& config) const;
   // Fails where a new compressor cannot have the levels that it asks for.
   Status CheckLevels(const Compressor::Config& config) const;

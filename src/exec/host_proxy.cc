@@ -27,8 +27,7 @@ constexpr uint64_t kEndMs = 5000;
 Result<std::unique_ptr<HostProxy>> HostProxy::Create(Comm& comm, PlanCache& plans,
                                                      HostExecutor& executor, const Devices& devices,
                                                      int device, CommTrace* trace) {
-  const auto ranks = static_cast<size_t>(comm.ranks());
-  ONEBIT_ASSIGN_OR_RETURN(auto compute, StreamCompute::Create(devices, device, ranks));
+  ONEBIT_ASSIGN_OR_RETURN(auto compute, StreamCompute::Create(devices, device, comm.hosts()));
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
   std::unique_ptr<HostProxy> proxy(new HostProxy(comm, plans, executor, std::move(compute), trace));
   ONEBIT_ASSIGN_OR_RETURN(proxy->turn_words_,
@@ -77,6 +76,24 @@ Status HostProxy::ReservePackets(size_t bytes) {
   return packets_.Reserve(bytes, [this](size_t grown) {
     return Memory::CreatePinned(devices(), device(), grown, "packet space");
   });
+}
+
+size_t HostProxy::WordStride() const {
+  return sizeof(OutcomeWords) +
+         RoundUp(static_cast<size_t>(comm_.ranks()) * sizeof(kernels::Checksum), kCacheLine);
+}
+
+Status HostProxy::ReserveWords(size_t calls) {
+  return words_.Reserve(calls * WordStride(), [this](size_t grown) {
+    return Memory::CreatePinned(devices(), device(), grown, "the state of calls");
+  });
+}
+
+Status HostProxy::ReserveForFirstCalls() {
+  constexpr size_t kCalls = 64;  // of a group
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices(), device()));
+  ONEBIT_TRY(ReserveWords(kCalls));
+  return slots_.Reserve(DenseSlots::kSlotBytes);
 }
 
 Status HostProxy::Reserve(const Plan& plan) {
@@ -240,14 +257,8 @@ Status HostProxy::ReserveFor(Job* job) {
     ONEBIT_ASSIGN_OR_RETURN(
         held_, Memory::Create({MemoryKind::kDevice, device()}, &devices(), held, "checksums"));
   }
-  // Equal in all jobs: kernels of the next one read the words of a call before the thread sets
-  // them, and must not take a checksum of an earlier one for a decision.
-  job->word_stride =
-      sizeof(OutcomeWords) +
-      RoundUp(static_cast<size_t>(comm_.ranks()) * sizeof(kernels::Checksum), kCacheLine);
-  ONEBIT_TRY(words_.Reserve(job->requests.size() * job->word_stride, [this](size_t grown) {
-    return Memory::CreatePinned(devices(), device(), grown, "the state of calls");
-  }));
+  ONEBIT_TRY(ReserveWords(job->requests.size()));
+  job->word_stride = WordStride();
   job->words = words_.data();
   return OkStatus();
 }

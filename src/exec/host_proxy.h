@@ -41,6 +41,9 @@ class HostProxy {
   int device() const { return compute_->device(); }
   // Allocates for calls with this plan.
   Status Reserve(const Plan& plan);
+  // Allocates what the first calls would: ranks that are threads and share a device should not do
+  // so while the streams of others wait for them.
+  Status ReserveForFirstCalls();
 
   // Prepares calls without enqueuing anything; then EnqueueAll, for all communicators of the thread
   // whose calls belong together.
@@ -146,6 +149,10 @@ class HostProxy {
   Part& NewPart(Job* job, size_t first, size_t count) const;
   Status ReserveFor(Job* job);
   Status ReservePackets(size_t bytes);
+  Status ReserveWords(size_t calls);
+  // Equal in all jobs: kernels of the next one read the words of a call before the thread sets
+  // them, and must not take a checksum of an earlier one for a decision.
+  size_t WordStride() const;
   void BindCalls(Job* job);
   void ArrangeSteps(const Job& job, Part* part) const;
   void AddOps(Job* job) const;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <utility>
+#include <vector>
 
 #include "base/guard.h"
 #include "wait/backoff.h"
@@ -11,13 +12,21 @@
 namespace onebit {
 
 Result<std::unique_ptr<StreamCompute>> StreamCompute::Create(const Devices& devices, int device,
-                                                             size_t ranks) {
+                                                             const HostMap& hosts) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
   std::unique_ptr<StreamCompute> compute(new StreamCompute(devices, device));
   const MemoryLocation location{MemoryKind::kDevice, device};
-  const size_t bytes = sizeof(Words) + 2 * ranks * sizeof(uint64_t);
+  const size_t bytes = sizeof(Words) + 2 * size_t{hosts.ranks()} * sizeof(uint64_t);
   ONEBIT_ASSIGN_OR_RETURN(compute->words_,
                           Memory::Create(location, &devices, bytes, "call numbers"));
+  std::vector<float> sizes;
+  for (uint32_t host = 0; host < hosts.hosts(); ++host) {
+    sizes.push_back(static_cast<float>(hosts.RanksOn(host).size()));
+  }
+  const size_t size_bytes = sizes.size() * sizeof(float);
+  ONEBIT_ASSIGN_OR_RETURN(compute->host_sizes_,
+                          Memory::Create(location, &devices, size_bytes, "ranks on each host"));
+  ONEBIT_TRY(CopyNow(devices, device, compute->host_sizes_.data(), sizes.data(), size_bytes));
   ONEBIT_ASSIGN_OR_RETURN(
       compute->report_,
       Memory::CreatePinned(devices, device, sizeof(KernelReport), "an account of calls"));
@@ -47,7 +56,7 @@ size_t StreamCompute::ListBytesFor(size_t calls, size_t messages) {
 
 Status StreamCompute::Begin(onebitStream_t stream) {
   stream_ = stream;
-  steps_.Begin(stream, reinterpret_cast<kernels::TileSum*>(tile_sums_.data()));
+  steps_.Begin(stream, reinterpret_cast<kernels::TileSum*>(tile_sums_.data()), host_sizes());
   ONEBIT_ASSIGN_OR_RETURN(is_capturing_, devices_.IsCapturing(stream));
   lists_.Begin(stream, is_capturing_);
   ONEBIT_TRY(DeviceFills::Order(device_, stream));
@@ -133,11 +142,13 @@ bool StreamCompute::IsIdleWithin(std::chrono::milliseconds limit) const {
 }
 
 StreamCompute::Blocks StreamCompute::TakeMemory() {
-  return {std::move(words_), std::move(report_), std::move(tile_sums_), lists_.TakeMemory()};
+  return {std::move(words_), std::move(host_sizes_), std::move(report_), std::move(tile_sums_),
+          lists_.TakeMemory()};
 }
 
 void StreamCompute::LeakMemory() {
   static_cast<void>(words_.Release());
+  static_cast<void>(host_sizes_.Release());
   static_cast<void>(report_.Release());
   tile_sums_.Release();
   lists_.LeakMemory();

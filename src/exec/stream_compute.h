@@ -28,7 +28,7 @@ namespace onebit {
 class StreamCompute {
  public:
   static Result<std::unique_ptr<StreamCompute>> Create(const Devices& devices, int device,
-                                                       size_t ranks);
+                                                       const HostMap& hosts);
   const Devices& devices() const { return devices_; }
   int device() const { return device_; }
 
@@ -89,7 +89,7 @@ class StreamCompute {
 
   // All memory, for those who must not free it now.
   struct Blocks {
-    Memory words, report;
+    Memory words, host_sizes, report;
     GrowableBuffer tile_sums;
     LongLists::Blocks lists;
   };
@@ -114,12 +114,14 @@ class StreamCompute {
   StreamCompute(const Devices& devices, int device)
       : devices_(devices), device_(device), lists_(devices, device), steps_(devices, lists_) {}
   Words* words() const { return reinterpret_cast<Words*>(words_.data()); }
+  const float* host_sizes() const { return reinterpret_cast<const float*>(host_sizes_.data()); }
   KernelReport* report() const { return reinterpret_cast<KernelReport*>(report_.data()); }
 
   const Devices& devices_;
   const int device_;
   std::shared_ptr<DeviceFills> fills_;
   Memory words_;              // device: Words
+  Memory host_sizes_;         // device: the ranks on each host
   Memory report_;             // pinned: KernelReport
   GrowableBuffer tile_sums_;  // device
   LongLists lists_;

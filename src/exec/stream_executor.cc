@@ -79,8 +79,7 @@ bool Append(const MessageRun& message, CallMessages* messages) {
 
 Result<std::unique_ptr<StreamExecutor>> StreamExecutor::Create(Comm& comm, const Devices& devices,
                                                                int device) {
-  const auto ranks = static_cast<size_t>(comm.ranks());
-  ONEBIT_ASSIGN_OR_RETURN(auto compute, StreamCompute::Create(devices, device, ranks));
+  ONEBIT_ASSIGN_OR_RETURN(auto compute, StreamCompute::Create(devices, device, comm.hosts()));
   return std::unique_ptr<StreamExecutor>(new StreamExecutor(comm, std::move(compute)));
 }
 

@@ -54,16 +54,22 @@ LowBitPiece PieceOf(const Call& call, const Step& step, const PacketPart& part,
           .scale_count = static_cast<uint32_t>(step.shape.scale_count)};
 }
 
-kernels::cuda::LowBitReduceKind KindOfReduce(const Call& call, const Step& step) {
+kernels::cuda::LowBitReduceKind KindOfReduce(const Call& call, const Step& step,
+                                             const float* host_sizes) {
   const Plan& plan = *call.plan;
+  kernels::cuda::PacketTerms terms;
+  if (HasHostWeights(call)) {
+    terms = HostTerms(call, host_sizes);
+  } else if (call.descriptor.op != ReduceOp::kSum) {
+    terms.divisor = plan.PiecesOf(step);
+  }
   return {.codec = plan.key.codec.low_bit,
           .stride = step.stride,
           .rank = plan.OwnPieceOf(step),
           .ranks = plan.PiecesOf(step),
           .output_type = plan.key.type,
           .residual_type = call.compressor->config().residual_type,
-          .is_sum = call.descriptor.op == ReduceOp::kSum,
-          .factor = HasHostWeights(call) ? RanksPerHost(plan) : 1,
+          .terms = terms,
           .block = plan.key.codec.block};
 }
 
@@ -96,8 +102,9 @@ CodeKernels::CodeKernels(const Devices& devices)
 
 CodeKernels::~CodeKernels() = default;
 
-void CodeKernels::Begin(onebitStream_t stream) {
+void CodeKernels::Begin(onebitStream_t stream, const float* host_sizes) {
   stream_ = stream;
+  host_sizes_ = host_sizes;
   open_ = Kernel::kCount;
   for (kernels::cuda::LowBitPieceList* list :
        {&lists_->compress.list, &lists_->reduce.list, &lists_->decode.list}) {
@@ -150,7 +157,7 @@ Status CodeKernels::Reduce(const Call& call, const Step& step, const FaultWords&
     piece.draws = ServerDraws(call, part);
     SetSources(call, step, &piece);
     SetResidual(call.compressor->server(ServedElement(plan, part)), &piece);
-    return AddPiece(run.reduce, KindOfReduce(call, step), piece, run.tile_elements,
+    return AddPiece(run.reduce, KindOfReduce(call, step, host_sizes_), piece, run.tile_elements,
                     &lists_->reduce);
   });
 }
@@ -160,8 +167,8 @@ Status CodeKernels::Average(const Call& call, const Step& step, const FaultWords
     LowBitPiece piece = PieceOf(call, step, part, words);
     piece.values = call.Write(step.region);
     SetSources(call, step, &piece);
-    return AddPiece(KernelsOf(call.plan->key.codec).average, KindOfReduce(call, step), piece,
-                    kernels::kTensorSumBlock, &lists_->reduce);
+    return AddPiece(KernelsOf(call.plan->key.codec).average, KindOfReduce(call, step, host_sizes_),
+                    piece, kernels::kTensorSumBlock, &lists_->reduce);
   });
 }
 

@@ -8,11 +8,20 @@
 
 #include "device/devices.h"
 #include "kernels/cuda/kernel_table.h"
+#include "kernels/cuda/params.h"
+#include "plan/reduce_op.h"
 #include "steps/batch.h"
 
 namespace onebit {
 
 struct FaultWords;
+
+// How the packets of hosts are added up where HasHostWeights. `host_sizes`: the ranks on each host,
+// in device memory.
+inline kernels::cuda::PacketTerms HostTerms(const Call& call, const float* host_sizes) {
+  const bool is_sum = call.descriptor.op == ReduceOp::kSum;
+  return {.factors = host_sizes, .divisor = is_sum ? 1 : call.plan->ranks};
+}
 
 // Work on a stream whose device is current. Owned by a DeviceCompute.
 class CodeKernels {
@@ -20,8 +29,8 @@ class CodeKernels {
   explicit CodeKernels(const Devices& devices);
   ~CodeKernels();
 
-  // Forgets what an error has left behind.
-  void Begin(onebitStream_t stream);
+  // Forgets what an error has left behind. `host_sizes`: as HostTerms.
+  void Begin(onebitStream_t stream, const float* host_sizes);
   // Add the equivalents of ElementCodeOps' functions. What has a kind in common shares launches
   // until Flush, so steps in between must not depend on each other.
   Status Compress(const Call& call, const Step& step, const FaultWords& words);
@@ -40,6 +49,7 @@ class CodeKernels {
 
   const Devices& devices_;
   onebitStream_t stream_ = nullptr;
+  const float* host_sizes_ = nullptr;
   const std::unique_ptr<Lists> lists_;  // parameters of launches, kept because they are large
   kernels::cuda::Kernel open_ = kernels::cuda::Kernel::kCount;  // whose list may have pieces
 };

@@ -7,6 +7,7 @@
 
 #include "plan/reduce_op.h"
 #include "plan/runs.h"
+#include "steps/dense_reduction.h"
 #include "steps/run_codec_step.h"
 #include "steps/weighted_compute.h"
 
@@ -15,6 +16,7 @@ namespace onebit {
 using kernels::cuda::Kernel;
 using kernels::cuda::kInMemory;
 using kernels::cuda::kMaxPieces;
+using kernels::cuda::PacketTerms;
 using kernels::cuda::Piece;
 using kernels::cuda::PieceList;
 
@@ -71,7 +73,7 @@ class DeviceCompute::StepKernels {
   Status Add() {
     if (step_.kind == StepKind::kCopy) return Copy();
     if (step_.kind == StepKind::kStage) return Stage();
-    if (step_.kind == StepKind::kHostSum) return SumHost();
+    if (step_.kind == StepKind::kHostSum) return ReduceDense();
     if (call_.compressor != nullptr) return RunCodecStep(step_, this, OkStatus());
     return step_.kind == StepKind::kReduce ? ReduceDense() : OkStatus();
   }
@@ -187,15 +189,15 @@ class DeviceCompute::StepKernels {
   }
 
   kernels::cuda::ReduceKind KindOfReduce(kernels::DataType output_type) const {
-    const bool is_host_sum = HasHostWeights(call_);
-    return {.stride = step_.stride,
+    const bool has_weights = HasHostWeights(call_);
+    return {.terms = has_weights ? HostTerms(call_, compute_.host_sizes_) : PacketTerms{},
+            .stride = step_.stride,
             .rank = plan_.OwnPieceOf(step_),
             .ranks = plan_.PiecesOf(step_),
             .output_type = output_type,
             .residual_type = config().residual_type,
             .rule = config().codec.rule,
-            .is_sum = !is_host_sum && call_.descriptor.op == ReduceOp::kSum,
-            .factor = is_host_sum ? RanksPerHost(plan_) : 0,
+            .is_sum = !has_weights && call_.descriptor.op == ReduceOp::kSum,
             .block = plan_.key.codec.block};
   }
 
@@ -239,19 +241,16 @@ class DeviceCompute::StepKernels {
     return AddTo(&lists_.reduce.list, piece, kernels::kTensorSumBlock);
   }
 
-  Status ReduceDense() { return AddUp(DenseOpOf(call_.descriptor.op), {}); }
-
   Status Stage() {
     if (step_.region.bytes == 0) return OkStatus();
     return compute_.devices_.Copy(call_.Write(step_.region), call_.InputAt(step_.elements.begin),
                                   step_.region.bytes, compute_.stream_);
   }
 
-  // The mean of the ranks of this host.
-  Status SumHost() { return AddUp(kernels::DenseOp::kAverage, {.is_output_f32 = true}); }
-
-  Status AddUp(kernels::DenseOp op, const kernels::DenseTerms& terms) {
+  Status ReduceDense() {
     if (step_.elements.count == 0) return OkStatus();
+    DenseReduction reduction = DenseReductionOf(call_, step_);
+    if (reduction.terms.factors != nullptr) reduction.terms.factors = compute_.host_sizes_;
     const kernels::cuda::DenseReduceParams params = {
         .pieces = {.sources = call_.packets + step_.sources,
                    .stride = step_.stride,
@@ -260,9 +259,9 @@ class DeviceCompute::StepKernels {
                    .ranks = plan_.PiecesOf(step_)},
         .output = call_.Write(step_.region),
         .type = plan_.key.type,
-        .op = op,
+        .op = reduction.op,
         .count = step_.elements.count,
-        .terms = terms,
+        .terms = reduction.terms,
     };
     return compute_.Launch(kernels::cuda::DenseKernelFor(params), &params);
   }
@@ -313,9 +312,11 @@ DeviceCompute::DeviceCompute(const Devices& devices, LongLists& long_lists)
 DeviceCompute::~DeviceCompute() = default;
 
 // Forgets what an error has left behind.
-void DeviceCompute::Begin(onebitStream_t stream, kernels::TileSum* tile_sums) {
+void DeviceCompute::Begin(onebitStream_t stream, kernels::TileSum* tile_sums,
+                          const float* host_sizes) {
   stream_ = stream;
   tile_sums_ = tile_sums;
+  host_sizes_ = host_sizes;
   open_ = Kernel::kCount;
   steps_.clear();
   turns_.clear();
@@ -325,7 +326,7 @@ void DeviceCompute::Begin(onebitStream_t stream, kernels::TileSum* tile_sums) {
   }
   fills_.clear();
   ends_.clear();
-  codes_.Begin(stream);
+  codes_.Begin(stream, host_sizes);
 }
 
 void DeviceCompute::Add(size_t call_index, const Call& call, const Step& step,

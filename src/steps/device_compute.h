@@ -37,7 +37,8 @@ class DeviceCompute {
   ~DeviceCompute();
 
   // `tile_sums` has room for TileSumsFor the plans of all calls whose steps are enqueued together.
-  void Begin(onebitStream_t stream, kernels::TileSum* tile_sums);
+  // `host_sizes`: the ranks on each host, in device memory.
+  void Begin(onebitStream_t stream, kernels::TileSum* tile_sums, const float* host_sizes);
 
   // Adds a step of call number `call_index` to the phase that EnqueueSteps enqueues. Steps of a
   // call come in their order; those of different calls do not depend on each other.
@@ -93,6 +94,7 @@ class DeviceCompute {
   LongLists& long_lists_;
   onebitStream_t stream_ = nullptr;
   kernels::TileSum* tile_sums_ = nullptr;
+  const float* host_sizes_ = nullptr;
   const std::unique_ptr<Lists> lists_;  // parameters of launches, kept because they are large
   kernels::cuda::Kernel open_ = kernels::cuda::Kernel::kCount;  // whose list has pieces, if any has
   CodeKernels codes_;

@@ -6,6 +6,7 @@
 
 #include "base/nvtx_range.h"
 #include "plan/reduce_op.h"
+#include "steps/dense_reduction.h"
 #include "steps/run_codec_step.h"
 
 namespace onebit {
@@ -38,34 +39,6 @@ bool CopyWords(const std::byte* input, std::byte* output, const uint8_t* mask, s
     std::memcpy(output + i * sizeof(Word), &word, sizeof(Word));
   }
   return is_finite;
-}
-
-// How a step adds dense pieces.
-struct DenseReduction {
-  kernels::DenseOp op = kernels::DenseOp::kSum;
-  kernels::DenseTerms terms;
-};
-
-// Sums of hosts pass as sums, which the owner of a chunk divides once. Those of 16-bit floats pass
-// as means, because their sums overflow where a mean does not. Compressed calls take the mean of a
-// host, so that residuals are in units of the ranks' elements.
-DenseReduction DenseReductionOf(const Call& call, const Step& step) {
-  const Plan& plan = *call.plan;
-  if (call.compressor != nullptr) {
-    return {.op = kernels::DenseOp::kAverage, .terms = {.is_output_f32 = true}};
-  }
-  DenseReduction reduction = {.op = DenseOpOf(call.descriptor.op), .terms = {}};
-  if (!plan.key.has_two_levels || reduction.op != kernels::DenseOp::kAverage) return reduction;
-  const bool has_means =
-      plan.key.type == kernels::DataType::kF16 || plan.key.type == kernels::DataType::kBf16;
-  if (step.kind == StepKind::kHostSum) {
-    if (!has_means) reduction.op = kernels::DenseOp::kSum;
-  } else if (!has_means) {
-    reduction.terms.divisor = plan.ranks;
-  } else if (!plan.host_sizes.empty()) {
-    reduction.terms = {.divisor = plan.ranks, .factors = plan.host_sizes.data()};
-  }
-  return reduction;
 }
 
 }  // namespace

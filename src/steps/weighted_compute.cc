@@ -86,8 +86,9 @@ bool WeightedCompute::FindWeights(const Call& call, const Step& step) {
   const uint32_t pieces = plan.PiecesOf(step);
   if (!plan.key.is_weighted) {
     // A packet has the mean of its host.
+    const float ranks_per_host = static_cast<float>(plan.ranks) / static_cast<float>(plan.hosts);
     for (uint32_t host = 0; host < pieces; ++host) {
-      weights_[host] = plan.host_sizes.empty() ? RanksPerHost(plan) : plan.host_sizes[host];
+      weights_[host] = plan.host_sizes.empty() ? ranks_per_host : plan.host_sizes[host];
     }
     divisor_ = call.descriptor.op == ReduceOp::kSum ? 1 : static_cast<float>(plan.ranks);
     return true;

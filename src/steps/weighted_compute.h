@@ -32,11 +32,6 @@ inline bool HasHostWeights(const Call& call) {
          (!call.plan->host_sizes.empty() || call.descriptor.op == ReduceOp::kSum);
 }
 
-// The ranks on each host of a plan with two levels, where all have equal numbers.
-inline float RanksPerHost(const Plan& plan) {
-  return static_cast<float>(plan.ranks) / static_cast<float>(plan.hosts);
-}
-
 // Steps of a rank or host that is absent: its residual stays, and where all are absent the output
 // is 0.
 bool KeepResidual(const Call& call, const Step& compress);

@@ -41,6 +41,31 @@ void ForEachLowBit(onebitCollective_t collective, const Add& add) {
   }
 }
 
+// Dense calls that take two levels on these hosts.
+void AddDenseLevels(int host_ranks, Cases* cases) {
+  struct Sum {
+    onebitDataType_t type;
+    onebitRedOp_t op;
+  };
+  constexpr Sum kSums[] = {{onebitFloat32, onebitAvg}, {onebitFloat32, onebitSum},
+                           {onebitFloat16, onebitAvg}, {onebitBfloat16, onebitSum},
+                           {onebitFloat64, onebitAvg}, {onebitInt32, onebitAvg},
+                           {onebitUint8, onebitMax}};
+  for (const onebitCollective_t collective :
+       {onebitCollectiveAllReduce, onebitCollectiveReduceScatter, onebitCollectiveAllGather}) {
+    for (const Sum& sum : kSums) {
+      if (collective == onebitCollectiveAllGather && sum.op != onebitSum) continue;
+      cases->push_back({.collective = collective,
+                        .is_dense = true,
+                        .type = sum.type,
+                        .op = sum.op,
+                        .count = 70'001,
+                        .calls = 2,
+                        .host_ranks = host_ranks});
+    }
+  }
+}
+
 }  // namespace
 
 Cases CasesOfEveryCollective() {
@@ -224,7 +249,8 @@ Cases CasesOfLowBitNonfiniteValues() {
 
 Cases CasesOfOtherHosts() {
   Cases cases;
-  for (const int host_ranks : {2, 3}) {
+  for (const int host_ranks : {2, 3, 4}) {
+    AddDenseLevels(host_ranks, &cases);
     for (const onebitCollective_t collective :
          {onebitCollectiveAllReduce, onebitCollectiveReduceScatter, onebitCollectiveAllGather}) {
       for (const onebitCodec_t codec : {onebitCodecSign, onebitCodecUint8mm, onebitCodecBf16}) {
@@ -281,11 +307,7 @@ Cases CasesOfTwoLevels() {
       add(one);
     });
   }
-  // Integers, because NCCL has an order of sums of its own.
-  for (const onebitCollective_t collective :
-       {onebitCollectiveAllReduce, onebitCollectiveReduceScatter, onebitCollectiveAllGather}) {
-    add({.collective = collective, .is_dense = true, .type = onebitInt32, .count = 20'001});
-  }
+  AddDenseLevels(2, &cases);
   add({.residual = onebitBfloat16, .has_mask = true, .count = 20'001, .is_in_place = true});
   add({.codec = onebitCodecInt8, .block = 96, .has_mask = true, .count = 20'001});
   for (const size_t count : {8193, 8200, 65'536})

@@ -24,7 +24,7 @@ std::vector<DeviceCase> CasesOfLowBitOptions();
 std::vector<DeviceCase> CasesOfLowBitNonfiniteValues();
 // Two levels, for four ranks.
 std::vector<DeviceCase> CasesOfTwoLevels();
-// The same for six ranks, on two hosts and on three.
+// The same for six ranks, on two hosts and on three, and on hosts of four ranks and two.
 std::vector<DeviceCase> CasesOfOtherHosts();
 
 }  // namespace onebit::testing

@@ -295,7 +295,7 @@ cuda::LowBitReduceParams ParamsOf(const LowBitReduceInput& in, LowBitFormat form
   p.ranks = sources.packets().ranks;
   p.output_type = in.output_type;
   p.residual_type = in.residual_type;
-  p.is_sum = in.is_sum;
+  p.terms.divisor = in.is_sum ? 1 : p.ranks;
   return p;
 }
 

@@ -175,7 +175,8 @@ TEST_F(CudaLowBitPiecesTest, ReduceAndAverageEqualOneCallForEach) {
     p.codec = codec;
     p.stride = stride;
     p.ranks = static_cast<uint32_t>(ranks);
-    p.is_sum = random_() % 2 == 0;
+    const bool is_sum = random_() % 2 == 0;
+    p.terms.divisor = is_sum ? 1 : p.ranks;
     p.block = static_cast<uint32_t>(layout.format.block);
     p.list = ListOf(layout, packet, layout.format.block);
     for (size_t k = 0; k < p.list.count; ++k) {
@@ -190,7 +191,7 @@ TEST_F(CudaLowBitPiecesTest, ReduceAndAverageEqualOneCallForEach) {
         views.push_back({part.scales, part.minimums, part.codes});
       }
       const LowBitReduceInput in = {
-          .packets = views.data(), .ranks = ranks, .count = piece.count, .is_sum = p.is_sum};
+          .packets = views.data(), .ranks = ranks, .count = piece.count, .is_sum = is_sum};
       reference::LowBitReduce(in, layout.format, DrawsOf(piece), layout.PartOf(expected, k));
       reference::LowBitAverage(in, layout.format,
                                expected_output.data() + layout.begins[k] * sizeof(float));
