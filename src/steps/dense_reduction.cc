@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "steps/dense_reduction.h"
 
+#include "plan/reduce_op.h"
+
 namespace onebit {
 
 DenseReduction DenseReductionOf(const Call& call, const Step& step) {
