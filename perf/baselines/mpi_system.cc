@@ -57,7 +57,8 @@ MpiSystem::~MpiSystem() { MPI_Finalize(); }
 // MPICH 4.0 over TCP usually hangs in MPI_Finalize: a rank asks all others for an acknowledgement,
 // and a rank that has its own no longer answers. If each rank has a host of its own, the launcher
 // accepts a process that leaves without it. On a shared host it would kill the ranks that are a
-// little later; but those talk through shared memory, where MPI_Finalize ends.
+// little later. Where all share one host, they talk through shared memory, and MPI_Finalize ends;
+// with several ranks on each of several hosts it may hang, and whoever started them must end them.
 void MpiSystem::End([[maybe_unused]] int status) {
 #if !defined(OPEN_MPI)
   MPI_Comm neighbours = MPI_COMM_NULL;
