@@ -65,8 +65,9 @@ TEST_P(SteadyDeviceTest, HeapUseOfTheLibraryIsSeen) {
   });
 }
 
-TEST_P(SteadyDeviceTest, CallsUseNoHeap) {
-  RunDeviceRanks(GetParam(), 2, [](onebitComm_t comm, int) {
+// Calls of `ranks` ranks, of which so many successive ones form a host; 0: all of them.
+void ExpectNoHeapUseOfCalls(Over over, int ranks, int host_ranks) {
+  const auto run = [](onebitComm_t comm, int) {
     const UniqueCompressor compressor = NewCompressor(comm);
     const CudaStream stream;
     const CudaBuffer buffer(kCount * sizeof(float));
@@ -86,8 +87,13 @@ TEST_P(SteadyDeviceTest, CallsUseNoHeap) {
       ExpectNoHeapUse(with == nullptr ? "dense" : "compressed", call);
     }
     stream.Synchronize();
-  });
+  };
+  RunDeviceRanks(over, ranks, run, host_ranks);
 }
+
+TEST_P(SteadyDeviceTest, CallsUseNoHeap) { ExpectNoHeapUseOfCalls(GetParam(), 2, 0); }
+
+TEST_P(SteadyDeviceTest, CallsInTwoLevelsUseNoHeap) { ExpectNoHeapUseOfCalls(GetParam(), 3, 2); }
 
 INSTANTIATE_TEST_SUITE_P(Transports, SteadyDeviceTest, ::testing::Values(Over::kLocal, Over::kNccl),
                          [](const auto& info) { return NameOf(info.param); });
