@@ -3,7 +3,6 @@
 #include "tests/cuda/device_case.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -14,6 +13,7 @@
 
 #include "onebit/onebit.hpp"
 #include "tests/cuda/cuda_test_memory.h"
+#include "tests/cuda/device_ranks.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/tensor.h"
 
@@ -276,6 +276,9 @@ class CaseRun {
     onebitCommStats_t comm_stats = {.size = sizeof comm_stats};
     Check(onebitCommGetStats(comm_, &comm_stats), "stats");
     record->wire_bytes = comm_stats.bytes_sent;
+    if (one_.host_ranks != 0 && comm_stats.two_level_calls == 0) {
+      throw std::runtime_error("the calls have one level");
+    }
     if (compressor_ == nullptr) return;
     onebitCompressorStats_t stats = {.size = sizeof stats};
     Check(onebitCompressorGetStats(compressor_.get(), &stats), "stats of the compressor");
@@ -348,11 +351,14 @@ DeviceRecord RunCase(const DeviceCase& one, onebitComm_t comm, Where where) {
 
 std::vector<DeviceRecord> RunCaseOnHost(const DeviceCase& one, int ranks) {
   std::vector<DeviceRecord> records(static_cast<size_t>(ranks));
-  setenv("ONEBIT_HOST_RANKS", std::to_string(one.host_ranks).c_str(), 1);
-  RunRanks(ranks, [&](onebitComm_t comm, int rank) {
+  const auto run = [&](onebitComm_t comm, int rank) {
     records[static_cast<size_t>(rank)] = RunCase(one, comm, Where::kHost);
-  });
-  unsetenv("ONEBIT_HOST_RANKS");
+  };
+  if (one.host_ranks == 0) {
+    RunRanks(ranks, run);
+  } else {
+    RunDeviceRanks(Over::kLocal, ranks, run, one.host_ranks);
+  }
   return records;
 }
 

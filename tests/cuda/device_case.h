@@ -30,7 +30,7 @@ struct DeviceCase {
   size_t shift_elements = 0;  // of the buffers, from an aligned address
   int calls = 3;
   int nonfinite_call = -1;  // the call in which the last rank has a NaN
-  int host_ranks = 0;       // so many successive ranks form a host; 0: all of them
+  int host_ranks = 0;  // so many successive ranks form a host; 0: all of them; else in two levels
   int levels = 0;
 };
 

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/device_ranks.h"
 
-#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
@@ -22,9 +21,10 @@ void Check(onebitResult_t result, const char* what) {
 
 int DeviceOf(int rank) { return rank % CudaDeviceCount(); }
 
-onebitComm_t JoinByNccl(int ranks, const onebitUniqueId& id, int rank, int host_ranks) {
+onebitComm_t Join(const char* transport, int ranks, const onebitUniqueId& id, int rank,
+                  int host_ranks) {
   onebitConfig_t config = ONEBIT_CONFIG_INIT;
-  config.transport = "nccl";
+  config.transport = transport;
   config.hostRanks = host_ranks;
   onebitComm_t comm = nullptr;
   Check(onebitCommInitRankConfig(&comm, ranks, id, rank, &config), "onebitCommInitRankConfig");
@@ -36,16 +36,16 @@ onebitComm_t JoinByNccl(int ranks, const onebitUniqueId& id, int rank, int host_
 void RunDeviceRanks(Over over, int ranks,
                     const std::function<void(onebitComm_t comm, int rank)>& body, int host_ranks) {
   std::vector<onebitComm_t> comms(static_cast<size_t>(ranks), nullptr);
+  // Transport local has no config that could name hosts, and a process reads variables once.
+  const char* const joined = over == Over::kNccl ? "nccl" : host_ranks != 0 ? "socket" : nullptr;
   onebitUniqueId id;
-  if (over == Over::kNccl) {
+  if (joined != nullptr) {
     Check(onebitGetUniqueId(&id), "onebitGetUniqueId");
   } else {
     UseCudaDevice(0);
     std::vector<int> devices;
     for (int rank = 0; rank < ranks; ++rank) devices.push_back(DeviceOf(rank));
-    setenv("ONEBIT_HOST_RANKS", std::to_string(host_ranks).c_str(), 1);
     Check(onebitCommInitAll(comms.data(), ranks, devices.data()), "onebitCommInitAll");
-    unsetenv("ONEBIT_HOST_RANKS");
   }
   std::mutex mutex;
   std::exception_ptr first_exception;
@@ -55,7 +55,7 @@ void RunDeviceRanks(Over over, int ranks,
       onebitComm_t& comm = comms[static_cast<size_t>(rank)];
       try {
         UseCudaDevice(DeviceOf(rank));
-        if (over == Over::kNccl) comm = JoinByNccl(ranks, id, rank, host_ranks);
+        if (joined != nullptr) comm = Join(joined, ranks, id, rank, host_ranks);
         body(comm, rank);
       } catch (...) {
         {

@@ -9,7 +9,8 @@
 
 namespace onebit::testing {
 
-// The transport: over host memory, or by NCCL, which needs a device per rank.
+// The transport: over host memory (local, or socket if there are several hosts), or by NCCL, which
+// needs a device per rank.
 enum class Over { kLocal, kNccl };
 inline const char* NameOf(Over over) { return over == Over::kLocal ? "local" : "nccl"; }
 

@@ -35,11 +35,12 @@ void Check(onebitResult_t result, const char* what) {
 
 // Runs `body` with a communicator of all processes. An exception aborts the communicator, so that
 // the other ranks do not wait.
-void OnThisRank(const std::function<void(const DeviceRank&)>& body) {
+void OnThisRank(const std::function<void(const DeviceRank&)>& body, int host_ranks = 0) {
   onebitComm_t comm = nullptr;
   try {
     onebitConfig_t config = ONEBIT_CONFIG_INIT;
     config.transport = "nccl";
+    config.hostRanks = host_ranks;
     Check(onebitCommInitEnv(&comm, &config), "onebitCommInitEnv");
     body({.comm = comm, .rank = NumberFrom("RANK", 0), .ranks = Ranks()});
   } catch (const std::exception& error) {
@@ -54,15 +55,17 @@ void OnSeveralRanks(const std::function<void(const DeviceRank&)>& body) {
   OnThisRank(body);
 }
 
-// Runs cases as calls and as replays of graphs.
+// Runs cases, all of them on the same hosts, as calls and as replays of graphs.
 void ExpectCasesOfTheHost(const std::vector<DeviceCase>& cases) {
-  OnThisRank([&](const DeviceRank& self) {
-    for (const DeviceCase& one : cases) {
-      CheckAgainstHost(self, one, Where::kDevice);
-      // A single process has no transport to capture.
-      if (self.ranks > 1) CheckAgainstHost(self, one, Where::kGraph);
-    }
-  });
+  OnThisRank(
+      [&](const DeviceRank& self) {
+        for (const DeviceCase& one : cases) {
+          CheckAgainstHost(self, one, Where::kDevice);
+          // A single process has no transport to capture.
+          if (self.ranks > 1) CheckAgainstHost(self, one, Where::kGraph);
+        }
+      },
+      cases.front().host_ranks);
 }
 
 TEST(NcclRanksTest, EveryCollectiveAndModeIsThatOfTheHost) {
@@ -98,13 +101,9 @@ TEST(NcclRanksTest, NonfiniteValuesAreHandledAsOnTheHost) {
   ExpectCasesOfTheHost(CasesOfNonfiniteValues());
 }
 
-// The communicator on devices learns the same hosts as that of threads in host memory.
 TEST(NcclRanksTest, TwoLevelsAreThoseOfTheHost) {
   if (Ranks() != 4) GTEST_SKIP() << "two hosts of two ranks are needed";
-  const std::vector<DeviceCase> cases = CasesOfTwoLevels();
-  setenv("ONEBIT_HOST_RANKS", std::to_string(cases.front().host_ranks).c_str(), 1);
-  ExpectCasesOfTheHost(cases);
-  unsetenv("ONEBIT_HOST_RANKS");
+  ExpectCasesOfTheHost(CasesOfTwoLevels());
 }
 
 TEST(NcclRanksTest, LargeTensorsAreThoseOfTheHost) {
