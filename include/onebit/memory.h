@@ -29,7 +29,8 @@
  *   optimizers, syncs and flushes always do.
  * - Any other transport (socket, ucx, mpi, local): the device compresses, and packets pass through
  *   pinned host memory. So do, in reductions with two levels, the elements that ranks of a host
- *   send each other, and their means: up to three tensors' bytes. All computing of a call is on the
+ *   send each other, and their means: up to three tensors' bytes where hosts have equal numbers of
+ *   ranks, otherwise more on the larger hosts. All computing of a call is on the
  *   stream when the call returns; in between, the stream waits for a thread of the communicator
  *   that moves the messages and makes no CUDA call. Dense calls are summed on the host. They pass
  *   through 16 MiB of pinned memory, in pieces of 8 MiB, or as many calls of a group as fit in one.
@@ -52,8 +53,10 @@
  *   (cudaMalloc, cudaFree, cudaFreeHost, the end of a compressor or communicator) while another
  *   rank's stream waits for a call that this thread, or a rank held up by it, has yet to make:
  *   synchronise and meet in onebitBarrier first. Each of these ranks needs a device of its own.
- *   Ranks that share one may use together only as many streams as it has hardware queues, and the
- *   first calls of each kind, for which the library allocates, must meet as well.
+ *   Ranks that share one may use together only as many streams as it has hardware queues; and since
+ *   the library allocates for the first call of each kind, let all of them make it, and meet in
+ *   onebitBarrier, before any makes another. onebitCommInitAll with `devices` has allocated for
+ *   dense calls, and creation of a compressor for its calls.
  * - All ranks must enqueue the calls of several communicators in one common order, including those
  *   calls of other libraries that wait for other ranks. CUDA maps streams to a few hardware queues,
  *   where a call that waits also holds up what was enqueued after it on other streams.

@@ -255,7 +255,7 @@ ONEBIT_API onebitResult_t onebitCommInitEnv(onebitComm_t* comm, const onebitConf
  * Drive each from a thread of its own: a collective blocks until all ranks have made it. If only
  * some ranks' threads make a call, they get onebitTimeout; a process without another thread gets
  * onebitInvalidUsage at once. (One thread can make the calls of all ranks in a group: group.h.)
- * Memory: about 10 KiB per pair of ranks.
+ * Memory: about 10 KiB per pair of ranks, and 16 MiB that are pinned for each of `devices`.
  *
  * @param comms   Receives n handles; comms[r] is rank r.
  * @param n       Ranks, 1 to 1024.

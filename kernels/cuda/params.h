@@ -47,10 +47,11 @@ struct CompressorWords {
   uint64_t nonfinite_blocks = 0;  // of low-bit packets, advanced by their kernels
 };
 
-// How packets are added up: each times its factor, and their sum divided.
+// How packets are added up: each times its factor, and their sum divided. With neither, packets of
+// signs count for 1 / their number each.
 struct PacketTerms {
   const float* factors = nullptr;  // by packet; null: 1
-  uint32_t divisor = 1;
+  uint32_t divisor = 1;            // without factors: of packets of codes alone
   bool operator==(const PacketTerms&) const = default;
 };
 

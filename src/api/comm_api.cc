@@ -54,7 +54,7 @@ Status BindDevice(onebitComm_s& comm, int device) {
                  comm.comm->rank(), found->count());
   }
   ONEBIT_TRY(comm.engine.UseDevice(*found, device));
-  return comm.engine.proxy()->ReserveForFirstCalls();
+  return comm.engine.proxy()->ReserveForDense();
 }
 
 Status InitAll(onebitComm_t* comms, int ranks, const int* devices) {

@@ -338,8 +338,7 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
     add("one exchange (ONEBIT_ONE_EXCHANGE_ELEMENTS)", here.is_one_exchange, there.is_one_exchange);
   }
   add(ours.is_dense() ? "two levels (ONEBIT_TWO_LEVEL_BYTES)"
-                      : "two levels (config.levels, ONEBIT_TWO_LEVEL_BYTES; on devices hosts need "
-                        "equal numbers of ranks)",
+                      : "two levels (config.levels, ONEBIT_TWO_LEVEL_BYTES)",
       here.has_two_levels, there.has_two_levels);
   const auto type_of = [](const CallDescriptor& call) {
     return string_view(call.is_replica_bf16 ? "bfloat16" : "float32");

@@ -37,6 +37,7 @@ Result<std::unique_ptr<HostProxy>> HostProxy::Create(Comm& comm, PlanCache& plan
   ONEBIT_TRY(devices.WaitValue(trial.get(), &proxy->turn_words()->released, 0));
   ONEBIT_TRY(devices.WriteValue(trial.get(), &proxy->turn_words()->reached, 0));
   ONEBIT_TRY(devices.Synchronize(trial.get(), comm.options().timeout_ms));
+  ONEBIT_TRY(proxy->ReserveWords(/*calls=*/64));
   ONEBIT_TRY(proxy->compute_->WatchDevice(comm));
   ONEBIT_ASSIGN_OR_RETURN(proxy->thread_, HostStream::Create());
   ONEBIT_TRY(proxy->thread_->Enqueue(HostStream::AfterFailure::kRun, []() -> Status {
@@ -89,10 +90,9 @@ Status HostProxy::ReserveWords(size_t calls) {
   });
 }
 
-Status HostProxy::ReserveForFirstCalls() {
-  constexpr size_t kCalls = 64;  // of a group
+Status HostProxy::ReserveForDense() {
+  if (comm_.ranks() == 1) return OkStatus();
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices(), device()));
-  ONEBIT_TRY(ReserveWords(kCalls));
   return slots_.Reserve(DenseSlots::kSlotBytes);
 }
 

@@ -41,9 +41,8 @@ class HostProxy {
   int device() const { return compute_->device(); }
   // Allocates for calls with this plan.
   Status Reserve(const Plan& plan);
-  // Allocates what the first calls would: ranks that are threads and share a device should not do
-  // so while the streams of others wait for them.
-  Status ReserveForFirstCalls();
+  // Allocates what the first dense call would, while no stream waits for this rank (memory.h).
+  Status ReserveForDense();
 
   // Prepares calls without enqueuing anything; then EnqueueAll, for all communicators of the thread
   // whose calls belong together.

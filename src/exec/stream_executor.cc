@@ -289,7 +289,8 @@ Status StreamExecutor::PrepareMessages(uint32_t exchange) {
       std::byte* const header = HeaderOf(i, step);
       if (std::exchange(before, header) == header) return {};
       // A result is sent between hosts first, and then inside.
-      PayloadSum* const sums = spaces_[i].sent + (send.exchange == kMostExchanges ? plan.packet_count : 0);
+      PayloadSum* const sums =
+          spaces_[i].sent + (send.exchange == kMostExchanges ? plan.packet_count : 0);
       return {.header = header,
               .bytes = send.region.bytes,
               .sums = sums + send.packet,

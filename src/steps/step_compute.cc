@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/nvtx_range.h"
-#include "plan/reduce_op.h"
 #include "steps/dense_reduction.h"
 #include "steps/run_codec_step.h"
 

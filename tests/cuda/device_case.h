@@ -30,7 +30,8 @@ struct DeviceCase {
   size_t shift_elements = 0;  // of the buffers, from an aligned address
   int calls = 3;
   int nonfinite_call = -1;  // the call in which the last rank has a NaN
-  int host_ranks = 0;  // so many successive ranks form a host; 0: all of them; else in two levels
+  // So many successive ranks form a host, and calls must take two levels. 0: there is one host.
+  int host_ranks = 0;
   int levels = 0;
 };
 

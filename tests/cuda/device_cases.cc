@@ -251,6 +251,19 @@ Cases CasesOfOtherHosts() {
   Cases cases;
   for (const int host_ranks : {2, 3, 4}) {
     AddDenseLevels(host_ranks, &cases);
+    const DeviceCase one = {.block = 192, .count = 10'001, .host_ranks = host_ranks, .levels = 2};
+    for (const onebitCodec_t codec : {onebitCodecSign, onebitCodecFp4}) {
+      DeviceCase has_nan = one, has_mask = one;
+      has_nan.codec = has_mask.codec = codec;
+      has_nan.calls = 4;
+      has_nan.nonfinite_call = 1;
+      has_mask.has_mask = has_mask.is_in_place = true;
+      has_mask.type = onebitFloat16;
+      has_mask.residual = onebitBfloat16;
+      cases.insert(cases.end(), {has_nan, has_mask});
+      has_mask.mode = onebitModePlain;
+      cases.push_back(has_mask);
+    }
     for (const onebitCollective_t collective :
          {onebitCollectiveAllReduce, onebitCollectiveReduceScatter, onebitCollectiveAllGather}) {
       for (const onebitCodec_t codec : {onebitCodecSign, onebitCodecUint8mm, onebitCodecBf16}) {

@@ -16,7 +16,7 @@ namespace onebit::testing {
 namespace {
 
 // Set before the stand-in reads it: over NCCL each rank needs a device.
-[[maybe_unused]] const int settings = setenv("CUDA_STAND_IN_DEVICES", "8", 1);
+[[maybe_unused]] const int settings = setenv("CUDA_STAND_IN_DEVICES", "8", 0);
 
 std::vector<DeviceRecord> OnDevices(const DeviceCase& one, int ranks, Over over, Where where) {
   std::vector<DeviceRecord> records(static_cast<size_t>(ranks));

@@ -102,7 +102,8 @@ TEST(NcclRanksTest, NonfiniteValuesAreHandledAsOnTheHost) {
 }
 
 TEST(NcclRanksTest, TwoLevelsAreThoseOfTheHost) {
-  if (Ranks() != 4) GTEST_SKIP() << "two hosts of two ranks are needed";
+  // On hosts of two ranks, or of two and one.
+  if (Ranks() < 3 || Ranks() > 4) GTEST_SKIP() << "two hosts are needed, one of two ranks";
   ExpectCasesOfTheHost(CasesOfTwoLevels());
 }
 

@@ -46,7 +46,7 @@ def on_stream(
     buffer: torch.Tensor,
 ) -> torch.futures.Future[torch.Tensor]:
     """Enqueues an average on a stream of its own, behind the work that fills the buffer. The host
-    waits for nothing."""
+    waits for nothing of this step; its first bucket waits for the flags of the step before."""
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device])
     stream.wait_stream(torch.cuda.current_stream(buffer.device))
     with torch.cuda.stream(stream):

@@ -520,8 +520,8 @@ def ddp_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torc
 
 
 class _Step:
-    """The averages of an iteration: which compressors were called, for gradients of which any rank had
-    one, and which results are finite."""
+    """The averages of an iteration: which compressors were called, which of them for gradients that no
+    rank had, and which results are finite."""
 
     def __init__(self) -> None:
         self.called: List[Compressor] = []
