@@ -39,9 +39,12 @@ class TwoHosts:
         self._network.__exit__()
 
     def on(self, index: int, command: list[str]) -> list[str]:
-        """The command line that runs `command` on a host, whose ranks share memory. Both hosts are one machine, so
-        ranks need a word to tell them apart."""
-        return self._network.hosts[index].enter(["env", f"ONEBIT_HOST=host{index}", *command], shares_memory=True)
+        """The command line that runs `command` on a host, whose ranks share memory."""
+        return self._network.hosts[index].enter(command, shares_memory=True)
+
+    def on_as_rank(self, index: int, command: list[str]) -> list[str]:
+        """As `on`, for a rank. Both hosts are one machine, so ranks need a word to tell them apart."""
+        return self.on(index, ["env", f"ONEBIT_HOST=host{index}", *command])
 
     def set_link(self, index: int, state: str):
         """Up, or down as a cable that was pulled out."""

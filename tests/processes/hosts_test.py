@@ -25,7 +25,7 @@ SECRET = "a secret of this test only"
 
 def start(two: hosts.TwoHosts, command: list[str], **variables: str) -> job.Job:
     place = {"ONEBIT_RENDEZVOUS": f"{two.addresses[0]}:45871", "ONEBIT_SECRET": SECRET}
-    commands = [two.on(rank // 2, command) for rank in range(4)]
+    commands = [two.on_as_rank(rank // 2, command) for rank in range(4)]
     return job.Job(commands, **(place | variables))
 
 

@@ -49,7 +49,7 @@ class Shrinking(job.Job):
 
 def start(two: hosts.TwoHosts, program: str, **variables: str) -> Shrinking:
     place = {"ONEBIT_RENDEZVOUS": f"{two.addresses[0]}:45871", "ONEBIT_SECRET": SECRET}
-    running = Shrinking([two.on(rank // 2, [program]) for rank in range(4)], **(place | variables))
+    running = Shrinking([two.on_as_rank(rank // 2, [program]) for rank in range(4)], **(place | variables))
     return running
 
 
