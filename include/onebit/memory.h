@@ -29,19 +29,18 @@
  *   optimizers, syncs and flushes always do.
  * - Any other transport (socket, ucx, mpi, local): the device compresses, and packets pass through
  *   pinned host memory. So do, in reductions with two levels, the elements that ranks of a host
- *   send each other, and their means: up to three tensors' bytes where hosts have equal numbers of
- *   ranks, otherwise more on the larger hosts. All computing of a call is on the
- *   stream when the call returns; in between, the stream waits for a thread of the communicator
- *   that moves the messages and makes no CUDA call. Dense calls are summed on the host. They pass
- *   through 16 MiB of pinned memory, in pieces of 8 MiB, or as many calls of a group as fit in one.
- *   In an all-to-all-v a piece has up to 4 MiB of each message, divided by the number of ranks.
- *   Sends and receives pass as a whole, through additional pinned memory as large as all buffers of
- *   their group, which the communicator keeps: within a group they must be able to overtake each
- *   other, because their peers may group them differently. A CUDA-aware MPI also copies device
- *   memory piece by piece where the network cannot reach it, but in the calling thread. Such calls
- *   cannot be captured, and all calls of a group are on one stream. With mpi the thread needs
- *   MPI_THREAD_MULTIPLE. At most 256 calls or groups of a communicator are in flight: one more
- *   waits for the first, as for a full queue of CUDA.
+ *   send each other, and their means: up to three tensors' bytes, more on the larger of unequal
+ *   hosts. All computing of a call is on the stream when it returns; in between, the stream waits
+ *   for a thread of the communicator that moves the messages and makes no CUDA call. Dense calls
+ *   are summed on the host. They pass through 16 MiB of pinned memory, in pieces of 8 MiB, or as
+ *   many calls of a group as fit in one. In an all-to-all-v a piece has up to 4 MiB of each
+ *   message, divided by the number of ranks. Sends and receives pass as a whole, through additional
+ *   pinned memory as large as all buffers of their group, which the communicator keeps: within a
+ *   group they must be able to overtake each other, because their peers may group them differently.
+ *   A CUDA-aware MPI also copies device memory piece by piece where the network cannot reach it,
+ *   but in the calling thread. Such calls cannot be captured, and all calls of a group are on one
+ *   stream. With mpi the thread needs MPI_THREAD_MULTIPLE. At most 256 calls or groups of a
+ *   communicator are in flight: one more waits for the first, as for a full queue of CUDA.
  *
  * One group cannot mix the two.
  *
@@ -53,10 +52,8 @@
  *   (cudaMalloc, cudaFree, cudaFreeHost, the end of a compressor or communicator) while another
  *   rank's stream waits for a call that this thread, or a rank held up by it, has yet to make:
  *   synchronise and meet in onebitBarrier first. Each of these ranks needs a device of its own.
- *   Ranks that share one may use together only as many streams as it has hardware queues; and since
- *   the library allocates for the first call of each kind, let all of them make it, and meet in
- *   onebitBarrier, before any makes another. onebitCommInitAll with `devices` has allocated for
- *   dense calls, and creation of a compressor for its calls.
+ *   Ranks that share one may use only as many streams as it has hardware queues, and all make their
+ *   first calls of a kind, for which the library allocates, before any makes another.
  * - All ranks must enqueue the calls of several communicators in one common order, including those
  *   calls of other libraries that wait for other ranks. CUDA maps streams to a few hardware queues,
  *   where a call that waits also holds up what was enqueued after it on other streams.
