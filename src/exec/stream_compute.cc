@@ -19,10 +19,7 @@ Result<std::unique_ptr<StreamCompute>> StreamCompute::Create(const Devices& devi
   const size_t bytes = sizeof(Words) + 2 * size_t{hosts.ranks()} * sizeof(uint64_t);
   ONEBIT_ASSIGN_OR_RETURN(compute->words_,
                           Memory::Create(location, &devices, bytes, "call numbers"));
-  std::vector<float> sizes;
-  for (uint32_t host = 0; host < hosts.hosts(); ++host) {
-    sizes.push_back(static_cast<float>(hosts.RanksOn(host).size()));
-  }
+  const std::vector<float> sizes = hosts.Sizes();
   const size_t size_bytes = sizes.size() * sizeof(float);
   ONEBIT_ASSIGN_OR_RETURN(compute->host_sizes_,
                           Memory::Create(location, &devices, size_bytes, "ranks on each host"));

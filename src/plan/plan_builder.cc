@@ -103,10 +103,7 @@ uint32_t PlanBuilder::StageInput() {
 void PlanBuilder::SetHosts(const HostMap& hosts) {
   plan_.hosts = hosts.hosts();
   plan_.hosts_digest = hosts.digest();
-  if (hosts.is_even()) return;
-  for (uint32_t host = 0; host < hosts.hosts(); ++host) {
-    plan_.host_sizes.push_back(static_cast<float>(hosts.RanksOn(host).size()));
-  }
+  if (!hosts.is_even()) plan_.host_sizes = hosts.Sizes();
 }
 
 Plan PlanBuilder::Build() && {

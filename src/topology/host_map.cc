@@ -43,6 +43,14 @@ uint32_t HostMap::digest() const {
   return folded == 0 ? 1 : folded;
 }
 
+std::vector<float> HostMap::Sizes() const {
+  std::vector<float> sizes;
+  for (uint32_t host = 0; host < hosts(); ++host) {
+    sizes.push_back(static_cast<float>(RanksOn(host).size()));
+  }
+  return sizes;
+}
+
 std::string HostMap::Text() const {
   std::string text = Format("{} host{} of", hosts(), hosts() == 1 ? "" : "s");
   if (is_even()) return Format("{} {} rank{}", text, rails_, rails_ == 1 ? "" : "s");

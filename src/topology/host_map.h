@@ -36,6 +36,9 @@ class HostMap {
     return std::span(by_host_).subspan(first_[host], first_[host + 1] - first_[host]);
   }
 
+  // The number of ranks on each host, as factors of sums.
+  std::vector<float> Sizes() const;
+
   // The rank on a host that a rank of another one exchanges messages with: that of its local rank,
   // counted round where the host has fewer. A rank is its own partner on its host.
   uint32_t PartnerOn(uint32_t host, uint32_t rank) const {

@@ -19,7 +19,7 @@
 namespace onebit::testing {
 namespace {
 
-// Where there are hosts, short tensors take two levels, too. Set before the library reads it.
+// Short tensors take two levels, too, if there are several hosts. Set before the library reads it.
 [[maybe_unused]] const int settings = setenv("ONEBIT_TWO_LEVEL_BYTES", "1", 1);
 
 // A call with a compressor.

@@ -93,6 +93,9 @@ void ExpectNoHeapUseOfCalls(Over over, int ranks, int host_ranks) {
       });
     }
     stream.Synchronize();
+    onebitCommStats_t stats = {.size = sizeof stats};
+    EXPECT_EQ(onebitCommGetStats(comm, &stats), onebitSuccess);
+    EXPECT_EQ(stats.two_level_calls != 0, host_ranks != 0);
   };
   RunDeviceRanks(over, ranks, run, host_ranks);
 }

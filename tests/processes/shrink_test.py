@@ -157,7 +157,8 @@ def latecomer(_two: hosts.TwoHosts, program: str, number: int) -> float:
         return slowest
 
 
-CASES = {case.__name__: case for case in (kill_rank, kill_host, vanished_host, quorum, outage, resets, sleeper, latecomer)}
+CASES = {case.__name__: case for case in
+         (kill_rank, kill_host, vanished_host, quorum, outage, resets, sleeper, latecomer)}
 
 
 def main() -> int:

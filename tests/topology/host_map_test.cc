@@ -102,6 +102,11 @@ TEST(HostMapTest, ManyRanksAreNotComparedInPairs) {
   EXPECT_EQ(RanksOn(map, kMany / 2 - 1), (Ranks{kMany - 2, kMany - 1}));
 }
 
+TEST(HostMapTest, SizesAreInTheOrderOfHosts) {
+  EXPECT_EQ(MapOf("bacabb").Sizes(), (std::vector<float>{3, 2, 1}));
+  EXPECT_EQ(HostMap(3).Sizes(), std::vector<float>{3});
+}
+
 TEST(HostMapTest, TextSaysHowManyRanksHostsHave) {
   EXPECT_EQ(HostMap().Text(), "1 host of 1 rank");
   EXPECT_EQ(MapOf("aaaa").Text(), "1 host of 4 ranks");
