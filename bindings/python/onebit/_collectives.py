@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, List, Optional, Sequence, Union
+import functools
+from typing import Any, Callable, List, Optional, Sequence, Union
 
 from . import _native
 from ._buffers import Array, Buffer, buffer_of
@@ -272,3 +273,27 @@ class Collectives(Handle):
 
 def _handle_of(compressor: Optional[Compressor]) -> Optional[ctypes.c_void_p]:
     return None if compressor is None else compressor.handle
+
+
+def prepared_all_reduce(
+    communicator: Collectives,
+    array: Array,
+    *,
+    op: Op = RedOp.SUM,
+    compressor: Optional[Compressor] = None,
+    stream: StreamLike = None,
+) -> Callable[[], Any]:
+    """A function that makes this call of all_reduce, for callers who make it often: it looks at its
+    arguments only once. The callers keep the array and the compressor."""
+    call = arrange(Collective.ALL_REDUCE, communicator, array, None, Collective.ALL_REDUCE)
+    return functools.partial(
+        lib.onebitAllReduce,
+        call.send,
+        call.receive,
+        call.count,
+        call.dtype,
+        RedOp.of(op),
+        _handle_of(compressor),
+        communicator.handle,
+        stream_handle(stream),
+    )

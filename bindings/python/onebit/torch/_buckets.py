@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from typing import List, Optional
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 
+from .._compressor import Compressor
 from .._errors import InvalidArgument
-from .._native import Mode
 
 _AVERAGED = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
@@ -100,32 +100,73 @@ class Part:
         self.values = gradient  # what is averaged
 
     def unscale(self, scale: torch.Tensor) -> None:
-        if self.name is None:
-            return
         # Unscaled numbers can be too small for 16 bits.
         self.values = self.gradient.to(torch.float32)
         self.values.mul_(scale.reciprocal())
 
     def scale(self, scale: torch.Tensor) -> None:
-        if self.name is not None:
-            self.gradient.copy_(self.values.mul_(scale))
+        self.gradient.copy_(self.values.mul_(scale))
 
-    def is_used(self) -> torch.Tensor:
-        """Tells if this rank has a gradient that is not zero everywhere."""
-        # Most are found in the beginning.
-        begin = self.gradient[:1024]
-        return begin.any() if not begin.is_cuda and begin.any() else self.gradient.any()
 
-    def clear_unless(self, use: torch.Tensor) -> None:
-        """Sets the average to zero, which it is if no rank has a gradient, in place of residuals."""
-        if use.is_cuda:
-            self.gradient.masked_fill_(use == 0, 0)
-        elif not use:
-            self.gradient.zero_()
+class Plan:
+    """A bucket and what is done with its parts, iteration by iteration.
 
-    def is_finite(self, mode: Mode) -> torch.Tensor:
-        """Tells if a gradient scaler finds the average finite."""
-        # With error feedback one element that is not finite makes all of them NaN; the scale may
-        # make others infinite.
-        is_alike = self.name is not None and mode == Mode.EF and self.values is self.gradient
-        return torch.isfinite(self.gradient[:1] if is_alike else self.gradient).all()
+    Attributes:
+        parts: the gradients in the bucket; none if it is averaged as a whole.
+        compressed, others: those with and without a compressor.
+        compressors: those of `compressed`, in its order.
+        calls: the averages of a compressed iteration, once they have been made ready.
+        saved_bytes: what they save on the link of this rank's host.
+    """
+
+    def __init__(
+        self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor], parts: List[Part]
+    ) -> None:
+        self.buffer = buffer
+        self.parts = parts
+        self.compressed = [part for part in parts if part.name is not None]
+        self.others = [part for part in parts if part.name is None]
+        self.compressors: List[Compressor] = []
+        self.calls: Optional[List[Callable[[], Any]]] = None
+        self.saved_bytes = 0
+        self._parameters = list(map(id, parameters))
+        begins = [part.gradient.storage_offset() - buffer.storage_offset() for part in self.compressed]
+        self._begins = torch.tensor(begins, dtype=torch.int64, device=buffer.device)
+
+    def is_for(self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor]) -> bool:
+        """Tells if a bucket is the one that was planned: the same parameters in the same memory, which
+        the plan keeps from being used for anything else."""
+        return (
+            buffer.data_ptr() == self.buffer.data_ptr()
+            and buffer.dtype == self.buffer.dtype
+            and buffer.numel() == self.buffer.numel()
+            and list(map(id, parameters)) == self._parameters
+        )
+
+    def uses(self) -> torch.Tensor:
+        """For each compressed part whether this rank has a gradient that is not zero everywhere, as
+        numbers that can be averaged."""
+        if self.buffer.is_cuda:
+            return torch.stack([part.gradient.any() for part in self.compressed]).to(torch.float32)
+        # Nearly all begin with a number that is not zero.
+        uses = self.buffer[self._begins] != 0
+        for number in (uses == 0).nonzero().flatten().tolist():
+            uses[number] = self.compressed[number].gradient.any()
+        return uses.to(torch.float32)
+
+    def clear_unless(self, uses: torch.Tensor) -> None:
+        """Sets averages to zero, which they are if no rank has a gradient, in place of residuals."""
+        if uses.is_cuda:
+            for part, use in zip(self.compressed, uses):
+                part.gradient.masked_fill_(use == 0, 0)
+        else:
+            for number in (uses == 0).nonzero().flatten().tolist():
+                self.compressed[number].gradient.zero_()
+
+    def are_finite(self, has_nan_everywhere: bool) -> torch.Tensor:
+        """Tells if a gradient scaler finds the averages finite, in a tensor of one element."""
+        if not has_nan_everywhere:
+            return torch.isfinite(self.buffer).all().view(1)
+        # With error feedback one element that is not finite makes all of its part NaN.
+        looked_at = [self.buffer[self._begins], *(part.gradient for part in self.others)]
+        return torch.isfinite(torch.cat(looked_at)).all().view(1)

@@ -9,6 +9,28 @@ from typing import Dict, Optional
 
 
 @dataclasses.dataclass(frozen=True)
+class Trial:
+    """What codec="auto" has measured and chosen.
+
+    Attributes:
+        dense_seconds: median time of an iteration whose average was in full precision, over all ranks.
+        compressed_seconds: that of one in 4 bits.
+        is_compressed: the choice.
+    """
+
+    dense_seconds: float
+    compressed_seconds: float
+    is_compressed: bool
+
+    def __str__(self) -> str:
+        return (
+            f"auto: {'fp4' if self.is_compressed else 'full precision'}, because an iteration took "
+            f"{1e3 * self.dense_seconds:.1f} ms in full precision and {1e3 * self.compressed_seconds:.1f} ms "
+            "with fp4"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """What a State has done so far, on this rank.
 
@@ -19,7 +41,7 @@ class Report:
 
     Attributes:
         iterations: backward passes that were averaged.
-        dense_iterations: those of them before compression began.
+        dense_iterations: those of them in full precision.
         skipped_iterations: those that were taken back from the residuals, because their average was
             not finite, or by State.revert.
         bytes_sent: by this rank, headers included, inside its host and to others.
@@ -39,6 +61,7 @@ class Report:
             none, as before anything was compressed.
         residual_norms: for each compressed parameter the Euclidean norm of what this rank still
             owes. With a codec that suits the training it stays at a few norms of the gradient.
+        trial: what codec="auto" has measured; None before it has chosen, and with other codecs.
     """
 
     iterations: int
@@ -54,6 +77,12 @@ class Report:
     codec_seconds: float
     break_even_bits_per_second: Optional[float]
     residual_norms: Dict[str, float]
+    trial: Optional[Trial] = None
+
+    @staticmethod
+    def of_nothing() -> Report:
+        """That of a hook whose ranks have not joined yet."""
+        return Report(0, 0, 0, 0, 0, 0, 1, 0, 0, 0.0, 0.0, None, {})
 
     def __str__(self) -> str:
         lines = [
@@ -61,6 +90,8 @@ class Report:
             f"{self.skipped_iterations} taken back",
             f"sent {self.bytes_sent / 1e6:.1f} MB, in full precision {self.dense_bytes / 1e6:.1f} MB",
         ]
+        if self.trial is not None:
+            lines.insert(1, str(self.trial))
         ranks = "1 rank" if self.host_ranks == 1 else f"{self.host_ranks} ranks"
         link_bytes, dense_bytes = self.link_bytes, self.dense_link_bytes
         if link_bytes is not None and dense_bytes is not None and self.host_ranks > 1:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""The wrapper DistributedDataParallel around a model, and what wrappers add to names."""
+"""Wrappers around a model, such as DistributedDataParallel, and what they add to names."""
 
 from __future__ import annotations
 
@@ -28,6 +28,22 @@ def unwrapped(
             model = model.get_submodule("_orig_mod")
         else:
             return model, replica
+
+
+def refuse_sharded(model: torch.nn.Module, what: str) -> None:
+    """Refuses a model that FSDP shards, for which `what` is the wrong one."""
+    bases = {base.__name__ for module in model.modules() for base in type(module).__mro__}
+    if "FSDPModule" in bases:
+        raise InvalidArgument(
+            f"{what} serves DistributedDataParallel, but fully_shard has sharded this model: call "
+            "onebit.torch.fsdp.compress_replicas for hosts that hold replicas of it, or compress_shards if it is "
+            "sharded over all ranks"
+        )
+    if "FullyShardedDataParallel" in bases:
+        raise InvalidArgument(
+            f"{what} serves DistributedDataParallel, and FullyShardedDataParallel is not supported: shard the "
+            "model by fully_shard (FSDP2), and call onebit.torch.fsdp.compress_replicas or compress_shards"
+        )
 
 
 def bare_name(name: str) -> str:
