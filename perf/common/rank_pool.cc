@@ -33,45 +33,32 @@ RankPool::RankPool(int first, int ranks, std::function<void()> release_others)
 RankPool::~RankPool() { Stop(); }
 
 void RankPool::Stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_stopping_ = true;
-  }
-  changed_.notify_all();
+  is_stopping_ = true;
+  ++generation_;
+  generation_.notify_all();
 }
 
 void RankPool::Run(const std::function<void(int rank)>& work) {
-  std::unique_lock lock(mutex_);
   work_ = &work;
   if (threads_.empty()) {
-    lock.unlock();
     Execute(first_);
-    lock.lock();
   } else {
     running_ = ranks();
     ++generation_;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return running_ == 0; });
+    generation_.notify_all();
+    for (int running; (running = running_.load()) != 0;) running_.wait(running);
   }
   work_ = nullptr;
+  const std::lock_guard lock(mutex_);
   if (has_failed_) throw ToolError(error_, is_consequence_);
 }
 
 void RankPool::Loop(int rank) {
-  uint64_t done = 0;
-  while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return is_stopping_ || generation_ != done; });
-      if (is_stopping_) return;
-      done = generation_;
-    }
+  for (uint32_t done = 0;; ++done) {
+    generation_.wait(done);
+    if (is_stopping_) return;
     Execute(rank);
-    {
-      const std::lock_guard lock(mutex_);
-      --running_;
-    }
-    changed_.notify_all();
+    if (--running_ == 0) running_.notify_one();
   }
 }
 

@@ -5,7 +5,8 @@
 // the caller, because MPI may be used only by the thread that has started it.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -39,13 +40,12 @@ class RankPool {
   const int first_;
   const int ranks_;
   const std::function<void()> release_others_;
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
   const std::function<void(int)>* work_ = nullptr;
-  uint64_t generation_ = 0;  // of work_
-  int running_ = 0;
+  std::atomic<uint32_t> generation_ = 0;  // of work_; threads wait for the next
+  std::atomic<int> running_ = 0;
+  std::atomic<bool> is_stopping_ = false;
+  std::mutex mutex_;  // guards the failure
   bool has_failed_ = false;
-  bool is_stopping_ = false;
   std::string error_;            // the first, but a cause replaces a consequence
   bool is_consequence_ = false;  // of a failure on another rank
   std::vector<std::jthread> threads_;

@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <charconv>
 #include <concepts>
-#include <condition_variable>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
@@ -197,8 +196,8 @@ class TraceFile {
   int descriptor_;
   const int process_;  // the rank of the first recorder
   const int owner_pid_ = getpid();
-  std::mutex mutex_;  // guards everything below
-  std::condition_variable has_recorders_;
+  std::atomic<uint32_t> attached_ = 0;  // recorders: the thread sleeps without any
+  std::mutex mutex_;                    // guards everything below
   std::vector<TraceRecorder*> recorders_;
   uint32_t next_recorder_ = 0;
   uint64_t next_overlapping_ = 0;
@@ -267,10 +266,7 @@ Status TraceFile::Start() {
 void TraceFile::WriteEveryInterval() noexcept {
   pthread_setname_np(pthread_self(), "onebit-trace");
   while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      has_recorders_.wait(lock, [this] { return !recorders_.empty(); });
-    }
+    attached_.wait(0);
     std::this_thread::sleep_for(kWriteInterval);
     Flush();
   }
@@ -282,11 +278,13 @@ void TraceFile::Attach(TraceRecorder* recorder) {
     recorders_.push_back(recorder);
     recorder->number_ = next_recorder_++;
   }
-  has_recorders_.notify_one();
+  ++attached_;
+  attached_.notify_one();
 }
 
 void TraceFile::Detach(TraceRecorder* recorder) noexcept {
   Flush(recorder);
+  --attached_;
   const std::lock_guard lock(mutex_);
   std::erase(recorders_, recorder);
 }
