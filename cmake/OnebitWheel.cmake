@@ -21,8 +21,7 @@ endforeach()
 add_dependencies(onebit_wheel_parts onebit_nccl_drop_in)
 install(TARGETS onebit_nccl_drop_in LIBRARY DESTINATION lib/onebit/nccl COMPONENT wheel NAMELINK_SKIP)
 
-foreach(tool onebit_info onebit_run all_gather_perf all_reduce_perf alltoall_perf alltoallv_perf broadcast_perf
-             group_perf reduce_scatter_perf sendrecv_perf)
+foreach(tool onebit_info onebit_run sweeps)
   if(TARGET ${tool})
     add_dependencies(onebit_wheel_parts ${tool})
     set_target_properties(${tool} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")

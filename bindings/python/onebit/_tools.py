@@ -13,9 +13,7 @@ PROGRAMS = pathlib.Path(__file__).parent / "bin"
 
 
 def run() -> NoReturn:
-    """Becomes the program that has the name of the script, with or without its prefix."""
+    """Becomes the program that has the name of the script, or the one that is all sweeps, by their names."""
     name = pathlib.Path(sys.argv[0]).name
-    program = PROGRAMS / name
-    if not program.exists():
-        program = PROGRAMS / name.removeprefix("onebit_")
+    program = PROGRAMS / ("sweeps" if name.endswith("_perf") else name)
     os.execv(program, [name, *sys.argv[1:]])
