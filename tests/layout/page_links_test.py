@@ -32,6 +32,13 @@ class PageLinksTest(unittest.TestCase):
         for link in ("other.md#some", "other.md#no-heading"):
             self.assertEqual(self.problems(f"[a]({link})"), [f"{link}: there is no such heading"])
 
+    def test_finds_links_to_files_on_a_page_that_stands_alone(self):
+        self.page.write_text("# Here\n")
+        text = "[a](other.md), [b](https://example.org), [c](#here)"
+        found = page_links.problems(self.page, text, stands_alone=True)
+        self.assertEqual(len(found), 1)
+        self.assertRegex(found[0], "^other.md: it is dead on PyPI")
+
 
 if __name__ == "__main__":
     unittest.main()
