@@ -5,6 +5,8 @@
 
 add_custom_target(onebit_wheel_parts DEPENDS onebit onebit_python)
 install(FILES ${PROJECT_BINARY_DIR}/bindings/python/onebit/_native.py DESTINATION . COMPONENT wheel)
+install(FILES ${PROJECT_SOURCE_DIR}/bindings/python/onebit_torch_ddp.py DESTINATION ${SKBUILD_PLATLIB_DIR}
+  COMPONENT wheel)
 
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${SKBUILD_METADATA_DIR}/licenses COMPONENT wheel)
 

@@ -3,6 +3,7 @@
 // onebit_run -n N PROGRAM ...: runs the ranks of a job on this host, or with --hosts on several.
 // Exit status: that of the first rank that failed; 1 if a host cannot be reached or is lost, 2 for
 // bad usage, 126 if PROGRAM cannot be executed, 127 if it does not exist.
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ namespace onebit::perf {
 namespace {
 
 constexpr double kMaxGraceSeconds = 86400;
+// What the ranks' PyTorch averages with, for the entry point of the Python package.
+constexpr char kTorchDdpVariable[] = "ONEBIT_TORCH_DDP";
 
 // PROGRAM is not an option, so CLI11's usage line would omit it.
 class Help : public CLI::Formatter {
@@ -40,6 +43,7 @@ int Run(int argc, const char* const* argv) {
   std::string host_list;
   int processes = 0;
   bool is_preloaded = false;
+  std::string ddp;
   bool is_agent = false;
   CLI::App app(
       "Starts PROGRAM as N processes, the ranks of one job: on this host, or by --hosts on\n"
@@ -73,6 +77,11 @@ int Run(int argc, const char* const* argv) {
   app.add_flag("--preload", is_preloaded,
                "put libonebit-nccl-preload.so in front of PROGRAM's NCCL, by LD_PRELOAD of the\n"
                "ranks; ONEBIT_NCCL_RULES tells it what to compress (docs/preload.md)");
+  app.add_option("--ddp", ddp,
+                 "compress what DistributedDataParallel of PyTorch averages in PROGRAM, which\n"
+                 "stays as it is: \"fp4\", \"int8,dense_iterations=10\"; takes PyTorch 2.5 and\n"
+                 "the Python package, installed for PROGRAM's Python (docs/python.md)")
+      ->type_name("CODEC[,OPTION=VALUE,...]");
   app.add_option("--grace", options.grace_seconds,
                  "time for the others to end by themselves when one has failed")
       ->check(Number(fmt::format("in 0 ... {}", kMaxGraceSeconds),
@@ -105,6 +114,11 @@ int Run(int argc, const char* const* argv) {
     throw UsageError(fmt::format("there is no option {}", options.program));
   }
   if (is_preloaded) options.preload = PreloadPath();
+  if (app.count("--ddp") > 0) {
+    if (ddp.empty()) throw UsageError("--ddp \"\" names no codec: --ddp fp4");
+    // Ranks get all variables of the library, on other hosts as well.
+    setenv(kTorchDdpVariable, ddp.c_str(), 1);
+  }
   int status;
   if (host_list.empty()) {
     options.processes = processes;

@@ -190,6 +190,14 @@ constexpr Setting kOwnSettings[] = {
      .default_value = "",
      .help = "The library that the Python package loads instead of its own; read by the package.",
      .offset = offsetof(Settings, library)},
+    {.name = "ONEBIT_TORCH_DDP",
+     .kind = SettingKind::kText,
+     .values = "a codec, or a codec and options of onebit.torch.State: fp4,dense_iterations=10",
+     .default_value = "",
+     .help = "PyTorch's DistributedDataParallel averages with this codec, in trainers that stay as "
+             "they are; unset or 0: they average as usual; equal on all ranks; read by the Python "
+             "package.",
+     .offset = offsetof(Settings, torch_ddp)},
     {.name = "ONEBIT_SEGMENT_ELEMENTS",
      .kind = SettingKind::kInteger,
      .values = "elements",

@@ -51,6 +51,7 @@ struct Settings {
   const char* trace;        // empty: none
   const char* plugin_path;  // folders with colons between them
   const char* library;      // for the Python package, which reads it before there is a library
+  const char* torch_ddp;    // for the Python package, which reads it before there is a library
   const char* transport;
   const char* rendezvous;   // empty: what the launcher says
   const char* job;          // empty: what the launcher says

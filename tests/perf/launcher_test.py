@@ -130,6 +130,14 @@ class LauncherTest(unittest.TestCase):
         self.assertEqual(self.shell(threads, OMP_NUM_THREADS="4").stdout, "threads=4\n" * 3)
         self.assertEqual(self.shell(threads, ranks=1).stdout, "threads=\n")
 
+    def test_ranks_are_told_what_to_compress(self):
+        name = "echo ${ONEBIT_TORCH_DDP-none}"
+        self.assertEqual(self.shell(name).stdout, "none\n" * 3)
+        self.assertEqual(self.shell(name, ONEBIT_TORCH_DDP="sign").stdout, "sign\n" * 3)
+        self.assertEqual(self.shell(name, "--ddp", "fp4,k=8", ONEBIT_TORCH_DDP="sign").stdout, "fp4,k=8\n" * 3)
+        result = self.run_tool("--hosts", "127.0.0.1:3", "--ddp", "fp4", "sh", "-c", name)
+        self.assertEqual((result.stdout, result.stderr), ("fp4\n" * 3, ""))
+
     def test_other_launchers_ranks_are_not_passed_on(self):
         result = self.shell("echo $PMI_RANK$OMPI_COMM_WORLD_SIZE$RANK", ranks=1, RANK="7",
                             PMI_RANK="8", OMPI_COMM_WORLD_SIZE="9")
@@ -389,6 +397,7 @@ class LauncherTest(unittest.TestCase):
                                 (["--hosts", "a", "--rsh", " ", "true"], "--rsh: there is no"),
                                 (["-n", "2", "-x", "HOME", "true"], "are for --hosts"),
                                 (["-n", "2", "--rsh", "ssh", "true"], "are for --hosts"),
+                                (["-n", "2", "--ddp", "", "true"], "names no codec"),
                                 (["-n", "2", "--"], "no program"), (["-n", "0", "true"], "--np"),
                                 (["-n", "1025", "true"], "--np"), (["-n", "x", "true"], "--np"),
                                 (["-n", "2", "--nonsense", "true"], "--nonsense"),

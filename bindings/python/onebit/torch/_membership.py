@@ -67,6 +67,12 @@ class Membership:
             self.communicator.close()
 
     @property
+    def owner(self) -> Optional[Any]:
+        """None once it has been collected, and the communicator left."""
+        alive = self._dropped.peek()
+        return None if alive is None else alive[0]
+
+    @property
     def is_here(self) -> bool:
         """It is open, and this process is no forked child."""
         return self._process == os.getpid() and not self.communicator.is_closed
@@ -156,7 +162,9 @@ def _drop(
 
 
 def _end_waiting() -> None:
-    here = [each for each in _open_memberships if each.is_here]
+    # An owner that is collected in the midst of this would close its communicator.
+    owners = [(each, each.owner) for each in _open_memberships]
+    here = [each for each, owner in owners if owner is not None and each.is_here]
     for membership in here:
         membership.end_waiting()
     failed = [each for each in here if each.others_failed]
