@@ -14,5 +14,6 @@ or, without wrapping it, another optimizer:
 
 from . import optim
 from .ddp import Report, State, ddp_hook
+from .trainers import attach
 
-__all__ = ["Report", "State", "ddp_hook", "optim"]
+__all__ = ["Report", "State", "attach", "ddp_hook", "optim"]

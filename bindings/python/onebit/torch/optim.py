@@ -10,8 +10,8 @@ They average gradients, too, so the model needs no DistributedDataParallel:
         loss_of(model, batch).backward()
         optimizer.step()
 
-A model that is wrapped by it all the same, e.g. because it has buffers, must not average gradients a
-second time: register torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks.noop_hook.
+A model that is wrapped by it all the same, e.g. because it has buffers or by a framework, must not average
+gradients a second time: call own_averaging(model). Otherwise a warning says so after three steps.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from .._waits import collective, exporting
 from ._membership import Membership
 from ._matched_state import MatchedState
 from ._memory_order import flat, in_memory, memory_order
+from ._own_averaging import OwnGradients, own_averaging
 from ._optimizer_state import (
     MOMENTS,
     Blobs,
@@ -47,6 +48,8 @@ from ._optimizer_state import (
     digest_of,
 )
 from ._parameter import Parameter, Place, WrittenBetweenSyncs, check_kind, take_over_writes
+
+__all__ = ["OnebitAdam", "OnebitLamb", "OnebitOptimizer", "ZeroOneAdam", "own_averaging"]
 
 # Options of onebit.Optimizer that its parameters and groups decide.
 _DERIVED = {"beta1", "beta2", "segments", "segment_count", "parameter_copy", "parameter_copy_type"}
@@ -171,6 +174,7 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
             self._membership = Membership(self, process_group)
             communicator = self._membership.communicator
         self._communicator = communicator
+        self._own_gradients = OwnGradients(communicator, type(self).__name__)
         defaults = {
             "lr": lr,
             "betas": betas,
@@ -287,6 +291,7 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
         scale = getattr(self, "grad_scale", None)  # of a GradScaler
         inverse_scale = None if scale is None else scale.reciprocal()
         try:
+            self._own_gradients.compare(parameter.tensor.grad for parameter in self._parameters)
             for number, parameter in enumerate(self._parameters):
                 parameter.hand_over(native, number, inverse_scale)
             self.last_step = native.step(
