@@ -11,8 +11,10 @@ import torch
 from .._communicator import Communicator
 from .._compressor import Compressor
 from .._errors import InvalidArgument
-from .._native import Codec, Mode
+from .._native import Codec, Collective, Mode
 
+#: Element types that codecs compress.
+COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 _SPARSE = (Codec.TOPK, Codec.RANDK)
 
 
@@ -70,13 +72,16 @@ class Compression:
         count: int,
         dtype: torch.dtype,
         *,
-        tensor_id: int,
         device: torch.device,
+        tensor_id: Optional[int] = None,
+        collective: Collective = Collective.ALL_REDUCE,
     ) -> Compressor:
-        """A new compressor for a parameter of `count` elements on `device`."""
+        """A new compressor for a tensor of `count` elements on `device`, as the collective counts them.
+        Without a `tensor_id` all ranks make theirs in the same order."""
         is_cuda = device.type == "cuda"
         options = {
             **self._options,
+            "collective": collective,
             "tensor_id": tensor_id,
             "memory": "device" if is_cuda else "host",
             "device": device.index if is_cuda else None,

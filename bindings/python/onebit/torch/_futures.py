@@ -5,28 +5,29 @@
 from __future__ import annotations
 
 import concurrent.futures
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, TypeVar
 
 import torch
+
+_Result = TypeVar("_Result")
 
 
 def in_thread(
     thread: concurrent.futures.Executor,
     run: Callable[[], None],
-    result: Callable[[], torch.Tensor],
-) -> torch.futures.Future[torch.Tensor]:
+    result: Callable[[], _Result],
+) -> torch.futures.Future[_Result]:
     """Runs an average on the thread; the future has its result, or its error."""
+    return of_call(thread.submit(run), result)
+
+
+def of_call(
+    call: concurrent.futures.Future[None], result: Callable[[], _Result]
+) -> torch.futures.Future[_Result]:
+    """A future of PyTorch that has a result once the call is done, or its error."""
     done: torch.futures.Future[Optional[BaseException]] = torch.futures.Future()
 
-    def caught() -> None:
-        try:
-            run()
-        except BaseException as error:  # pylint: disable=broad-exception-caught; raised below
-            done.set_result(error)
-        else:
-            done.set_result(None)
-
-    def checked(done: torch.futures.Future[Optional[BaseException]]) -> torch.Tensor:
+    def checked(done: torch.futures.Future[Optional[BaseException]]) -> _Result:
         error = done.value()
         if error is not None:
             raise error
@@ -35,19 +36,19 @@ def in_thread(
     # DDP takes a future that was given an exception for one with a wrong result: only what a
     # callback raises is an error to it.
     future = done.then(checked)
-    thread.submit(caught)
+    call.add_done_callback(lambda call: done.set_result(call.exception()))
     return future
 
 
 def on_stream(
     stream: torch.cuda.Stream,
     run: Callable[[], None],
-    result: Callable[[], torch.Tensor],
+    result: Callable[[], _Result],
     buffer: torch.Tensor,
-) -> torch.futures.Future[torch.Tensor]:
+) -> torch.futures.Future[_Result]:
     """Enqueues an average on a stream of its own, behind the work that fills the buffer. The host
     waits for nothing of this step; its first bucket waits for the flags of the step before."""
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device])
+    future: torch.futures.Future[_Result] = torch.futures.Future(devices=[buffer.device])
     stream.wait_stream(torch.cuda.current_stream(buffer.device))
     with torch.cuda.stream(stream):
         run()

@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator, List, Optional, Union
 
 import torch.distributed as dist
 
-from .._communicator import Communicator, unique_id
+from .._communicator import Communicator, Config, unique_id
 from .._errors import Error, InvalidUsage, PeerLost, RemoteError
 from . import _siblings
 
@@ -23,14 +23,16 @@ _IDLE_SECONDS = 0.25
 
 
 class Membership:
-    """A communicator of the ranks of a process group, which `owner` keeps.
+    """A communicator, which `owner` keeps.
 
     It is left by close(), which waits for the other ranks, and, when its owner is collected or the
     program ends, without them: exit is never a collective. Ranks that then still wait for this one
     learn that it has left.
 
     Args:
+        process_group: its ranks are those of the communicator, unless they have joined one otherwise.
         thread: makes calls on the communicator; None: only the owner's callers do.
+        communicator: one that the ranks have joined, as by join_through_store.
     """
 
     def __init__(
@@ -38,9 +40,11 @@ class Membership:
         owner: Any,
         process_group: Optional[dist.ProcessGroup],
         thread: Optional[concurrent.futures.Executor] = None,
+        *,
+        communicator: Optional[Communicator] = None,
     ) -> None:
-        self.communicator = _join(process_group)
-        self._siblings = _siblings.find(process_group)
+        self.communicator = _join(process_group) if communicator is None else communicator
+        self._siblings = _siblings.find(self.communicator)
         self._thread = thread
         self._process = os.getpid()
         self._dropped = weakref.finalize(owner, _drop, self.communicator, thread, os.getpid())
@@ -109,14 +113,8 @@ def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
     rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
     if rank < 0:
         raise InvalidUsage("this process is no rank of the process group")
-    # Whatever rank 0 has to say, the others wait for it.
-    box: List[Union[bytes, str, None]] = [None]
-    if rank == 0:
-        try:
-            with _known_network():
-                box[0] = unique_id()
-        except Error as error:
-            box[0] = str(error)
+    default_store = dist.distributed_c10d._get_default_store()  # pylint: disable=protected-access
+    box = [_invitation(default_store) if rank == 0 else None]
     source = 0 if process_group is None else dist.distributed_c10d.get_global_rank(process_group, 0)
     try:
         dist.broadcast_object_list(box, src=source, group=process_group)
@@ -126,16 +124,60 @@ def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
             f"State or optimizer is constructed on all {size} ranks, at the same point of the program: "
             f"{error}"
         ) from error
-    if not isinstance(box[0], bytes):
-        raise RemoteError(f"rank 0 of the process group cannot open a port: {box[0]}")
-    return Communicator.from_unique_id(box[0], size, rank)
+    return _accept(box[0], size, rank)
+
+
+def join_through_store(
+    store: dist.Store, rank: int, size: int, config: Optional[Config] = None
+) -> Communicator:
+    """Joins a communicator of `size` ranks that share a store of PyTorch, and no process group yet.
+    Collective.
+
+    Args:
+        store: nobody else uses its key "onebit", which is not there afterwards.
+    """
+    if rank == 0:
+        invitation = _invitation(store)
+        store.set(_KEY, b"=" + invitation if isinstance(invitation, bytes) else "!" + invitation)
+        try:
+            return _accept(invitation, size, rank, config)
+        finally:
+            store.delete_key(_KEY)  # all have read it; a later group may have the same store and name
+    try:
+        message = bytes(store.get(_KEY))
+    except RuntimeError as error:
+        raise RemoteError(
+            f"rank 0 of the process group did not say in its store where it waits (this is rank {rank} of "
+            f"{size}): all ranks make the same groups in the same order: {error}"
+        ) from error
+    is_id = message[:1] == b"="
+    return _accept(message[1:] if is_id else message[1:].decode(), size, rank, config)
+
+
+_KEY = "onebit"
+
+
+def _invitation(store: dist.Store) -> Union[bytes, str]:
+    """An id for the others, or why there is none: whatever rank 0 has to say, they wait for it."""
+    try:
+        with _known_network(store):
+            return unique_id()
+    except Error as error:
+        return str(error)
+
+
+def _accept(
+    invitation: Union[bytes, str, None], size: int, rank: int, config: Optional[Config] = None
+) -> Communicator:
+    if not isinstance(invitation, bytes):
+        raise RemoteError(f"rank 0 of the process group cannot open a port: {invitation}")
+    return Communicator.from_unique_id(invitation, size, rank, config)
 
 
 @contextlib.contextmanager
-def _known_network() -> Iterator[None]:
-    """Has the library wait where the store of the default group can be reached, as its variable
-    MASTER_ADDR says in most jobs; init_process_group may have been given another place."""
-    store = dist.distributed_c10d._get_default_store()  # pylint: disable=protected-access
+def _known_network(store: dist.Store) -> Iterator[None]:
+    """Has the library wait where the store can be reached, as its variable MASTER_ADDR says in most
+    jobs; init_process_group may have been given another place."""
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
     before = os.environ.get("MASTER_ADDR")

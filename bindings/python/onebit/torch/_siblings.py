@@ -8,13 +8,15 @@ learned of it and ends as well, which may take less time.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pathlib
+import struct
 import time
 import uuid
-from typing import Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Callable, Dict, Iterable
 
-import torch.distributed as dist
+from .._communicator import Communicator
 
 # A process that has failed takes less than this to end, also on a busy machine.
 _END_SECONDS = 5.0
@@ -23,16 +25,18 @@ _LOOK_SECONDS = 6.0
 # A launcher that has seen one end needs less than this to end the others.
 _REACTION_SECONDS = 1.0
 _SLICE_SECONDS = 0.02
+# The digest of what names a parent, and a process of it.
+_PROCESS = struct.Struct("<32sq")
 
 
-def find(process_group: Optional[dist.ProcessGroup]) -> Dict[int, int]:
+def find(communicator: Communicator) -> Dict[int, int]:
     """The processes of other ranks that have this one's parent, by rank. Collective."""
-    own = (_parent(), os.getpid())
-    processes: List[Tuple[str, int]] = [own] * dist.get_world_size(process_group)
-    dist.all_gather_object(processes, own, group=process_group)
+    own = (hashlib.sha256(_parent().encode()).digest(), os.getpid())
+    processes = bytearray(_PROCESS.size * communicator.size)
+    communicator.all_gather(bytearray(_PROCESS.pack(*own)), out=processes)
     return {
         rank: pid
-        for rank, (parent, pid) in enumerate(processes)
+        for rank, (parent, pid) in enumerate(_PROCESS.iter_unpack(processes))
         if parent == own[0] and pid != own[1]
     }
 

@@ -22,7 +22,7 @@ from .._groups import group
 from .._native import Codec, Mode, StateKind
 from ._averaging import Averaging, Step
 from ._buckets import Part, Plan, buffer_of, check_type, gradients_in, is_sparse
-from ._compression import Compression
+from ._compression import COMPRESSIBLE, Compression
 from ._futures import in_thread, on_stream
 from ._hook_report import Report
 from ._memory_order import memory_order
@@ -30,7 +30,6 @@ from ._replica import group_of, has_joined, refuse_sharded, unwrapped
 from ._saved_state import SavedState
 from ._trial import Turns
 
-_COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 # With 1 or 2 bits AdamW and Muon end at losses that are 5 to 18 % higher.
 _COARSE = (Codec.SIGN, Codec.INT2)
 # Calls after which what 4 bits owe is a ten-thousandth of what they owed.
@@ -228,7 +227,7 @@ class State(Averaging):
     def _is_compressed(self, name: str) -> bool:
         """Tells if a parameter of the model gets residuals."""
         parameter = self._parameters[name]
-        is_possible = parameter.requires_grad and parameter.dtype in _COMPRESSIBLE
+        is_possible = parameter.requires_grad and parameter.dtype in COMPRESSIBLE
         return is_possible and self._name_if_wanted(parameter) is not None
 
     # --------------------------------------------------------------------- averages, on their thread
@@ -257,7 +256,7 @@ class State(Averaging):
         if gradients is None:
             self._say_dense(wanted, "DDP stores its gradient as one of another type or shape")
             return []
-        if buffer.dtype not in _COMPRESSIBLE:
+        if buffer.dtype not in COMPRESSIBLE:
             self._say_dense(wanted, f"no codec compresses {buffer.dtype}")
             return []
         return [Part(name, gradient) for name, gradient in zip(wanted, gradients)]

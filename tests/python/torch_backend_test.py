@@ -1,0 +1,105 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The backend of PyTorch for one dimension of a mesh, in jobs of real processes.
+
+    torch_backend_test.py ONEBIT_RUN
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from rank_jobs import Jobs
+
+try:
+    import torch
+except ImportError:
+    print("PyTorch (python3-torch) not found")
+    sys.exit(77)
+
+if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 14):
+    print(f"PyTorch {torch.__version__} has no backends in Python")
+    run = subprocess.run([sys.executable, "-c", "import onebit.torch, onebit.torch.backend"], capture_output=True)
+    sys.exit(77 if b"needs PyTorch 2.14 or newer" in run.stderr else run.stderr.decode())
+
+HERE = pathlib.Path(__file__).parent
+run_job = Jobs(sys.argv.pop(1), HERE / "torch_backend_rank.py").run
+
+
+class TorchBackendTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        """Ranks find the entry point of pyproject.toml, as that of an installed package."""
+        packages = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(packages.cleanup)
+        section = (HERE.parents[1] / "pyproject.toml").read_text(encoding="utf-8").split("[project.entry-points.", 1)[1]
+        name, line = re.match(r'"([\w.]+)"\]\n(.*)\n', section).groups()
+        information = pathlib.Path(packages.name, "onebit-0.dist-info")
+        information.mkdir()
+        (information / "entry_points.txt").write_text(f"[{name}]\n{line.replace(chr(34), '')}\n", encoding="utf-8")
+        (information / "METADATA").write_text("Metadata-Version: 2.1\nName: onebit\nVersion: 0\n", encoding="utf-8")
+        paths = [packages.name, *filter(None, [os.environ.get("PYTHONPATH")])]
+        cls.environment = {"PYTHONPATH": os.pathsep.join(paths)}
+
+    def run_ranks(self, ranks, *arguments, **more):
+        return run_job(ranks, *arguments, **self.environment, **more)
+
+    def run_cases(self, ranks, kind, number, **environment):
+        found = self.run_ranks(ranks, kind, **environment)
+        self.assertEqual(sorted(found), list(range(ranks)))
+        for rank, cases in found.items():
+            self.assertEqual(len(cases), number)
+            for name, result in cases.items():
+                with self.subTest(name=name, rank=rank):
+                    self.assertIsNone((result or {}).get("failed"), (result or {}).get("failed"))
+        return found
+
+    def test_collectives(self):
+        for ranks in (2, 4):
+            self.run_cases(ranks, "collectives", 14)
+
+    def test_training(self):
+        self.run_cases(4, "training", 5)
+
+    def test_a_killed_rank_is_named_on_all_others(self):
+        found = self.run_ranks(3, "a_killed_rank_is_named", is_failing=True)
+        self.assertEqual(sorted(found), [0, 2])
+        for rank, calls in found.items():
+            self.assertEqual(calls.pop("warned"), [])
+            self.assertEqual(set(calls), {"wait", "future", "later", "ddp"})
+            for name, (kind, text) in calls.items():
+                with self.subTest(name=name, rank=rank):
+                    # What passes through C++ futures is an error of PyTorch, with the text.
+                    is_own = name in ("wait", "later")
+                    self.assertEqual(kind in ("PeerLost", "RemoteError"), is_own, kind)
+                    self.assertIn("rank 1 ", text)
+                    self.assertRegex(text, "is gone|lost")
+
+    def test_a_program_ends_without_the_others(self):
+        self.assertEqual(len(self.run_ranks(2, "ends_with_calls_of_its_own")), 2)
+        found = self.run_ranks(2, "one_leaves_while_others_wait")
+        self.assertEqual(found[1]["error"][0], "RemoteError")
+        self.assertIn("rank 0 has left", found[1]["error"][1])
+
+    def test_it_can_be_the_default_group_and_checked_by_pytorch(self):
+        self.assertEqual(len(self.run_ranks(2, "default")), 2)
+        self.assertEqual(len(self.run_ranks(2, "default", TORCH_DISTRIBUTED_DEBUG="DETAIL")), 2)
+
+    def test_pytorch_imports_it_only_when_it_is_named(self):
+        program = (
+            "import sys, torch.distributed as dist, onebit.torch\n"
+            "assert 'onebit.torch.backend' not in sys.modules and 'onebit' not in dist.Backend.backend_list\n"
+            "import onebit.torch.backend\n"
+            "for _ in range(2): onebit.torch.backend.register()\n"
+            "assert dist.Backend.backend_list.count('onebit') == 1\n"
+        )
+        subprocess.run([sys.executable, "-B", "-c", program], check=True)
+
+
+if __name__ == "__main__":
+    print(f"PyTorch {torch.__version__}")
+    unittest.main()
