@@ -12,8 +12,8 @@ or, without wrapping it, another optimizer:
     optimizer = onebit.torch.optim.OnebitAdam(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
 """
 
-from . import optim
+from . import fsdp, optim
 from .ddp import Report, State, ddp_hook
 from .trainers import attach
 
-__all__ = ["Report", "State", "attach", "ddp_hook", "optim"]
+__all__ = ["Report", "State", "attach", "ddp_hook", "fsdp", "optim"]

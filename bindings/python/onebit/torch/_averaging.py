@@ -16,7 +16,7 @@ import torch.distributed as dist
 from .._communicator import Communicator
 from .._compressor import Compressor
 from .._errors import Error, InvalidUsage
-from .._native import StateKind
+from .._native import Collective, StateKind
 from .._waits import exporting
 from ._compression import Compression
 from ._futures import Flags
@@ -37,10 +37,12 @@ class Averaging(abc.ABC):
     without a thread, to that of the backward pass.
     """
 
+    _collective = Collective.ALL_REDUCE
+
     def __init__(
         self,
         process_group: Optional[dist.ProcessGroup],
-        compression: Compression,
+        compression: Optional[Compression],
         thread: Optional[concurrent.futures.Executor],
     ) -> None:
         self._process_group = process_group
@@ -210,8 +212,15 @@ class Averaging(abc.ABC):
         compressor = self._compressors.get(name)
         if compressor is not None:
             return compressor
+        assert self._compression is not None
+        tensor_id = self._tensor_id_of(name)
         compressor = self._compression.compressor(
-            self._communicator, count, dtype, tensor_id=self._tensor_id_of(name), device=device
+            self._communicator,
+            count,
+            dtype,
+            device=device,
+            tensor_id=tensor_id,
+            collective=self._collective,
         )
         blob = self._loaded.pop(name, None)
         if blob is not None:

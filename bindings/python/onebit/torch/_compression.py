@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Dict, Optional, Union
 
 import torch
@@ -16,6 +17,19 @@ from .._native import Codec, Collective, Mode
 #: Element types that codecs compress.
 COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 _SPARSE = (Codec.TOPK, Codec.RANDK)
+# With 1 or 2 bits AdamW and Muon end at losses that are 5 to 18 % higher.
+_COARSE = (Codec.SIGN, Codec.INT2)
+
+
+def warn_of_coarse(codec: Codec, stacklevel: int) -> None:
+    """Warns of a codec that does not suit gradients in usual optimizers, at a level of the caller."""
+    if codec in _COARSE:
+        warnings.warn(
+            f'codec="{codec}" under an optimizer with a live variance, such as AdamW, or Muon ends at a loss that '
+            'is 5 to 18 % higher: codec="fp4" costs 0.1 to 0.9 %, and the optimizers of onebit.torch.optim are made '
+            "for signs",
+            stacklevel=stacklevel + 1,
+        )
 
 
 class Compression:

@@ -47,8 +47,8 @@ def refuse_sharded(model: torch.nn.Module, what: str) -> None:
 
 
 def bare_name(name: str) -> str:
-    """The name of a parameter without what torch.compile and wrappers of a model add to it."""
-    parts = [part for part in name.split(".") if part != "_orig_mod"]
+    """The name of a parameter or module without what torch.compile and wrappers add to it."""
+    parts = [part for part in name.split(".") if part not in ("_orig_mod", "_checkpoint_wrapped_module")]
     while len(parts) > 1 and parts[0] == "module":
         del parts[0]
     return ".".join(parts)

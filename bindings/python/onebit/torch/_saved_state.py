@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import warnings
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Callable, Dict, Iterable, List, Mapping
 
 import torch
 
@@ -67,21 +67,34 @@ class SavedState:
             InvalidArgument: it has none of the parameters, two residuals are of the same one, or the
                 elements of one lay in another order.
         """
-        names = list(parameters)
+        found = self.names_in(parameters, is_compressed, "parameter")
+        for name, saved in found.items():
+            self._check_order(saved, parameters[name])
+        return {name: self.residuals[saved] for name, saved in found.items()}
+
+    def names_in(self, names: Iterable[str], is_compressed: Callable[[str], bool], what: str) -> Dict[str, str]:
+        """The residuals that a model takes over: for the name of each the one in the state.
+
+        Args:
+            names: those of the model's tensors, each of which belongs to a `what`.
+
+        Raises:
+            InvalidArgument: it has none of the state's, or two residuals are of the same one.
+        """
+        names = list(names)
         own_names = {bare_name(name): name for name in names}
         own_names.update({name: name for name in names})
-        found: Dict[str, bytes] = {}
+        found: Dict[str, str] = {}
         unknown: List[str] = []
         unused: List[str] = []
-        for saved, blob in self.residuals.items():
+        for saved in self.residuals:
             name = own_names.get(saved, own_names.get(bare_name(saved)))
             if name is None:
                 unknown.append(saved)
             elif name in found:
                 raise InvalidArgument(f"the state has two residuals of {name}")
             elif is_compressed(name):
-                self._check_order(saved, parameters[name])
-                found[name] = blob
+                found[name] = saved
             else:
                 unused.append(saved)
         if unknown and len(unknown) == len(self.residuals):
@@ -90,9 +103,9 @@ class SavedState:
             )
         if unknown or unused:
             warnings.warn(
-                f"residuals of {', '.join(unknown + unused)} are dropped: the model has no such parameter, or "
-                "does not compress it now, because it is frozen or compress= leaves it out",
-                stacklevel=3,
+                f"residuals of {', '.join(unknown + unused)} are dropped: the model has no such {what}, or "
+                "does not compress it now, because it is frozen or the options leave it out",
+                stacklevel=4,
             )
         return found
 

@@ -22,7 +22,7 @@ from .._groups import group
 from .._native import Codec, Mode, StateKind
 from ._averaging import Averaging, Step
 from ._buckets import Part, Plan, buffer_of, check_type, gradients_in, is_sparse
-from ._compression import COMPRESSIBLE, Compression
+from ._compression import COMPRESSIBLE, Compression, warn_of_coarse
 from ._futures import in_thread, on_stream
 from ._hook_report import Report
 from ._memory_order import memory_order
@@ -30,8 +30,6 @@ from ._replica import group_of, has_joined, refuse_sharded, unwrapped
 from ._saved_state import SavedState
 from ._trial import Turns
 
-# With 1 or 2 bits AdamW and Muon end at losses that are 5 to 18 % higher.
-_COARSE = (Codec.SIGN, Codec.INT2)
 # Calls after which what 4 bits owe is a ten-thousandth of what they owed.
 _SETTLING_CALLS = 4
 
@@ -117,13 +115,7 @@ class State(Averaging):
         self._plans: Dict[int, Plan] = {}  # by the numbers of buckets
         self._said_dense: Set[str] = set()
         compression = Compression("fp4" if codec == "auto" else codec, mode, block, k, levels)
-        if compression.codec in _COARSE:
-            warnings.warn(
-                f'codec="{compression.codec}" under an optimizer with a live variance, such as AdamW, or Muon ends '
-                'at a loss that is 5 to 18 % higher: codec="fp4" costs 0.1 to 0.9 %, and the optimizers of '
-                "onebit.torch.optim are made for signs",
-                stacklevel=2,
-            )
+        warn_of_coarse(compression.codec, stacklevel=2)
         super().__init__(process_group, compression, concurrent.futures.ThreadPoolExecutor(1, "onebit"))
 
     def average(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
