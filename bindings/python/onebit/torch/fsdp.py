@@ -18,23 +18,23 @@ or a model that is sharded over all ranks:
 
 from __future__ import annotations
 
-import abc
+import contextlib
 import dataclasses
 import math
 import time
 import warnings
-import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
 import torch.distributed as dist
 
 from .._compressor import Compressor
-from .._errors import InvalidArgument, InvalidUsage
+from .._errors import Error, InvalidArgument, InvalidUsage, PeerLost
 from .._native import Codec, Collective, Mode, StateKind
 from ._averaging import Averaging, Step
 from ._compression import COMPRESSIBLE, Compression, warn_of_coarse
 from ._hook_report import Report
+from ._membership import Membership
 from ._replica import unwrapped
 from ._saved_state import SavedState
 from ._sharded_modules import ShardedModule, part_groups, sharded_modules
@@ -225,6 +225,7 @@ class _ModuleAveraging(Averaging):
         self._in_pass: Set[str] = set()  # modules that it has come to
         self._flags: List[torch.Tensor] = []  # of this rank's averages, which other ranks do not know yet
         self._said_dense: Set[str] = set()
+        self._lost: Optional[PeerLost] = None
         super().__init__(group, compression, None)
 
     # ----------------------------------------------------------------------------------- checkpoints
@@ -396,7 +397,51 @@ class _ModuleAveraging(Averaging):
 
 class ReplicaState(_ModuleAveraging):
     """What compress_replicas keeps between calls: a communicator of the replicas of this rank's shard, and a
-    compressor for each sharded module."""
+    compressor for each sharded module. Another communicator, of the ranks of all shards, makes no calls: it
+    knows which rank is lost, where a rank only sees that others do not answer."""
+
+    def _join(self) -> None:
+        super()._join()
+        self._everyone: Optional[Membership] = None
+        assert self._process_group is not None
+        ranks = _ranks_in_reach([self._process_group, *self._part_groups])
+        if len(ranks) == dist.get_world_size():
+            self._everyone = Membership(self, None)
+        elif self._part_groups:
+            group = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+            self._everyone = Membership(self, group)
+            dist.destroy_process_group(group)
+
+    @property
+    def failure(self) -> Optional[Error]:
+        return self._loss or self._failure
+
+    @property
+    def _loss(self) -> Optional[PeerLost]:
+        """The loss of a rank, which may hold another shard."""
+        if self._lost is None and self._everyone is not None and self._everyone.is_here:
+            failure = self._everyone.communicator.failure
+            self._lost = failure if isinstance(failure, PeerLost) else None
+        return self._lost
+
+    @contextlib.contextmanager
+    def _failing(self) -> Any:
+        try:
+            with super()._failing():
+                yield
+        except (Error, RuntimeError) as error:  # the latter of PyTorch's collectives
+            if self._loss is not None:
+                raise self._loss from error
+            raise
+
+    def close(self) -> None:
+        """Waits until the ranks of all shards and replicas are done, and leaves. Collective, unless a rank
+        is lost: then it only leaves."""
+        if self._loss is not None and not self._is_closed:
+            self._communicator.abort()
+        super().close()
+        if self._everyone is not None:
+            self._everyone.close()
 
     @torch.no_grad()
     def _average(self, shard: ShardedModule, reduced: torch.Tensor) -> None:
@@ -660,6 +705,16 @@ def _check_ranks(shard: ShardedModule, replicas: dist.ProcessGroup) -> None:
             f"ranks {sorted(common)} of replicas hold different shards of {shard.name}: give the ranks that hold the "
             'same one, such as mesh["replicate"], and fully_shard those that hold different ones, mesh["shard"]'
         )
+
+
+def _ranks_in_reach(groups: Sequence[dist.ProcessGroup]) -> List[int]:
+    """The ranks that are in one group with this one, or with one of those, and so on. Collective."""
+    ranks = {dist.get_rank()}
+    for group in groups:
+        found: List[Any] = [None] * group.size()
+        dist.all_gather_object(found, ranks, group=group)
+        ranks = set().union(*found)
+    return sorted(ranks)
 
 
 @torch.no_grad()
