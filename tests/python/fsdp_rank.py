@@ -19,7 +19,12 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    FSDPModule,
+    FullyShardedDataParallel,
+    MixedPrecisionPolicy,
+    fully_shard,
+)
 
 import onebit.torch
 from ddp_rank import residuals
@@ -44,7 +49,9 @@ class Block(torch.nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         queries, keys, values = self.attention(self.norm(inputs)).chunk(3, -1)
-        inputs = inputs + torch.nn.functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        inputs = inputs + torch.nn.functional.scaled_dot_product_attention(
+            queries, keys, values, is_causal=True
+        )
         return inputs + self.outer(torch.nn.functional.gelu(self.inner(inputs)))
 
 
@@ -87,9 +94,12 @@ MESH = None  # of this job
 
 class Trainer:
     """A model that is sharded in each of RANKS / SHARDS replicas, with compress_replicas or, for way="native",
-    as PyTorch does it; or, for way="shards", sharded over all ranks, with compress_shards unless codec="stock"."""
+    as PyTorch does it; or, for way="shards", sharded over all ranks, with compress_shards unless codec="stock".
+    """
 
-    def __init__(self, way="replicas", codec="fp4", model=Gpt, policy=None, reshard=None, prepare=None, **options):
+    def __init__(
+        self, way="replicas", codec="fp4", model=Gpt, policy=None, reshard=None, prepare=None, **options
+    ):
         torch.manual_seed(REPLICA if way == "replicas" else 0)  # the first replica's parameters count
         self.model = model()
         if prepare is not None:
@@ -114,7 +124,9 @@ class Trainer:
     def loss(self) -> torch.Tensor:
         inputs, classes = batch(self.step_number)
         self.step_number += 1
-        return torch.nn.functional.cross_entropy(self.model(inputs).float().flatten(0, 1), classes.flatten())
+        return torch.nn.functional.cross_entropy(
+            self.model(inputs).float().flatten(0, 1), classes.flatten()
+        )
 
     def backward(self, micro_steps: int = 1) -> float:
         """Accumulates gradients."""
@@ -152,7 +164,9 @@ class Trainer:
         for module in self.model.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
-        return torch.cat([each.full_tensor().detach().float().flatten() for each in self.model.parameters()])
+        return torch.cat(
+            [each.full_tensor().detach().float().flatten() for each in self.model.parameters()]
+        )
 
     def digest(self) -> str:
         """Of the parameters, which are equal on all ranks."""
@@ -226,7 +240,9 @@ def learns(codec: str) -> dict:
     }
     before = after.bytes_sent
     trainer.steps(2, micro_steps=3)
-    found["micro_step_share"] = (trainer.state.report().bytes_sent - before) / (after.dense_bytes / 60) / 2
+    found["micro_step_share"] = (
+        (trainer.state.report().bytes_sent - before) / (after.dense_bytes / 60) / 2
+    )
     trainer.close()
     return found
 
@@ -248,7 +264,9 @@ def modes(_argument: str) -> dict:
 
     bf16, fp16 = torch.bfloat16, torch.float16
     ways = {
-        "bf16, reduced in fp32": {"policy": MixedPrecisionPolicy(param_dtype=bf16, reduce_dtype=torch.float32)},
+        "bf16, reduced in fp32": {
+            "policy": MixedPrecisionPolicy(param_dtype=bf16, reduce_dtype=torch.float32)
+        },
         "bf16, reduced in bf16": {"policy": MixedPrecisionPolicy(param_dtype=bf16, reduce_dtype=bf16)},
         "fp16 with a scaler": {
             "policy": MixedPrecisionPolicy(param_dtype=fp16, reduce_dtype=fp16),
@@ -266,13 +284,19 @@ def modes(_argument: str) -> dict:
         losses = []
         for way in ("native", "replicas"):
             if "grad_scaler" in options:
-                options["grad_scaler"] = torch.amp.GradScaler("cpu", init_scale=2.0**20, growth_interval=7)
+                options["grad_scaler"] = torch.amp.GradScaler(
+                    "cpu", init_scale=2.0**20, growth_interval=7
+                )
             trainer = Trainer(way, **options)
             trainer.steps(30)
             trainer.digest()
             losses.append(trainer.evaluate())
             report = trainer.close()
-        assert report.iterations == 30 and set(report.residual_norms) == {"blocks.0", "blocks.1", "(root)"}, report
+        assert report.iterations == 30 and set(report.residual_norms) == {
+            "blocks.0",
+            "blocks.1",
+            "(root)",
+        }, report
         found[name] = losses + [report.skipped_iterations]
     return found
 
@@ -295,8 +319,8 @@ def unused(_argument: str) -> dict:
     text = ""
     try:
         trainer.steps(1)
-    except onebit.InvalidUsage as error:
-        text = str(error)
+    except onebit.Error as error:
+        text = str(error)  # of this rank, or that another one has failed
     trainer.close()
 
     kept = Trainer()
@@ -310,7 +334,45 @@ def unused(_argument: str) -> dict:
     kept.steps(2)
     kept.digest()
     report = kept.close()
-    return {"calls": calls, "text": text, "iterations": report.iterations}
+    found = {"calls": calls, "text": text, "iterations": report.iterations}
+
+    # A module that the last of two micro-steps does not use.
+    for name, is_kept in (("late_text", False), ("late_equal", True)):
+        digests = []
+        for way in ("native", "replicas"):
+            trainer = Trainer(way, codec=None)
+            trainer.model.set_reduce_scatter_unused_params(is_kept)
+            for number in range(2):
+                trainer.model.is_skipping = number == 1
+                trainer.model.set_requires_all_reduce(number == 1)
+                try:
+                    trainer.loss().backward()
+                except onebit.InvalidUsage as error:
+                    found[name] = str(error)
+            trainer.update()
+            digests.append(trainer.digest())
+            trainer.close()
+        found.setdefault(name, digests[0] == digests[1])
+    return found
+
+
+def outside(_argument: str) -> dict:
+    """Averages outside of a backward pass, as schedules of pipelines make them."""
+    trainer = Trainer(dense_iterations=0)
+    state = trainer.state
+    for number in range(3):
+        for name in ("blocks.1", "blocks.0"):
+            gradients = torch.ones(20000)
+            gradients[0] = float("inf") if RANK == 1 and number == 2 and name == "blocks.0" else 1
+            state._average(state._shards[name], gradients)
+        if number == 1:
+            before = state.state_dict("rank")
+    after = state.state_dict("rank")
+    report = trainer.close()
+    return {
+        "is_same": same_residuals(before, after),
+        "counts": [report.iterations, report.skipped_iterations],
+    }
 
 
 def divide_factor(_argument: str) -> dict:
@@ -326,7 +388,12 @@ def divide_factor(_argument: str) -> dict:
         trainer.backward()
         alone = Gpt()
         whole = get_model_state_dict(trainer.model)
-        alone.load_state_dict({name: getattr(each, "full_tensor", lambda each=each: each)() for name, each in whole.items()})
+        alone.load_state_dict(
+            {
+                name: getattr(each, "full_tensor", lambda each=each: each)()
+                for name, each in whole.items()
+            }
+        )
         inputs, classes = batch(0)
         torch.nn.functional.cross_entropy(alone(inputs).flatten(0, 1), classes.flatten()).backward()
         errors = []
@@ -347,7 +414,9 @@ def divide_factor(_argument: str) -> dict:
                 module.set_gradient_divide_factor(factor)
                 module.set_force_sum_reduction_for_comms(True)
         trainer.backward()
-        compressed.append(torch.cat([each.grad.full_tensor().flatten() for each in trainer.model.parameters()]))
+        compressed.append(
+            torch.cat([each.grad.full_tensor().flatten() for each in trainer.model.parameters()])
+        )
         trainer.close()
     found["compressed"] = float((compressed[1] / RANKS - compressed[0]).norm() / compressed[0].norm())
     return found
@@ -414,7 +483,9 @@ def failed_pass(_argument: str) -> dict:
     handle = block.register_full_backward_pre_hook(fail)
     trainer.model.set_requires_all_reduce(True)
     try:
-        torch.nn.functional.cross_entropy(trainer.model(inputs).flatten(0, 1), classes.flatten()).backward()
+        torch.nn.functional.cross_entropy(
+            trainer.model(inputs).flatten(0, 1), classes.flatten()
+        ).backward()
     except ArithmeticError:
         pass
     else:
@@ -442,7 +513,9 @@ def save(folder: str) -> dict:
     }
     everything["parameters"] = trainer.parameters()
     everything["optimizer"] = copy.deepcopy(trainer.optimizer.state_dict())
-    torch.save({name: everything[name] for name in ("rank", "global")}, pathlib.Path(folder) / f"{RANK}.pt")
+    torch.save(
+        {name: everything[name] for name in ("rank", "global")}, pathlib.Path(folder) / f"{RANK}.pt"
+    )
     locals_ = [each.to_local().detach().clone() for each in trainer.model.parameters()]
     moments = [
         {name: value.to_local() if hasattr(value, "to_local") else value for name, value in each.items()}
@@ -464,7 +537,9 @@ def resume(folder: str) -> dict:
     saved = torch.load(pathlib.Path(folder) / f"{number}.model")
     trainer = Trainer()
     with torch.no_grad():
-        for parameter, values, moments in zip(trainer.model.parameters(), saved["parameters"], saved["moments"]):
+        for parameter, values, moments in zip(
+            trainer.model.parameters(), saved["parameters"], saved["moments"]
+        ):
             parameter.to_local().copy_(values)
             own = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
             for name, moment in own.items():
@@ -550,11 +625,16 @@ def resumed_shards(folder: str) -> dict:
     """Checkpoints of PyTorch have what they have without onebit; the residuals of a reduce-scatter continue."""
     found = {}
     states = []
-    for name, options in {"stock": {"codec": "stock"}, "own": {"gather": "int8", "codec": "fp4", "mode": "ef"}}.items():
+    for name, options in {
+        "stock": {"codec": "stock"},
+        "own": {"gather": "int8", "codec": "fp4", "mode": "ef"},
+    }.items():
         trainer = Trainer("shards", **options)
         trainer.steps(3)
         dcp.save({"model": get_model_state_dict(trainer.model)}, checkpoint_id=f"{folder}/{name}")
-        states.append((trainer.digest(), sorted(each.name for each in pathlib.Path(folder, name).iterdir())))
+        states.append(
+            (trainer.digest(), sorted(each.name for each in pathlib.Path(folder, name).iterdir()))
+        )
     found["files"] = [files for _, files in states]
     state = {kind: trainer.state.state_dict(kind) for kind in ("rank", "global")}
     optimizer = copy.deepcopy(trainer.optimizer.state_dict())

@@ -57,11 +57,26 @@ class ReplicasTest(unittest.TestCase):
                 self.assertEqual(skipped > 0, "scaler" in name, name)
 
     def test_gradients_that_are_missing(self):
-        for each in run_job(4, "unused").values():
+        found = run_job(4, "unused")
+        text = "".join(each["text"] for each in found.values())
+        self.assertIn(
+            "blocks.0 has gradients of 64 elements on this rank now, and had 14592 before", text
+        )
+        self.assertIn("Call model.set_reduce_scatter_unused_params(True)", text)
+        for each in found.values():
+            self.assertNotEqual(each["text"], "")
             self.assertEqual(each["calls"], 10)
-            self.assertIn("blocks.0 has gradients of 64 elements on this rank now, and had 14592 before", each["text"])
-            self.assertIn("set_reduce_scatter_unused_params(True)", each["text"])
             self.assertEqual(each["iterations"], 8)
+            self.assertIn(
+                "blocks.1: has gradients of earlier micro-steps, but none in the last one",
+                each["late_text"],
+            )
+            self.assertTrue(each["late_equal"])
+
+    def test_averages_outside_of_backward_passes(self):
+        for each in run_job(4, "outside").values():
+            self.assertTrue(each["is_same"])
+            self.assertEqual(each["counts"], [3, 1])
 
     def test_a_divide_factor_makes_sums(self):
         for each in run_job(4, "divide_factor").values():
@@ -71,7 +86,9 @@ class ReplicasTest(unittest.TestCase):
 
     def test_a_skipped_step_leaves_residuals_of_all_shards(self):
         found = run_job(4, "skipped")
-        self.assertEqual([found[rank]["is_finite_here"] for rank in range(4)], [False, True, False, True])
+        self.assertEqual(
+            [found[rank]["is_finite_here"] for rank in range(4)], [False, True, False, True]
+        )
         for each in found.values():
             self.assertTrue(each["is_same"])
             self.assertTrue(each["has_changed"])
@@ -87,13 +104,17 @@ class ReplicasTest(unittest.TestCase):
             straight = run_job(4, "save", folder)
             resumed = run_job(4, "resume", folder)
             more = run_job(6, "resume", folder)
-        self.assertEqual([straight[rank]["shard"] for rank in range(4)], [[0, 2], [1, 2], [0, 2], [1, 2]])
+        self.assertEqual(
+            [straight[rank]["shard"] for rank in range(4)], [[0, 2], [1, 2], [0, 2], [1, 2]]
+        )
         self.assertEqual(resumed[0]["digest"], straight[0]["digest"])
         for rank, each in [*resumed.items(), *more.items()]:
             self.assertLess(each["error"], 1e-6)
             others, other, none = each["texts"]
             self.assertIn("the state is of one of 4 shards, but the model has 2 here", others)
-            self.assertIn(f"the state is of shard {1 - rank % 2} of 2, but this rank has shard {rank % 2}", other)
+            self.assertIn(
+                f"the state is of shard {1 - rank % 2} of 2, but this rank has shard {rank % 2}", other
+            )
             self.assertIn("the state's shard is None", none)
 
     def test_a_killed_rank_ends_all(self):
@@ -152,12 +173,14 @@ class BothTest(unittest.TestCase):
     def test_both_at_once(self):
         for each in run_job(4, "both").values():
             self.assertLess(each["loss"], 0.8)
-            self.assertIn("is closed", each["closed"])
+            self.assertIn("this onebit.torch.fsdp.ShardState is closed", each["closed"])
 
     def test_refusals(self):
         for each in run_job(4, "refusals").values():
             for name in ("replicas", "shards"):
-                self.assertIn("no module of this Gpt is sharded: call fully_shard first", each[f"{name} plain"])
+                self.assertIn(
+                    "no module of this Gpt is sharded: call fully_shard first", each[f"{name} plain"]
+                )
                 self.assertIn("FullyShardedDataParallel (FSDP1) is not supported", each[f"{name} FSDP1"])
                 self.assertIn("already", each[f"{name} twice"])
             self.assertIn("compress_replicas", each["State"])

@@ -38,6 +38,7 @@ class Averaging(abc.ABC):
     """
 
     _collective = Collective.ALL_REDUCE
+    _module = "onebit.torch"  # where users find it
 
     def __init__(
         self,
@@ -115,7 +116,7 @@ class Averaging(abc.ABC):
     def _check_open(self) -> None:
         if self._is_closed:
             raise InvalidUsage(
-                f"this onebit.torch.{type(self).__name__} is closed: its close() was called, or the program is "
+                f"this {self._module}.{type(self).__name__} is closed: its close() was called, or the program is "
                 "about to end. Train, save and load before, or construct another one on all ranks"
             )
 
@@ -142,7 +143,7 @@ class Averaging(abc.ABC):
 
     def __reduce__(self) -> Tuple[Any, ...]:
         warnings.warn(
-            f"a onebit.torch.{type(self).__name__}, such as that of a pickled DDP model, is not saved with it: "
+            f"a {self._module}.{type(self).__name__}, such as that of a pickled DDP model, is not saved with it: "
             "use state_dict() and load_state_dict()",
             stacklevel=2,
         )

@@ -75,7 +75,11 @@ class ShardedModule:
     def collectives(self) -> List[Any]:
         """Those that somebody has set."""
         set_ones = [getattr(self._group, name) for name in _COLLECTIVES]
-        return [each for each in set_ones if type(each).__name__ not in ("DefaultReduceScatter", "DefaultAllGather")]
+        return [
+            each
+            for each in set_ones
+            if type(each).__name__ not in ("DefaultReduceScatter", "DefaultAllGather")
+        ]
 
 
 def sharded_modules(model: torch.nn.Module, function: str, needs: Sequence[str]) -> List[ShardedModule]:
@@ -118,7 +122,11 @@ def part_groups(model: torch.nn.Module) -> Tuple[List[dist.ProcessGroup], List[i
 
     groups: Dict[Tuple[int, ...], dist.ProcessGroup] = {}
     place = [0, 1]
-    meshes = {id(each.device_mesh): each.device_mesh for each in model.parameters() if isinstance(each, DTensor)}
+    meshes = {
+        id(each.device_mesh): each.device_mesh
+        for each in model.parameters()
+        if isinstance(each, DTensor)
+    }
     for mesh in meshes.values():
         rank = 0
         for dimension, coordinate in enumerate(mesh.get_coordinate()):
@@ -163,7 +171,9 @@ def _groups_of(module: Any) -> List[Any]:
 
 
 def _refuse_unsharded(model: torch.nn.Module, function: str) -> None:
-    bases = collections.Counter(base.__name__ for module in model.modules() for base in type(module).__mro__)
+    bases = collections.Counter(
+        base.__name__ for module in model.modules() for base in type(module).__mro__
+    )
     if "FullyShardedDataParallel" in bases:
         raise InvalidArgument(
             f"{function} serves fully_shard (FSDP2), and FullyShardedDataParallel (FSDP1) is not supported: shard "

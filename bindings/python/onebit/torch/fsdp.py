@@ -20,10 +20,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import time
-import warnings
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -31,13 +29,12 @@ import torch.distributed as dist
 from .._compressor import Compressor
 from .._errors import Error, InvalidArgument, InvalidUsage, PeerLost
 from .._native import Codec, Collective, Mode, StateKind
-from ._averaging import Averaging, Step
-from ._compression import COMPRESSIBLE, Compression, warn_of_coarse
+from ._compression import Compression, warn_of_coarse
 from ._hook_report import Report
 from ._membership import Membership
+from ._module_averaging import ModuleAveraging, refuse_count
 from ._replica import unwrapped
-from ._saved_state import SavedState
-from ._sharded_modules import ShardedModule, part_groups, sharded_modules
+from ._sharded_modules import ShardedModule, sharded_modules
 
 __all__ = ["ReplicaState", "ShardState", "compress_replicas", "compress_shards"]
 
@@ -114,8 +111,11 @@ def compress_replicas(
                 'fully_shard the dimension that shards, mesh["shard"], and the other one to compress_replicas'
             )
         if shard.hook is not None and not _is_closed(shard.hook):
-            raise InvalidUsage(f"{shard.name} has an all-reduce hook already, and takes one: call {function} once")
+            raise InvalidUsage(
+                f"{shard.name} has an all-reduce hook already, and takes one: call {function} once"
+            )
         _check_ranks(shard, group)
+    _refuse_meta(module)
     if compression is not None:
         warn_of_coarse(compression.codec, stacklevel=3)
     state = ReplicaState(module, shards, group, compression, dense_iterations, grad_scaler)
@@ -176,7 +176,11 @@ def compress_shards(
     gathering = None if gather is None else _gather_compression(gather)
     module, _ = unwrapped(model)
     shards = sharded_modules(module, function, ["set_custom_reduce_scatter", "set_custom_all_gather"])
-    groups = {tuple(dist.get_process_group_ranks(each)): each for each in (shard.shard_group for shard in shards) if each}
+    groups = {
+        tuple(dist.get_process_group_ranks(each)): each
+        for each in (shard.shard_group for shard in shards)
+        if each
+    }
     if len(groups) != 1:
         raise InvalidArgument(
             f"{function}: the modules of this model are sharded over {len(groups)} sets of ranks, "
@@ -194,214 +198,20 @@ def compress_shards(
     group = next(iter(groups.values()))
     state = ShardState(module, shards, group, compression, gathering, dense_iterations, grad_scaler)
     for shard in shards:
-        shard.set_collectives(_ReduceScatter(state, shard), _AllGather(state, shard) if gathering else None)
+        shard.set_collectives(
+            _ReduceScatter(state, shard), _AllGather(state, shard) if gathering else None
+        )
     return state
 
 
-class _ModuleAveraging(Averaging):
-    """The base of what averages gradients of sharded modules, in the threads of backward passes."""
-
-    _collective = Collective.ALL_REDUCE
-
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        shards: Sequence[ShardedModule],
-        group: dist.ProcessGroup,
-        compression: Optional[Compression],
-        dense_iterations: int,
-        grad_scaler: Optional[Any],
-    ) -> None:
-        self._shards = {shard.name: shard for shard in shards}
-        self._kinds: Dict[str, Tuple[int, torch.dtype, torch.device]] = {}  # of those that were compressed
-        self._dense_iterations = math.inf if compression is None else dense_iterations
-        self._grad_scaler = grad_scaler
-        self._part_groups, self._place = part_groups(model)
-        self._iteration = 0  # how many have begun
-        self._is_dense = True  # the iteration that has begun
-        self._pass: Optional[int] = None  # PyTorch's number of the backward pass; -1 outside of one
-        self._is_in_pass = False  # it has not come to its end
-        self._has_begun = False  # the iteration of this pass has
-        self._in_pass: Set[str] = set()  # modules that it has come to
-        self._flags: List[torch.Tensor] = []  # of this rank's averages, which other ranks do not know yet
-        self._said_dense: Set[str] = set()
-        self._lost: Optional[PeerLost] = None
-        super().__init__(group, compression, None)
-
-    # ----------------------------------------------------------------------------------- checkpoints
-
-    def state_dict(self, kind: Union[str, StateKind] = "global") -> Dict[str, Any]:
-        """The residuals of this rank's shard by the names of modules, and how many iterations there were;
-        between two iterations, so not while micro-steps are accumulated.
-
-        Args:
-            kind: "global": collective, and the same on all ranks that `shard` calls the same. It fits any
-                number of replicas, and what is owed to later averages stays the same. "rank": local; a
-                job of as many ranks continues bit for bit with the states of all.
-
-        Returns:
-            A dictionary with `iteration`, `kind`, `residuals` (tensors of bytes) and `shard`: the number of
-            the shard, and how many there are.
-        """
-        kind = StateKind.of(kind)
-        residuals = self._exported(kind)
-        return {"iteration": self._iteration, "kind": str(kind), "shard": list(self._place), "residuals": residuals}
-
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Takes over a state of `state_dict` for the same shard. If it fails, all is as before. Residuals
-        of modules that have not been averaged yet wait for their first average, which checks them.
-
-        Raises:
-            InvalidArgument: it is no such state, or that of another shard or model.
-            onebit.Error: a residual is damaged or belongs to something else; the text names it.
-        """
-        saved = SavedState.parse(state)
-        self._check_shard(state, StateKind.of(state["kind"]))
-        names = saved.names_in(self._shards, lambda _: self._compression is not None, "module")
-        blobs = {name: saved.residuals[each] for name, each in names.items()}
-        self._take_over(blobs, lambda name: name in self._kinds)
-        self._iteration = saved.iteration
-
-    def _check_shard(self, state: Dict[str, Any], _kind: StateKind) -> None:
-        self._compare_shard(state, self._place)
-
-    def _compare_shard(self, state: Dict[str, Any], expected: Sequence[int]) -> None:
-        shard = state.get("shard")
-        if not isinstance(shard, (list, tuple)) or len(shard) != 2:
-            raise InvalidArgument(
-                f"the state's shard is {shard!r}, but that of onebit.torch.fsdp is the number of a shard and how many "
-                "there are"
-            )
-        if shard[1] != expected[1]:
-            raise InvalidArgument(
-                f"the state is of one of {shard[1]} shards, but the model has {expected[1]} here, whose elements lie "
-                "elsewhere: go on with as many ranks in a replica as before, or without this state, which loses "
-                "what was owed to the next averages"
-            )
-        if shard[0] != expected[0]:
-            raise InvalidArgument(
-                f"the state is of shard {shard[0]} of {shard[1]}, but this rank has shard {expected[0]}: load the file "
-                "that a rank with the same shard has saved"
-            )
-
-    def _kind_of(self, name: str) -> Tuple[int, torch.dtype, torch.device]:
-        return self._kinds[name]
-
-    def _tensor_id_of(self, name: str) -> int:
-        return self._shards[name].number
-
-    # ------------------------------------------------------------------------------- backward passes
-
-    def _enter(self, shard: ShardedModule) -> None:
-        """Notices where a backward pass begins, and whether the one before has come to its end."""
-        # Neither is public. PyTorch's own wrappers use them.
-        # pylint: disable=protected-access
-        number = torch._C._current_graph_task_id()
-        if number != self._pass or (number < 0 and shard.name in self._in_pass):
-            if self._is_in_pass:
-                self._drop_pass()
-            self._pass, self._has_begun = number, False
-            self._in_pass.clear()
-            if number >= 0:  # a pipeline's schedule reduces gradients outside of any
-                self._is_in_pass = True
-                torch.autograd.Variable._execution_engine.queue_callback(self._leave)  # type: ignore[attr-defined]
-        self._in_pass.add(shard.name)
-
-    def _leave(self) -> None:
-        """The backward pass ends."""
-        self._is_in_pass = False
-        with self._failing():
-            self._agree()
-
-    def _drop_pass(self) -> None:
-        """Forgets a backward pass that has failed: nobody takes its gradients."""
-        self._flags.clear()
-        for shard in self._shards.values():
-            shard.held = None
-        if self._has_begun and self._communicator.failure is None:
-            self._take_back()
-
-    def _begin_iteration(self) -> None:
-        """Begins an iteration with the first average of a backward pass."""
-        if self._has_begun:
-            return
-        self._has_begun = True
-        self._take_back_skipped()
-        self._step = Step()
-        self._iteration += 1
-        self._iterations += 1
-        self._is_dense = self._iteration <= self._dense_iterations
-        self._dense += int(self._is_dense)
-
-    def _agree(self) -> None:
-        """Makes known on all ranks of the replica if the averages of all its parts are finite: the trainer
-        throws the step away on all of them if one is not, though a rank sees those of its own part."""
-        flags, self._flags = self._flags, []
-        if not flags:
-            return
-        are_finite = torch.stack(flags).all().to(torch.float32).view(1)
-        for group in self._part_groups:
-            dist.all_reduce(are_finite, op=dist.ReduceOp.MIN, group=group)
-        self._step.add(are_finite != 0)
-
-    # --------------------------------------------------------------------------------------- averages
-
-    def _is_compressible(self, shard: ShardedModule, tensor: torch.Tensor) -> bool:
-        """Tells if a tensor can be compressed, and says once if it cannot."""
-        if tensor.dtype in COMPRESSIBLE:
-            return True
-        if shard.name not in self._said_dense:
-            self._said_dense.add(shard.name)
-            warnings.warn(f"{shard.name}: sent in full precision, because no codec compresses {tensor.dtype}")
-        return False
-
-    def _compress(
-        self,
-        shard: ShardedModule,
-        tensor: torch.Tensor,
-        out: torch.Tensor,
-        call: Callable[[torch.Tensor, torch.Tensor, Compressor], None],
-    ) -> None:
-        """Makes a compressed call from a tensor of gradients to `out`, which may be the same one."""
-        values, result = tensor, out
-        scale = None
-        if self._grad_scaler is not None:
-            # Public, and without a wait for the device, unlike get_scale().
-            scale = self._grad_scaler.scale(torch.ones((), device=tensor.device))
-            # Unscaled numbers can be too small for 16 bits.
-            values = tensor.to(torch.float32) * scale.reciprocal()
-            result = values if out is tensor else torch.empty_like(out, dtype=torch.float32)
-        name, count = shard.name, out.numel()
-        kind = self._kinds.setdefault(name, (count, values.dtype, values.device))
-        if kind[0] != count:
-            _refuse_count(name, count, kind[0])
-        compressor = self._compressor(name, *kind)
-        call(values, result, compressor)
-        if scale is not None:
-            out.copy_(result.mul_(scale))
-        if self._compression is not None and self._compression.mode == Mode.EF:
-            self._step.called.append(compressor)
-            # With error feedback one element that is not finite makes all of them NaN.
-            looked_at = out[:1] if scale is None else out
-            self._flags.append(torch.isfinite(looked_at).all())
-            if self._pass is None or self._pass < 0:  # nothing tells where the iteration ends
-                self._agree()
-
-    def _stream_of(self, tensor: torch.Tensor) -> Optional[torch.cuda.Stream]:
-        """The stream of a call, which fully_shard has made the current one."""
-        if not tensor.is_cuda:
-            return None
-        self._stream = torch.cuda.current_stream(tensor.device)
-        return self._stream
-
-
-class ReplicaState(_ModuleAveraging):
+class ReplicaState(ModuleAveraging):
     """What compress_replicas keeps between calls: a communicator of the replicas of this rank's shard, and a
     compressor for each sharded module. Another communicator, of the ranks of all shards, makes no calls: it
     knows which rank is lost, where a rank only sees that others do not answer."""
 
     def _join(self) -> None:
         super()._join()
+        self._lost: Optional[PeerLost] = None
         self._everyone: Optional[Membership] = None
         assert self._process_group is not None
         ranks = _ranks_in_reach([self._process_group, *self._part_groups])
@@ -452,7 +262,7 @@ class ReplicaState(_ModuleAveraging):
             self._enter(shard)
             held, shard.held = shard.held, None
             if held is not None and held.numel() != reduced.numel():
-                _refuse_count(shard.name, reduced.numel(), held.numel())
+                refuse_count(shard.name, reduced.numel(), held.numel())
             if not shard.is_all_reducing:
                 shard.held = reduced.clone() if held is None else held.add_(reduced)
                 reduced.zero_()  # PyTorch adds it to the gradients
@@ -478,7 +288,7 @@ class ReplicaState(_ModuleAveraging):
         self._seconds += time.monotonic() - begin
 
 
-class ShardState(_ModuleAveraging):
+class ShardState(ModuleAveraging):
     """What compress_shards keeps between calls: communicators of the ranks that a model is sharded over, and
     a compressor for each sharded module."""
 
@@ -540,8 +350,12 @@ class ShardState(_ModuleAveraging):
             stream = self._stream_of(tensor)
             op, factor = _op_of(reduce_op)
 
-            def call(values: torch.Tensor, result: torch.Tensor, compressor: Optional[Compressor]) -> None:
-                self._communicator.reduce_scatter(values, out=result, op=op, compressor=compressor, stream=stream)
+            def call(
+                values: torch.Tensor, result: torch.Tensor, compressor: Optional[Compressor]
+            ) -> None:
+                self._communicator.reduce_scatter(
+                    values, out=result, op=op, compressor=compressor, stream=stream
+                )
 
             # A reduce-scatter sends half of what an all-reduce does.
             tensor_bytes = tensor.numel() * tensor.element_size() // 2
@@ -563,7 +377,7 @@ class ShardState(_ModuleAveraging):
         self._gathering.gather(shard, out, part, group)
 
 
-class _Gathering(_ModuleAveraging):
+class _Gathering(ModuleAveraging):
     """The all-gathers of a ShardState."""
 
     _collective = Collective.ALL_GATHER
@@ -584,7 +398,7 @@ class _Gathering(_ModuleAveraging):
             if self._is_compressible(shard, part):
                 kind = self._kinds.setdefault(shard.name, (part.numel(), part.dtype, part.device))
                 if kind[0] != part.numel():
-                    _refuse_count(shard.name, part.numel(), kind[0])
+                    refuse_count(shard.name, part.numel(), kind[0])
                 compressor = self._compressor(shard.name, *kind)
                 self._count_saved(shard.name, tensor_bytes)
             stream = self._stream_of(out)
@@ -630,7 +444,9 @@ class _ReduceScatter(_Allocating):
         async_op: bool = False,
     ) -> None:
         del group, async_op  # of the same ranks; streams order calls
-        self.state._reduce_scatter(self._shard, output_tensor, input_tensor, op)  # pylint: disable=protected-access
+        self.state._reduce_scatter(
+            self._shard, output_tensor, input_tensor, op
+        )  # pylint: disable=protected-access
 
 
 class _AllGather(_Allocating):
@@ -644,20 +460,16 @@ class _AllGather(_Allocating):
         async_op: bool = False,
     ) -> None:
         del async_op  # streams order calls
-        self.state._all_gather(self._shard, output_tensor, input_tensor, group)  # pylint: disable=protected-access
+        self.state._all_gather(
+            self._shard, output_tensor, input_tensor, group
+        )  # pylint: disable=protected-access
 
 
 def _is_closed(attached: Any) -> bool:
     """Tells if something that a module calls belongs to a state that has been closed."""
-    return isinstance(attached, _Attached) and attached.state._is_closed  # pylint: disable=protected-access
-
-
-def _refuse_count(name: str, count: int, before: int) -> None:
-    raise InvalidUsage(
-        f"{name} has gradients of {count} elements on this rank now, and had {before} before: some of its parameters "
-        "have no gradient in one of these backward passes. Call model.set_reduce_scatter_unused_params(True), or "
-        "freeze or train layers from the first iteration on"
-    )
+    return (
+        isinstance(attached, _Attached) and attached.state._is_closed
+    )  # pylint: disable=protected-access
 
 
 def _op_of(op: Any) -> Tuple[str, float]:
@@ -707,6 +519,14 @@ def _check_ranks(shard: ShardedModule, replicas: dist.ProcessGroup) -> None:
         )
 
 
+def _refuse_meta(model: torch.nn.Module) -> None:
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.is_meta:
+            raise InvalidArgument(
+                f"{name} is on the device meta: call model.to_empty() and set its values first"
+            )
+
+
 def _ranks_in_reach(groups: Sequence[dist.ProcessGroup]) -> List[int]:
     """The ranks that are in one group with this one, or with one of those, and so on. Collective."""
     ranks = {dist.get_rank()}
@@ -721,9 +541,7 @@ def _ranks_in_reach(groups: Sequence[dist.ProcessGroup]) -> List[int]:
 def _broadcast(model: torch.nn.Module, group: dist.ProcessGroup) -> None:
     """Makes this rank's parts of parameters and buffers those of the first replica."""
     source = dist.get_global_rank(group, 0)
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if tensor.is_meta:
-            raise InvalidArgument(f"{name} is on the device meta: call model.to_empty() and set its values first")
+    for tensor in [*model.parameters(), *model.buffers()]:
         own = tensor.to_local() if hasattr(tensor, "to_local") else tensor.detach()
         values = own.contiguous()
         dist.broadcast(values, src=source, group=group)
