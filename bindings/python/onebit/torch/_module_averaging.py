@@ -99,19 +99,19 @@ class ModuleAveraging(Averaging):
         shard = state.get("shard")
         if not isinstance(shard, (list, tuple)) or len(shard) != 2:
             raise InvalidArgument(
-                f"the state's shard is {shard!r}, but that of onebit.torch.fsdp is the number of a shard and how many "
-                "there are"
+                f"the state's shard is {shard!r}, but that of onebit.torch.fsdp is the number of a "
+                "shard and how many there are"
             )
         if shard[1] != expected[1]:
             raise InvalidArgument(
-                f"the state is of one of {shard[1]} shards, but the model has {expected[1]} here, whose elements lie "
-                "elsewhere: go on with as many ranks in a replica as before, or without this state, which loses "
-                "what was owed to the next averages"
+                f"the state is of one of {shard[1]} shards, but the model has {expected[1]} here, whose "
+                "elements lie elsewhere: go on with as many ranks in a replica as before, or without "
+                "this state, which loses what was owed to the next averages"
             )
         if shard[0] != expected[0]:
             raise InvalidArgument(
-                f"the state is of shard {shard[0]} of {shard[1]}, but this rank has shard {expected[0]}: load the file "
-                "that a rank with the same shard has saved"
+                f"the state is of shard {shard[0]} of {shard[1]}, but this rank has shard "
+                f"{expected[0]}: load the file that a rank with the same shard has saved"
             )
 
     def _kind_of(self, name: str) -> Tuple[int, torch.dtype, torch.device]:
@@ -145,7 +145,8 @@ class ModuleAveraging(Averaging):
             self._agree()
 
     def _check_held(self) -> None:
-        """Refuses sums of earlier micro-steps that their module, unused in the last one, has not averaged."""
+        '""Refuses sums of earlier micro-steps that their module, unused in the last one, has not '
+        'averaged.""'
         if self._has_begun:
             late = [
                 each.name
@@ -154,8 +155,9 @@ class ModuleAveraging(Averaging):
             ]
             if late:  # on all ranks, which use the same modules
                 raise InvalidUsage(
-                    f"{', '.join(late)}: has gradients of earlier micro-steps, but none in the last one, so that they "
-                    "are not averaged: call model.set_reduce_scatter_unused_params(True)"
+                    f"{', '.join(late)}: has gradients of earlier micro-steps, but none in the last "
+                    "one, so that they are not averaged: call "
+                    "model.set_reduce_scatter_unused_params(True)"
                 )
 
     def _drop_pass(self) -> None:
@@ -247,7 +249,8 @@ class ModuleAveraging(Averaging):
 def refuse_count(name: str, count: int, before: int) -> None:
     """Refuses gradients of a module that are fewer or more than before."""
     raise InvalidUsage(
-        f"{name} has gradients of {count} elements on this rank now, and had {before} before: some of its parameters "
-        "have no gradient in one of these backward passes. Call model.set_reduce_scatter_unused_params(True), or "
-        "freeze or train layers from the first iteration on"
+        f"{name} has gradients of {count} elements on this rank now, and had {before} before: some of "
+        "its parameters have no gradient in one of these backward passes. Call "
+        "model.set_reduce_scatter_unused_params(True), or freeze or train layers from the first "
+        "iteration on"
     )

@@ -105,8 +105,9 @@ def sharded_modules(model: torch.nn.Module, function: str, needs: Sequence[str])
         groups = _groups_of(module)
         if len(groups) > 1:
             raise InvalidUsage(
-                f"{function}: {name} has parameters on several meshes, by shard_placement_fn, and PyTorch takes "
-                "no hook for such a module: give modules of their own to the parameters of each mesh"
+                f"{function}: {name} has parameters on several meshes, by shard_placement_fn, and "
+                "PyTorch takes no hook for such a module: give modules of their own to the parameters "
+                "of each mesh"
             )
         for group in groups:
             found.setdefault(id(group), ShardedModule(name, len(found), module, group))
@@ -147,8 +148,8 @@ def _fsdp_module(function: str, needs: Sequence[str]) -> Any:
     missing = [name for name in needs if not hasattr(FSDPModule, name)]
     if missing:
         raise InvalidUsage(
-            f"{function} needs FSDPModule.{' and '.join(missing)}, which PyTorch {torch.__version__} does not have: "
-            "install a newer one, such as 2.15"
+            f"{function} needs FSDPModule.{' and '.join(missing)}, which PyTorch {torch.__version__} "
+            "does not have: install a newer one, such as 2.15"
         )
     return FSDPModule
 
@@ -164,8 +165,9 @@ def _groups_of(module: Any) -> List[Any]:
         missing = [name for name in (*_READ, *_COLLECTIVES) if not hasattr(group, name)]
         if missing:
             raise InvalidUsage(
-                f"fully_shard of PyTorch {torch.__version__} has no {', '.join(missing)}, by which onebit learns what "
-                "a module is told about its gradients: use PyTorch 2.15, and report this"
+                f"fully_shard of PyTorch {torch.__version__} has no {', '.join(missing)}, by which "
+                "onebit learns what a module is told about its gradients: use PyTorch 2.15, and report "
+                "this"
             )
     return list(groups)
 
@@ -176,10 +178,10 @@ def _refuse_unsharded(model: torch.nn.Module, function: str) -> None:
     )
     if "FullyShardedDataParallel" in bases:
         raise InvalidArgument(
-            f"{function} serves fully_shard (FSDP2), and FullyShardedDataParallel (FSDP1) is not supported: shard "
-            "the model by fully_shard"
+            f"{function} serves fully_shard (FSDP2), and FullyShardedDataParallel (FSDP1) is not "
+            "supported: shard the model by fully_shard"
         )
     raise InvalidArgument(
-        f"{function}: no module of this {type(model).__name__} is sharded: call fully_shard first, or use "
-        "onebit.torch.State with DistributedDataParallel"
+        f"{function}: no module of this {type(model).__name__} is sharded: call fully_shard first, or "
+        "use onebit.torch.State with DistributedDataParallel"
     )

@@ -107,8 +107,9 @@ def compress_replicas(
     for shard in shards:
         if shard.is_replicated:
             raise InvalidUsage(
-                f"{shard.name} is sharded over a mesh with replicas, over which PyTorch averages itself: give "
-                'fully_shard the dimension that shards, mesh["shard"], and the other one to compress_replicas'
+                f"{shard.name} is sharded over a mesh with replicas, over which PyTorch averages "
+                'itself: give fully_shard the dimension that shards, mesh["shard"], and the other one '
+                "to compress_replicas"
             )
         if shard.hook is not None and not _is_closed(shard.hook):
             raise InvalidUsage(
@@ -184,14 +185,14 @@ def compress_shards(
     if len(groups) != 1:
         raise InvalidArgument(
             f"{function}: the modules of this model are sharded over {len(groups)} sets of ranks, "
-            f"{', '.join(str(list(ranks)) for ranks in groups)}, but share a communicator: call it for parts of the "
-            "model, such as its blocks, that have the same"
+            f"{', '.join(str(list(ranks)) for ranks in groups)}, but share a communicator: call it for "
+            "parts of the model, such as its blocks, that have the same"
         )
     for shard in shards:
         if not all(map(_is_closed, shard.collectives)):
             raise InvalidUsage(
-                f"{shard.name} has custom collectives already (set_custom_reduce_scatter, set_custom_all_gather, "
-                f"set_symm_mem_for_comm or an earlier {function}): set them once"
+                f"{shard.name} has custom collectives already (set_custom_reduce_scatter, "
+                f"set_custom_all_gather, set_symm_mem_for_comm or an earlier {function}): set them once"
             )
     if compression is not None:
         warn_of_coarse(compression.codec, stacklevel=3)
@@ -494,13 +495,13 @@ def _group_of(replicas: Any, function: str) -> dist.ProcessGroup:
         return replicas
     if not hasattr(replicas, "get_group"):
         raise InvalidArgument(
-            f"{function}: replicas is a {type(replicas).__name__}, but must be a DeviceMesh of one dimension, such as "
-            'mesh["replicate"], or a process group'
+            f"{function}: replicas is a {type(replicas).__name__}, but must be a DeviceMesh of one "
+            'dimension, such as mesh["replicate"], or a process group'
         )
     if replicas.ndim != 1:
         raise InvalidArgument(
-            f"{function}: replicas is a mesh of {replicas.ndim} dimensions, {replicas.mesh_dim_names}: give the one of "
-            'the replicas, such as mesh["replicate"]'
+            f"{function}: replicas is a mesh of {replicas.ndim} dimensions, {replicas.mesh_dim_names}: "
+            'give the one of the replicas, such as mesh["replicate"]'
         )
     group: dist.ProcessGroup = replicas.get_group()
     return group
@@ -514,8 +515,9 @@ def _check_ranks(shard: ShardedModule, replicas: dist.ProcessGroup) -> None:
     common = set(dist.get_process_group_ranks(others)) & set(dist.get_process_group_ranks(replicas))
     if common != {dist.get_rank()}:
         raise InvalidArgument(
-            f"ranks {sorted(common)} of replicas hold different shards of {shard.name}: give the ranks that hold the "
-            'same one, such as mesh["replicate"], and fully_shard those that hold different ones, mesh["shard"]'
+            f"ranks {sorted(common)} of replicas hold different shards of {shard.name}: give the ranks "
+            'that hold the same one, such as mesh["replicate"], and fully_shard those that hold '
+            'different ones, mesh["shard"]'
         )
 
 
@@ -553,7 +555,7 @@ def _gather_compression(codec: Union[str, Codec]) -> Compression:
     compression = Compression(codec, "plain", None, None, None)
     if compression.codec not in _GATHER_CODECS:
         raise InvalidArgument(
-            f'gather="{compression.codec}" does not suit weights, which have no error feedback: give "int8", "uint8mm", '
-            '"fp4" or "bf16"'
+            f'gather="{compression.codec}" does not suit weights, which have no error feedback: give '
+            '"int8", "uint8mm", "fp4" or "bf16"'
         )
     return compression
