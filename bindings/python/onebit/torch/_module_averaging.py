@@ -145,8 +145,7 @@ class ModuleAveraging(Averaging):
             self._agree()
 
     def _check_held(self) -> None:
-        '""Refuses sums of earlier micro-steps that their module, unused in the last one, has not '
-        'averaged.""'
+        """Refuses sums of micro-steps whose module the last one has not used, and so not averaged."""
         if self._has_begun:
             late = [
                 each.name
@@ -181,8 +180,8 @@ class ModuleAveraging(Averaging):
         self._dense += int(self._is_dense)
 
     def _agree(self) -> None:
-        """Makes known on all ranks of the replica if the averages of all its parts are finite: the trainer
-        throws the step away on all of them if one is not, though a rank sees those of its own part."""
+        """Makes known on all ranks of the replica if the averages of all its parts are finite: if one is
+        not, the trainer throws the step away on all of them, though a rank sees its own part only."""
         flags, self._flags = self._flags, []
         if not flags:
             return
