@@ -19,7 +19,7 @@ class DeepSpeedTest(unittest.TestCase):
     def assert_same_way(self, case: str) -> None:
         for ranks in (2, 4):
             with self.subTest(ranks=ranks):
-                for rank, found in JOBS.run(ranks, case, environment=ENVIRONMENT).items():
+                for rank, found in JOBS.run(ranks, case, **ENVIRONMENT).items():
                     apart = [distance / max(norm, 1e-9)
                              for distance, norm in zip(found["distances"], found["norms"])]
                     print(f"{case}, rank {rank} of {ranks}: at most {max(apart):.1e} apart; {found['stats']}")

@@ -14,13 +14,17 @@ import torch.distributed as dist
 RANK = int(os.environ["RANK"])
 
 
-
 def found_by(cases: Sequence[Callable[[], Any]], folder: str, *names: str) -> Dict[str, Any]:
     """What each case returns, or {"failed": its traceback}; `names` selects some. Initializes the default
     group."""
     meeting = f"file://{folder}/meeting"
     dist.init_process_group("gloo", init_method=meeting, rank=RANK, world_size=int(os.environ["WORLD_SIZE"]))
     torch.set_num_threads(1)
+    return found_of(cases, *names)
+
+
+def found_of(cases: Sequence[Callable[[], Any]], *names: str) -> Dict[str, Any]:
+    """The same in a group that is there already."""
     found: Dict[str, Any] = {}
     for case in cases:
         if not names or case.__name__ in names:

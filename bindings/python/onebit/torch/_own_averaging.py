@@ -91,7 +91,8 @@ def own_averaging(model: Any) -> None:
     Raises:
         InvalidArgument: it is something else; or a pipeline engine or one with ZeRO, which always reduce
             gradients.
-        InvalidUsage: the model has another communication hook.
+        InvalidUsage: the model has another communication hook. And from train() of a Trainer: it would
+            save the optimizer, which it does on one rank.
     """
     if is_trainer(model):
         call_at_begin(model, lambda: _end_averaging_of(model))
@@ -107,9 +108,16 @@ def own_averaging(model: Any) -> None:
 
 
 def _end_averaging_of(trainer: Any) -> None:
-    if not _is_engine(trainer.model_wrapped):  # which clips by itself
-        _warn_if_clipped(trainer.args.max_grad_norm, "the Trainer", "TrainingArguments max_grad_norm=0")
-    own_averaging(trainer.model_wrapped)
+    args, model = trainer.args, trainer.model_wrapped
+    if not _is_engine(model) and args.world_size > 1:  # DeepSpeed clips and saves by itself
+        if args.save_strategy != "no" and not args.save_only_model:
+            raise InvalidUsage(
+                "own_averaging: the Trainer asks for the optimizer's state on rank 0 alone, and would wait "
+                "there, because all ranks make it: give TrainingArguments save_only_model=True or "
+                "save_strategy='no', and save optimizer.state_dict() in a callback, on all ranks"
+            )
+        _warn_if_clipped(args.max_grad_norm, "the Trainer", "TrainingArguments max_grad_norm=0")
+    own_averaging(model)
 
 
 def _end_averaging_by_wrapper(model: torch.nn.Module) -> None:

@@ -99,6 +99,12 @@ class Attached:
         _, replica = unwrapped(model)
         if replica is None:
             self._refuse(model, args.world_size)
+        if replica is None or args.world_size == 1:
+            warnings.warn(
+                "attach: this training has one rank, so that it averages nothing: start it by torchrun, "
+                "with a rank on each device",
+                stacklevel=2,
+            )
             return
         if replica is not self._replica:
             if self.state is not None:
@@ -117,7 +123,7 @@ class Attached:
             self._load(args)
 
     def _refuse(self, model: Any, ranks: int) -> None:
-        """Says why a model cannot have the hook; with one rank it needs none."""
+        """Says why a model cannot have the hook. With one rank it needs none."""
         if self._trainer.is_deepspeed_enabled:
             raise InvalidUsage(
                 "attach: DeepSpeed averages gradients without hooks: use DistributedDataParallel, or an "
@@ -133,17 +139,13 @@ class Attached:
                 f"attach: DistributedDataParallel does not wrap the Trainer's {type(model).__name__}, so that "
                 "no hook averages its gradients"
             )
-        warnings.warn(
-            "attach: this training has one rank, so that it averages nothing: start it by torchrun, with "
-            "a rank on each device",
-            stacklevel=2,
-        )
 
     def _save(self, args: Any, state: Any) -> None:
         if self.state is None or args.save_only_model:
             return
         if state.is_hyper_param_search:  # whose folders the Trainer does not tell
             return
+        dist.barrier()  # the Trainer writes on one rank, for longer than the state waits for it
         residuals = self.state.state_dict("global")
         if args.should_save:
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
