@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 ROOT, COMPILER, *FILES = sys.argv[1:]
-CHECK = [sys.executable, "-B", f"{ROOT}/bindings/python/newest_symbols.py"]
+CHECK = [sys.executable, "-B", f"{ROOT}/tests/layout/newest_symbols.py"]
 GLIBC = os.confstr("CS_GNU_LIBC_VERSION")
 
 
