@@ -41,7 +41,7 @@ class Rank:
             self.forward().sum().backward()
         for _ in range(9):  # with a local one at the end
             for parameter in self.optimizer.param_groups[0]["params"]:
-                parameter.grad = torch.ones_like(parameter)
+                parameter.grad = torch.full_like(parameter, 1.0 + number)
             self.optimizer.step()
 
     def forward(self) -> torch.Tensor:
