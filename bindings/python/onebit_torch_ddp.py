@@ -20,8 +20,8 @@ _is_loaded = False
 
 
 def load() -> None:
-    """Registers onebit's hook for every model that the program wraps by DistributedDataParallel, with the
-    codec and the options that the variable names (docs/python.md). Does nothing without the variable.
+    """Registers onebit's hook for every model that the program wraps by DistributedDataParallel, with
+    the codec and the options that the variable names (docs/python.md). Nothing without it.
 
     Constructors of DistributedDataParallel then raise:
         onebit.InvalidArgument: the variable's value is wrong.

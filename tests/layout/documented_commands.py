@@ -108,6 +108,10 @@ COMMANDS = {
         RunBy("tests/ecosystem/torchrun_test.py", '"--nproc-per-node", "4"'),
     "torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint host0:29500 train.py":
         RunBy("tests/ecosystem/torchrun_test.py", '"--rdzv-backend", "c10d"'),
+    "ONEBIT_TORCH_DDP=fp4 torchrun --nproc-per-node 4 train.py":
+        RunBy("tests/python/torch_ddp_variable_test.py", '"torch.distributed.run", "--nproc-per-node"'),
+    "onebit_run -n 4 --ddp fp4 python train.py":
+        RunBy("tests/python/torch_ddp_variable_test.py", '"--ddp", "fp4,dense_iterations=1"'),
 }
 
 

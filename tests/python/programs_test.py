@@ -38,6 +38,22 @@ class ProgramsTest(unittest.TestCase):
         self.assertIn("2 ranks average 262144 floats (1 MiB)", text)
         self.assertRegex(text, r"fp4 (pays|does not pay) here\. With computing as above it pays")
 
+    def test_doctor_says_why_pytorch_ignores_a_setting(self):
+        variables = {"ONEBIT_TORCH_DDP": "fp4", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        text = output_of("-m", "onebit.doctor", "--no-measurement", **variables)
+        self.assertIn("setting     ONEBIT_TORCH_DDP=fp4\n            PyTorch ignores it: ", text)
+        self.assertIn("PyTorch ignores it: TORCH_DEVICE_BACKEND_AUTOLOAD=0 turns entry points off\n", text)
+        self.assertNotIn("is not installed", text)
+        code = (
+            "import importlib.metadata as metadata\n"
+            "from onebit.doctor import obstacles_of_ddp\n"
+            "for version in '1.13.1', '2.4.0+cpu', '2.5.0', '2.15.0+cu132':\n"
+            "    metadata.version = lambda name: version\n"
+            "    print(*obstacles_of_ddp())"
+        )
+        old = [f"{version} loads no entry points; 2.5 and newer do" for version in ("1.13.1", "2.4.0+cpu")]
+        self.assertEqual(output_of("-c", code).splitlines(), [*old, "", ""])
+
     def test_doctor_says_which_ranks_share_a_host(self):
         measured = ("-m", "onebit.doctor", "--mebibytes", "1")
         self.assertIn("hosts       1, with 2 ranks\n\n", output_of(*measured))

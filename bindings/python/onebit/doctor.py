@@ -14,11 +14,13 @@ import array
 import collections
 import ctypes
 import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import pathlib
 import platform
 import random
+import re
 import statistics
 import sys
 import time
@@ -91,6 +93,26 @@ def can_open(library: str) -> str:
         return f"missing ({error})"
 
 
+def obstacles_of_ddp() -> Iterator[str]:
+    """Why nothing comes of ONEBIT_TORCH_DDP in programs of this Python."""
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        yield "there is none for this Python"
+    else:
+        if [int(number) for number in re.findall(r"\d+", version)[:2]] < [2, 5]:
+            yield f"{version} loads no entry points; 2.5 and newer do"
+    autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1")
+    if autoload != "1":
+        yield f"TORCH_DEVICE_BACKEND_AUTOLOAD={autoload} turns entry points off"
+    try:
+        found = importlib.metadata.distribution("onebit").entry_points
+    except importlib.metadata.PackageNotFoundError:
+        found = []
+    if not any(each.group == "torch.backends" for each in found):
+        yield "this onebit is not installed, so that it has no entry point: install the wheel"
+
+
 def inventory() -> Iterator[str]:
     """Lists what this host has and lacks."""
     yield f"onebit      {onebit.__version__}, {onebit.library_path()}"
@@ -104,6 +126,9 @@ def inventory() -> Iterator[str]:
     for setting in all_settings:
         if setting.source == b"environment":
             yield f"setting     {setting.name.decode()}={setting.value.decode()}"
+            if setting.name == b"ONEBIT_TORCH_DDP":
+                for reason in obstacles_of_ddp():
+                    yield f"            PyTorch ignores it: {reason}"
 
 
 def places(comm: onebit.Communicator) -> List[Place]:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hook for models that trainers wrap by themselves, as the variable ONEBIT_TORCH_DDP says.
 
-The module onebit_torch_ddp, which PyTorch imports, calls this one whenever a model is wrapped. Annotations
-are evaluated, unlike in most modules, because DDP compares those of a hook with its types.
+The module onebit_torch_ddp, which PyTorch imports, calls this one whenever a model is wrapped.
+Annotations are evaluated, unlike in most modules, because DDP compares those of a hook with its types.
 """
 
 import atexit
@@ -77,8 +77,8 @@ def register(replica: DistributedDataParallel, value: str, options: Dict[str, An
     # DDP has no public list of hooks.
     if replica._comm_hooks:  # pylint: disable=protected-access
         raise InvalidUsage(
-            f"environment variable {_VARIABLE}: this model already has a hook, which DDP registers itself "
-            "for mixed_precision, and takes no second one: unset the variable"
+            f"environment variable {_VARIABLE}: this model already has a hook, which DDP registers "
+            "itself for mixed_precision, and takes no second one: unset the variable"
         )
     _compare_values(group, value)
     try:
@@ -127,15 +127,16 @@ def _compare_values(group: dist.ProcessGroup, value: str) -> None:
         missing = [str(other) for other in range(size) if not store.check([f"{prefix}/{other}"])]
         raise InvalidUsage(
             f"environment variable {_VARIABLE}={value} is set on rank {rank}, but not for the ranks "
-            f"{', '.join(missing)} of this model's process group: set it on all hosts, and install onebit "
-            "and PyTorch 2.5 or newer for the Python of each"
+            f"{', '.join(missing)} of this model's process group: set it on all hosts, and install "
+            "onebit and PyTorch 2.5 or newer for the Python of each"
         ) from None
     if store.add(f"{prefix}/={value}", 0) != size:
         values = {store.get(f"{prefix}/{other}").decode(): other for other in reversed(range(size))}
-        others = ", ".join(f"{text} on rank {other}" for text, other in values.items() if text != value)
+        del values[value]
+        others = ", ".join(f"{text} on rank {other}" for text, other in values.items())
         raise InvalidUsage(
-            f"environment variable {_VARIABLE} differs: {value} on rank {rank}, {others}: set it alike on "
-            "all hosts"
+            f"environment variable {_VARIABLE} differs: {value} on rank {rank}, {others}: set it alike "
+            "on all hosts"
         )
 
 
@@ -152,18 +153,20 @@ _latest_scaler: Callable[[], Optional[Any]] = _nothing
 @functools.lru_cache(maxsize=None)
 def _watch() -> None:
     """Refuses second hooks, and notices gradient scalers."""
-    refused = DistributedDataParallel.register_comm_hook
+    registered = DistributedDataParallel.register_comm_hook
     scale = torch.amp.GradScaler.scale
 
-    @functools.wraps(refused)
-    def register_comm_hook(self: DistributedDataParallel, state: object, hook: Callable[..., Any]) -> None:
+    @functools.wraps(registered)
+    def register_comm_hook(
+        self: DistributedDataParallel, state: object, hook: Callable[..., Any]
+    ) -> None:
         if self in _hooked:
             raise InvalidUsage(
-                f"environment variable {_VARIABLE} has registered onebit's hook for this model, which takes "
-                f"no second one ({getattr(hook, '__qualname__', hook)}): unset the variable, or leave out "
-                "the trainer's own hook"
+                f"environment variable {_VARIABLE} has registered onebit's hook for this model, which "
+                f"takes no second one ({getattr(hook, '__qualname__', hook)}): unset the variable, or "
+                "leave out the trainer's own hook"
             )
-        refused(self, state, hook)
+        registered(self, state, hook)
 
     @functools.wraps(scale)
     def noticed_scale(self: Any, outputs: Any) -> Any:
@@ -198,8 +201,8 @@ class _ModelReport:
         if os.getpid() != self._process:
             return
         try:
-            # Averages have ended. Any thread may be the one that collects the model, so that nothing here
-            # may wait for another.
+            # Averages have ended. Any thread may be the one that collects the model, so that nothing
+            # here may wait for another.
             self._text = str(state._report())  # pylint: disable=protected-access
         except Error as error:
             self._text = f"no report: {error}"
