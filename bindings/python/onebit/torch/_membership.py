@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 import weakref
-from typing import Any, Callable, Iterator, List, Optional, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
 import torch.distributed as dist
 
@@ -44,7 +44,10 @@ class Membership:
         communicator: Optional[Communicator] = None,
     ) -> None:
         self.communicator = _join(process_group) if communicator is None else communicator
-        self._siblings = _siblings.find(self.communicator)
+        self._siblings: Dict[int, int] = {}
+        # Another rank may be further, and have failed: the next call raises that, where it is awaited.
+        with contextlib.suppress(Error):
+            self._siblings = _siblings.find(self.communicator)
         self._thread = thread
         self._process = os.getpid()
         self._dropped = weakref.finalize(owner, _drop, self.communicator, thread, os.getpid())
@@ -147,8 +150,8 @@ def join_through_store(
         message = bytes(store.get(_KEY))
     except RuntimeError as error:
         raise RemoteError(
-            f"rank 0 of the process group did not say in its store where it waits (this is rank {rank} of "
-            f"{size}): all ranks make the same groups in the same order: {error}"
+            f"rank 0 of the process group did not say in its store where it waits (this is rank {rank} "
+            f"of {size}): all ranks make the same groups in the same order: {error}"
         ) from error
     is_id = message[:1] == b"="
     return _accept(message[1:] if is_id else message[1:].decode(), size, rank, config)

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""A backend of torch.distributed for one dimension of a mesh: that of replicas, which crosses slow links.
+"""A backend of torch.distributed for one dimension of a mesh: that of replicas, whose links are slow.
 
-Collectives over that dimension are compressed, whoever calls them: fully_shard on a mesh of two dimensions
-(HSDP), replicate(), torch.distributed's own functions and functional collectives.
+Sums and averages over that dimension are compressed, whoever asks for them: fully_shard on a mesh of
+two dimensions (HSDP), replicate(), torch.distributed's own functions and functional collectives.
 
     mesh = init_device_mesh(
         "cuda", (hosts, 8), mesh_dim_names=("dp_replicate", "dp_shard"),
@@ -14,38 +14,35 @@ Collectives over that dimension are compressed, whoever calls them: fully_shard 
 With options: `backend_override={"dp_replicate": ("onebit", onebit.torch.backend.Options(codec="fp4"))}`.
 `dist.new_group(ranks, backend="onebit", pg_options=Options(...))` makes a single group.
 
-PyTorch finds the backend of an installed package by itself. Where only PYTHONPATH leads to the package, call
-`onebit.torch.backend.register()` first. PyTorch 2.14 or newer is needed.
+PyTorch finds the backend of an installed package by itself. Where only PYTHONPATH leads to the package,
+call `onebit.torch.backend.register()` first. PyTorch 2.14 or newer is needed.
 """
 
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import contextlib
 import datetime
-import functools
-import threading
 import warnings
-from typing import Any, Callable, Counter, List, NoReturn, Optional, Sequence, Tuple, Union
+from typing import Any, Counter, List, NoReturn, Optional, Sequence, Set, Tuple, Union
 
 import torch
 import torch.distributed as dist
 
 from .._communicator import Communicator, Config
 from .._compressor import Compressor
-from .._errors import Error, InvalidArgument, InvalidUsage, Timeout
+from .._errors import Error, InvalidArgument
 from .._groups import group
 from .._native import Codec, Collective, RedOp
+from ._calls import Calls
 from ._compression import COMPRESSIBLE, Compression
-from ._futures import of_call, on_stream
-from ._membership import Membership, join_through_store
+from ._membership import join_through_store
 
 _NEEDED = (2, 14)
 if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _NEEDED:
     raise ImportError(
-        f"onebit.torch.backend needs PyTorch {_NEEDED[0]}.{_NEEDED[1]} or newer, where backends can be written "
-        f"in Python; this is {torch.__version__}. onebit.torch.State and onebit.torch.optim work with it"
+        f"onebit.torch.backend needs PyTorch {_NEEDED[0]}.{_NEEDED[1]} or newer, where backends can be "
+        f"written in Python; this is {torch.__version__}, with which onebit.torch.State works"
     )
 
 from torch._C._distributed_c10d import (  # pylint: disable=wrong-import-position,wrong-import-order
@@ -58,8 +55,8 @@ __all__ = ["OnebitBackend", "Options", "register"]
 
 _NAME = "onebit"
 _INSTEAD = (
-    "use the backend gloo or nccl for this group; the onebit backend is meant for the data-parallel replicate "
-    "dimension of a mesh"
+    "use the backend gloo or nccl for this group; the onebit backend is meant for the data-parallel "
+    "replicate dimension of a mesh"
 )
 # More kinds of calls than this take turns in the compressors. Without residuals a new one loses nothing.
 _MAX_COMPRESSORS = 256
@@ -79,8 +76,8 @@ _NATIVE = (
     torch.int32,
     torch.int64,
 )
-# Types that have the results of wider ones, cut off: sums wrap around, and a sum of booleans is true if it is
-# not zero.
+# Types that take the results of wider ones, cut off: sums wrap around, and a sum of booleans is true
+# unless it is zero.
 _WIDER = {
     torch.bool: torch.int32,
     torch.int8: torch.int32,
@@ -92,8 +89,8 @@ _MAX_MS = 2**31 - 1
 
 
 def register() -> None:
-    """Makes the backend "onebit" known to torch.distributed, for CPU and CUDA tensors. Calling it again does
-    nothing."""
+    """Makes the backend "onebit" known to torch.distributed, for CPU and CUDA tensors. Calling it again
+    does nothing."""
     if _NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(_NAME, _create, extended_api=True, devices=["cpu", "cuda"])
 
@@ -102,9 +99,9 @@ class Options(Backend.Options):
     """Options of a group of the backend. All its ranks give the same ones.
 
     Args:
-        codec: "int8" (default) or another codec of onebit.Compressor, which compresses sums and averages.
-            There is no error feedback, so that no state is kept: "int8" costs no accuracy in training, "fp4"
-            little; of codecs of less bits take onebit.torch.State. None or "none": full precision.
+        codec: "int8" (default) or another codec of onebit.Compressor, for sums and averages. There is
+            no error feedback, so no state is kept: "int8" costs no accuracy in training, "fp4" little;
+            codecs of fewer bits are for onebit.torch.State. None or "none": full precision.
         min_bytes: smaller tensors are reduced in full precision.
         timeout: a call without progress for so long fails, unless ONEBIT_COLLECTIVE_TIMEOUT_MS is set.
             For groups of init_device_mesh; otherwise that of init_process_group or new_group counts.
@@ -122,7 +119,7 @@ class Options(Backend.Options):
     ) -> None:
         super().__init__(_NAME, timeout)
         if isinstance(min_bytes, bool) or not isinstance(min_bytes, int) or min_bytes < 0:
-            raise InvalidArgument(f"min_bytes={min_bytes!r} must be a number of bytes that is not negative")
+            raise InvalidArgument(f"min_bytes={min_bytes!r} must be a number of bytes, not negative")
         self.min_bytes = min_bytes
         is_dense = codec is None or codec == "none"
         self.compression = None if is_dense else Compression(codec, "plain", None, None, None)
@@ -131,23 +128,23 @@ class Options(Backend.Options):
 class OnebitBackend(Backend):
     """The backend of one group. PyTorch makes it; programs call torch.distributed.
 
-    Sums and averages of float32, float16 and bfloat16 are compressed if the tensor is large enough; every rank
-    gets the same bytes. All else passes in full precision: other reductions and types, all-gathers and
-    broadcasts, which carry parameters.
+    Sums and averages of float32, float16 and bfloat16 are compressed if the tensor is large enough, and
+    every rank gets the same bytes. All else passes in full precision: other reductions and types, and
+    all-gathers and broadcasts, which carry parameters.
 
-    Calls are made in their order. Those on CPU tensors run in a thread, beside the program, if they have
-    `async_op=True`; those on a CUDA device on a stream of their own, for which wait() has the current stream
-    wait. An error of a call is raised by its wait(), on a CUDA device by that of a later call, where the result
-    may be wrong: the text names the rank that was lost. As of every backend in Python, `is_completed()` of a
-    call always says no: ask `get_future().done()`.
+    Calls are made in their order: those on CPU tensors in a thread, beside the program with
+    `async_op=True`; those on a CUDA device on a stream of their own, for which wait() has the current
+    stream wait. The error of a call is raised by its wait(), and names the rank that was lost; on a CUDA
+    device a later wait() may raise it, after results that are wrong. `is_completed()` of a call always
+    says no, as with every backend in Python: ask `get_future().done()`.
 
-    A tensor need not be contiguous: it is then copied, which Gloo leaves out, with wrong results.
+    A tensor that is not contiguous is copied; Gloo takes it for one that is, with wrong results.
 
-    destroy_process_group() waits for the other ranks, unless the group has failed. A program that ends leaves
-    without them.
+    destroy_process_group() waits for the other ranks, unless the group has failed. A program that ends
+    leaves without them.
     """
 
-    # PyTorch asks for each of these, and those that it inherits ask again, without end.
+    # PyTorch asks for these, and those that a class inherits ask again, without end.
     supports_splitting = False
     supports_coalescing = False
     supports_shrinking = False
@@ -165,8 +162,11 @@ class OnebitBackend(Backend):
         self._options = options
         timeout_ms = int(options._timeout.total_seconds() * 1000)  # pylint: disable=protected-access
         config = Config(collective_timeout_ms=min(max(timeout_ms, 1), _MAX_MS))
-        self._calls = _Calls(join_through_store(store, rank, size, config))
+        self._calls = Calls(join_through_store(store, rank, size, config))
         self._compressors = _Compressors(self._calls.communicator, options)
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._calls.count
 
     def getBackendName(self) -> str:  # pylint: disable=invalid-name; PyTorch's
         return _NAME
@@ -177,6 +177,7 @@ class OnebitBackend(Backend):
 
     def shutdown(self) -> None:
         """Waits until all ranks are done with the group, unless it has failed, and leaves."""
+        _open_backends.discard(self)
         try:
             self._calls.close()
         except Error as error:
@@ -185,6 +186,7 @@ class OnebitBackend(Backend):
 
     def abort(self) -> None:
         """Ends calls of the group, on all ranks, and leaves."""
+        _open_backends.discard(self)
         self._calls.abort()
 
     # ----------------------------------------------------------------------------------- collectives
@@ -205,17 +207,20 @@ class OnebitBackend(Backend):
     def reduce_scatter_single_coalesced(
         self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any
     ) -> Work:
+        what = "reduce_scatter_tensor"
+        _check_pairs(what, outputs, inputs)
         for output, given in zip(outputs, inputs):
-            _check_count("reduce_scatter_tensor: input", given, self.size() * output.numel(), "ranks * output")
+            _check_count(f"{what}: input", given, self.size() * output.numel(), "ranks * output")
         parts = [([given], output) for output, given in zip(outputs, inputs)]
-        return self._reduce("reduce_scatter_tensor", Collective.REDUCE_SCATTER, parts, opts, outputs)
+        return self._reduce(what, Collective.REDUCE_SCATTER, parts, opts, outputs)
 
     def reduce_scatter(
         self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any
     ) -> Work:
         output, given = _only("reduce_scatter", outputs), _only("reduce_scatter", inputs)
         self._check_list("reduce_scatter: input_list", given, output)
-        return self._reduce("reduce_scatter", Collective.REDUCE_SCATTER, [(given, output)], opts, outputs)
+        parts = [(given, output)]
+        return self._reduce("reduce_scatter", Collective.REDUCE_SCATTER, parts, opts, outputs)
 
     def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> Work:
         return self.all_gather_single_coalesced([output], [given], opts)
@@ -227,6 +232,7 @@ class OnebitBackend(Backend):
         opts: Any = None,  # pylint: disable=unused-argument
     ) -> Work:
         what = "all_gather_into_tensor"
+        _check_pairs(what, outputs, inputs)
         for output, given in zip(outputs, inputs):
             _check_count(f"{what}: output", output, self.size() * given.numel(), "ranks * input")
             _check_type(f"{what}: output", output, given)
@@ -239,7 +245,7 @@ class OnebitBackend(Backend):
             for place in places:
                 place.deliver()
 
-        return self._calls.add(what, [*inputs, *outputs], call, outputs)
+        return self._add(what, [*inputs, *outputs], call, outputs)
 
     def allgather(
         self,
@@ -256,22 +262,22 @@ class OnebitBackend(Backend):
             for piece, values in zip(pieces, gathered):
                 piece.copy_(values.view(piece.shape))
 
-        return self._calls.add("all_gather", [given, *pieces], call, outputs)
+        return self._add("all_gather", [given, *pieces], call, outputs)
 
     def broadcast(self, tensors: List[torch.Tensor], opts: Any) -> Work:
         tensor, root = _only("broadcast", tensors), opts.rootRank
         if not 0 <= root < self.size():
-            raise InvalidArgument(f"broadcast: there is no rank {root} in the group, which has {self.size()}")
+            raise InvalidArgument(f"broadcast: there is no rank {root} in a group of {self.size()}")
 
         def call(communicator: Communicator, stream: Any) -> None:
             place = _Result(tensor, tensor.dtype)
             communicator.broadcast(_bytes(tensor), root, out=_bytes(place.values), stream=stream)
             place.deliver()
 
-        return self._calls.add("broadcast", [tensor], call, tensors)
+        return self._add("broadcast", [tensor], call, tensors)
 
     def barrier(self, opts: Any = None) -> Work:  # pylint: disable=unused-argument
-        return self._calls.add("barrier", [], lambda communicator, _: communicator.barrier(), [])
+        return self._add("barrier", [], lambda communicator, _: communicator.barrier(), [])
 
     def _reduce(
         self,
@@ -300,18 +306,25 @@ class OnebitBackend(Backend):
                     values = _in_a_row(given).to(place.values.dtype)
                     if factor is not None:
                         values = values * factor
-                    compressor = self._compressors.of(collective, op, values, place.values.numel(), taken)
+                    count = place.values.numel()
+                    compressor = self._compressors.of(collective, op, values, count, taken)
                     function(values, out=place.values, op=op, compressor=compressor, stream=stream)
             for place in places:
                 place.deliver()
             self._compressors.trim()
 
         tensors = [tensor for given, output in parts for tensor in (*given, output)]
+        return self._add(what, tensors, call, result)
+
+    def _add(self, what: str, tensors: Sequence[torch.Tensor], call: Any, result: Any) -> Work:
+        _check_places(what, tensors)
         return self._calls.add(what, tensors, call, result)
 
     def _check_list(self, what: str, tensors: Sequence[torch.Tensor], like: torch.Tensor) -> None:
         if len(tensors) != self.size():
-            raise InvalidArgument(f"{what} has {len(tensors)} tensors, but the group has {self.size()} ranks")
+            raise InvalidArgument(
+                f"{what} has {len(tensors)} tensors, but there are {self.size()} ranks in the group"
+            )
         for number, tensor in enumerate(tensors):
             _check_count(f"{what}[{number}]", tensor, like.numel(), "as many as the other tensor")
             _check_type(f"{what}[{number}]", tensor, like)
@@ -361,126 +374,8 @@ class OnebitBackend(Backend):
         _refuse("merging of groups")
 
 
-class _Calls:
-    """Makes the calls of a group in the order in which they come: on host memory in a thread, on a device on a
-    stream of their own, which the program's thread fills while that thread rests."""
-
-    def __init__(self, communicator: Communicator) -> None:
-        self.communicator = communicator
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "onebit")
-        self._membership = Membership(self, None, self._thread, communicator=communicator)
-        self._stream: Optional[torch.cuda.Stream] = None
-        self._last: Optional[concurrent.futures.Future[None]] = None  # in the thread
-        self._lock = threading.Lock()  # a backward pass makes calls in threads of its own
-        self._is_closed = False
-
-    def add(
-        self,
-        what: str,
-        tensors: Sequence[torch.Tensor],
-        call: Callable[[Communicator, Any], None],
-        result: Any,
-    ) -> Work:
-        """Adds a call on tensors, which must not be changed until it is done.
-
-        Args:
-            call: makes it, with the communicator and the stream, of which host memory has none.
-            result: that of the work's future.
-        """
-        device = _device_of(what, tensors)
-        with self._lock:
-            if self._is_closed:
-                raise InvalidUsage(
-                    f"{what}: the process group was destroyed, or the program is about to end: make the calls before"
-                )
-            if device.type == "cpu":
-                try:
-                    self._last = self._thread.submit(self._run, call, None)
-                except RuntimeError as error:
-                    raise InvalidUsage(f"{what}: the program is about to end: {error}") from error
-                return _ThreadWork(what, self._last, result)
-            if self._last is not None:
-                concurrent.futures.wait([self._last])
-            if self._stream is None:
-                self._stream = torch.cuda.Stream(device)
-            run = functools.partial(self._run, call, self._stream)
-            future = on_stream(self._stream, run, lambda: result, tensors[0])
-            for tensor in tensors[1:]:
-                tensor.record_stream(self._stream)
-            return _StreamWork(future, self.communicator)
-
-    @torch.no_grad()
-    def _run(self, call: Callable[[Communicator, Any], None], stream: Any) -> None:
-        try:
-            if stream is None and self._stream is not None:
-                self._stream.synchronize()  # calls on the device came before
-            call(self.communicator, stream)
-        except Exception:
-            # Other ranks may wait for the call that this one could not make.
-            if self.communicator.failure is None:
-                self.communicator.abort()
-            raise
-
-    def close(self) -> None:
-        with self._lock:
-            self._is_closed = True
-        if self._stream is not None:
-            self._stream.synchronize()
-        self._membership.close()
-
-    def abort(self) -> None:
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-        self.communicator.abort()
-        self._membership.close()
-
-
-class _ThreadWork(Work):
-    """A call in the thread."""
-
-    def __init__(self, what: str, call: concurrent.futures.Future[None], result: Any) -> None:
-        super().__init__()
-        self._what = what
-        self._call = call
-        self._result = result
-
-    def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
-        seconds = timeout.total_seconds()
-        try:
-            self._call.result(seconds if seconds > 0 else None)
-        except concurrent.futures.TimeoutError as error:
-            if self._call.done():  # with that of the call itself
-                raise
-            raise Timeout(
-                f"{self._what} has not ended within {seconds:g} s; it goes on, and its tensors are in use"
-            ) from error
-        return True
-
-    def get_future(self) -> torch.futures.Future[Any]:
-        return of_call(self._call, lambda: self._result)
-
-
-class _StreamWork(Work):
-    """A call on a stream."""
-
-    def __init__(self, future: torch.futures.Future[Any], communicator: Communicator) -> None:
-        super().__init__()
-        self._future = future
-        self._communicator = communicator
-
-    def wait(
-        self, timeout: datetime.timedelta = datetime.timedelta(0)  # pylint: disable=unused-argument
-    ) -> bool:
-        self._future.wait()
-        failure = None if self._communicator.is_closed else self._communicator.failure
-        if failure is not None:
-            raise failure
-        return True
-
-    def get_future(self) -> torch.futures.Future[Any]:
-        return self._future
+# The wrapper that PyTorch puts around a backend with TORCH_DISTRIBUTED_DEBUG=DETAIL does not keep it.
+_open_backends: Set[OnebitBackend] = set()
 
 
 class _Compressors:
@@ -499,8 +394,8 @@ class _Compressors:
         count: int,
         taken: Counter[Any],
     ) -> Optional[Compressor]:
-        """The compressor of a call; None: it passes in full precision. The ranks' calls are alike, and so are
-        the compressors that they make and keep.
+        """The compressor of a call; None: it passes in full precision. Calls of the ranks are alike, and
+        so are the compressors that they make and keep.
 
         Args:
             count: elements, as the call counts them.
@@ -556,12 +451,15 @@ def _create(given: Any, options: Optional[Options]) -> OnebitBackend:
         options = Options(timeout=given.timeout)
     elif not isinstance(options, Options):
         raise InvalidArgument(
-            f"options of the backend onebit are a onebit.torch.backend.Options, not a {type(options).__name__}"
+            "options of the backend onebit are a onebit.torch.backend.Options, not a "
+            f"{type(options).__name__}"
         )
     if given.enable_reconfigure:
         _refuse("reconfiguration")
     options._timeout = given.timeout  # pylint: disable=protected-access
-    return OnebitBackend(given.store, given.group_rank, given.group_size, options)
+    backend = OnebitBackend(given.store, given.group_rank, given.group_size, options)
+    _open_backends.add(backend)
+    return backend
 
 
 def _refuse(what: str) -> NoReturn:
@@ -575,6 +473,11 @@ def _only(what: str, tensors: Sequence[Any]) -> Any:
     return tensors[0]
 
 
+def _check_pairs(what: str, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
+    if len(outputs) != len(inputs):
+        raise InvalidArgument(f"{what} has {len(inputs)} inputs, but {len(outputs)} outputs")
+
+
 def _check_count(what: str, tensor: torch.Tensor, count: int, why: str) -> None:
     if tensor.numel() != count:
         raise InvalidArgument(f"{what} has {tensor.numel()} elements, but needs {count}: {why}")
@@ -583,12 +486,16 @@ def _check_count(what: str, tensor: torch.Tensor, count: int, why: str) -> None:
 def _check_type(what: str, tensor: torch.Tensor, *others: torch.Tensor) -> None:
     for other in others:
         if tensor.dtype != other.dtype:
-            raise InvalidArgument(f"{what}: tensors are of {tensor.dtype} and {other.dtype}: convert one of them")
+            raise InvalidArgument(
+                f"{what}: tensors are of {tensor.dtype} and {other.dtype}: convert one of them"
+            )
 
 
 def _check_reducible(what: str, dtype: torch.dtype, reduce_op: Any) -> None:
     if dtype not in _NATIVE and dtype not in _WIDER:
-        raise NotImplementedError(f"{what}: the onebit backend reduces no {dtype}: convert it, or {_INSTEAD}")
+        raise NotImplementedError(
+            f"{what}: the onebit backend reduces no {dtype}: convert it, or {_INSTEAD}"
+        )
     op = _kind_of(reduce_op)
     if op in (ReduceOp.AVG, ReduceOp.PREMUL_SUM) and not dtype.is_floating_point:
         raise InvalidArgument(f"{what}: {op.name} of {dtype} would be no {dtype}: use SUM, and divide")
@@ -607,8 +514,7 @@ def _op_of(what: str, reduce_op: Any) -> Tuple[RedOp, Any]:
     return _OPS[kind], reduce_op.factor if kind == ReduceOp.PREMUL_SUM else None
 
 
-def _device_of(what: str, tensors: Sequence[torch.Tensor]) -> torch.device:
-    """Where the tensors of a call are; a call without any is one of the host."""
+def _check_places(what: str, tensors: Sequence[torch.Tensor]) -> None:
     for tensor in tensors:
         if tensor.layout != torch.strided:
             _refuse(f"{what} of sparse tensors")
@@ -616,9 +522,8 @@ def _device_of(what: str, tensors: Sequence[torch.Tensor]) -> torch.device:
             _refuse(f"{what} on {tensor.device}")
         if tensor.device != tensors[0].device:
             raise InvalidArgument(
-                f"{what}: tensors are on {tensors[0].device} and {tensor.device}: move them to one device"
+                f"{what}: tensors are on {tensors[0].device} and {tensor.device}: move one of them"
             )
-    return tensors[0].device if tensors else torch.device("cpu")
 
 
 def _type_of(tensor: torch.Tensor) -> torch.dtype:
