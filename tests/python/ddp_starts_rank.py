@@ -138,6 +138,21 @@ def auto_where_it_makes_no_difference() -> dict:
     return auto(0.99)
 
 
+def an_early_state_again() -> dict:
+    """A training that goes back to its beginning has its first iterations in full precision again."""
+    training = Training()
+    early = training.state.state_dict()
+    dense = []
+    for step in range(8):
+        if step == 4:
+            training.state.load_state_dict(early)
+        before = training.state.report().dense_iterations
+        training.iterate(step)
+        dense.append(training.state.report().dense_iterations - before)
+    training.state.close()
+    return {"dense": dense}
+
+
 def coarse_codecs() -> dict:
     """Codecs that Adam does not bear are said to be such, once each time that a State is made."""
     texts = {}
@@ -156,6 +171,7 @@ CASES = (
     auto_where_the_network_is_slow,
     auto_where_the_network_is_free,
     auto_where_it_makes_no_difference,
+    an_early_state_again,
     coarse_codecs,
 )
 

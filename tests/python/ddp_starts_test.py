@@ -62,6 +62,10 @@ class DdpStartsTest(unittest.TestCase):
                 self.assertIn("auto: full precision, because", each["text"])
                 self.assertLess(each["owed"], 1e-3)
 
+    def test_a_training_that_goes_back_to_its_beginning_is_dense_again(self):
+        for each in self.found("an_early_state_again"):
+            self.assertEqual(each["dense"], 2 * [1, 1, 0, 0])
+
     def test_codecs_that_adam_does_not_bear_are_said_to_be_such(self):
         for each in self.found("coarse_codecs"):
             self.assertEqual({codec: len(texts) for codec, texts in each.items()},

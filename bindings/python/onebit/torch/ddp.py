@@ -152,7 +152,8 @@ class State(Averaging):
 
     def _begin_iteration(self) -> None:
         self._iteration += 1
-        if self._iteration <= self._dense_iterations:
+        if self._iteration <= self._dense_iterations:  # again, if an early state has been loaded
+            self._is_dense = True
             return
         if self._turns is None:
             self._is_dense = self._trial is not None and not self._trial.is_compressed
