@@ -129,7 +129,7 @@ class State(Averaging):
         is_first = bucket.index() <= self._last_index
         self._last_index = bucket.index()
         if is_first:
-            self._begin_iteration()
+            self._begin_iteration(buffer)
         plan = self._plan_of(bucket, buffer)
         is_joined = has_joined(None if self._replica is None else self._replica())
         run = functools.partial(self._average, plan, is_first, self._is_dense, is_joined)
@@ -150,7 +150,7 @@ class State(Averaging):
         super()._end()
         self._plans.clear()
 
-    def _begin_iteration(self) -> None:
+    def _begin_iteration(self, buffer: torch.Tensor) -> None:
         self._iteration += 1
         if self._iteration <= self._dense_iterations:  # again, if an early state has been loaded
             self._is_dense = True
@@ -158,8 +158,12 @@ class State(Averaging):
         if self._turns is None:
             self._is_dense = self._trial is not None and not self._trial.is_compressed
             return
+        if buffer.is_cuda:
+            # The host is ahead of the device, and waits for it in compressed iterations only.
+            torch.cuda.current_stream(buffer.device).synchronize()
         if self._turns.begin(time.monotonic()):
-            self._trial = self._run(functools.partial(self._turns.choose, self._communicator))
+            with self._failing():
+                self._trial = self._run(functools.partial(self._turns.choose, self._communicator))
             self._turns = None
             self._is_dense = not self._trial.is_compressed
         else:
