@@ -106,6 +106,7 @@ class Part:
 
     def scale(self, scale: torch.Tensor) -> None:
         self.gradient.copy_(self.values.mul_(scale))
+        self.values = self.gradient  # so that a plan does not keep a copy of gradients
 
 
 class Plan:

@@ -109,6 +109,7 @@ class State(Averaging):
         self._dense_iterations = dense_iterations
         self._grad_scaler = grad_scaler
         self._iteration = 0  # how many have begun
+        self._iterations_here = 0  # those of them that no loaded state has counted
         self._last_index = sys.maxsize  # of the bucket before: an iteration begins with a lower one
         self._is_dense = True  # the iteration that has begun
         self._turns = Turns() if codec == "auto" else None
@@ -152,6 +153,7 @@ class State(Averaging):
 
     def _begin_iteration(self, buffer: torch.Tensor) -> None:
         self._iteration += 1
+        self._iterations_here += 1
         if self._iteration <= self._dense_iterations:  # again, if an early state has been loaded
             self._is_dense = True
             return
@@ -239,7 +241,8 @@ class State(Averaging):
         if plan is None or not plan.is_for(buffer, parameters):
             check_type(buffer, self._names_of(bucket))
             plan = Plan(buffer, parameters, self._parts_of(bucket, buffer))
-            self._plans[bucket.index()] = plan
+            if self._iterations_here > 1:  # DDP gives up the memory of the first one's buckets
+                self._plans[bucket.index()] = plan
         return plan
 
     def _parts_of(self, bucket: dist.GradBucket, buffer: torch.Tensor) -> List[Part]:
@@ -319,7 +322,6 @@ class State(Averaging):
         if scale is not None:
             for part in plan.compressed:
                 part.unscale(scale)
-            plan.calls = None  # their tensors are new ones
         if plan.calls is None:
             self._prepare(plan, stream)
         assert plan.calls is not None
@@ -333,6 +335,7 @@ class State(Averaging):
         if scale is not None:
             for part in plan.compressed:
                 part.scale(scale)
+            plan.calls = None  # their tensors are gone
         if uses is not None:
             plan.clear_unless(uses)
         has_nan_everywhere = self._compression.mode == Mode.EF and scale is None
