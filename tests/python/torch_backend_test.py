@@ -92,6 +92,11 @@ class TorchBackendTest(unittest.TestCase):
         self.assertEqual(len(self.run_ranks(2, "default")), 2)
         self.assertEqual(len(self.run_ranks(2, "default", TORCH_DISTRIBUTED_DEBUG="DETAIL")), 2)
 
+    def test_import_of_the_package_is_enough_to_use_it(self):
+        code = "import onebit.torch; print(onebit.torch.backend.Options().min_bytes, hasattr(onebit.torch, 'none'))"
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        self.assertEqual(found.stdout, "65536 False\n")
+
     def test_pytorch_imports_it_only_when_it_is_named(self):
         program = (
             "import sys, torch.distributed as dist, onebit.torch\n"

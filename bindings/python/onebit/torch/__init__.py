@@ -12,8 +12,18 @@ or, without wrapping it, another optimizer:
     optimizer = onebit.torch.optim.OnebitAdam(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
 """
 
+import importlib
+from typing import Any
+
 from . import fsdp, optim
 from .ddp import Report, State, ddp_hook
 from .trainers import attach
 
 __all__ = ["Report", "State", "attach", "ddp_hook", "fsdp", "optim"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports `backend` where it is used first, because it needs a newer PyTorch than the others."""
+    if name == "backend":
+        return importlib.import_module(f"{__name__}.backend")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
