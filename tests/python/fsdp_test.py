@@ -118,14 +118,14 @@ class ReplicasTest(unittest.TestCase):
             self.assertIn("the state's shard is None", none)
 
     def test_a_killed_rank_ends_all(self):
-        found = run_job(4, "loss_of_a_rank", is_failing=True)
+        found = run_job(4, "loss_of_a_rank", is_failing=True, ONEBIT_LOSS_TIMEOUT_MS="60000")
         self.assertEqual(sorted(found), [0, 1, 2])
         for rank, each in found.items():
             # PyTorch's own collectives tell the ranks of its shards.
             self.assertEqual(each["kind"], "RuntimeError" if rank == 2 else "PeerLost")
             self.assertEqual(each["failure"][0], "PeerLost")
             self.assertIn("rank 3 is gone", each["failure"][1])
-            self.assertLess(each["seconds"], 15)
+            self.assertLess(each["seconds"], 30)  # half of the time-out, so that none has waited for it
 
 
 class ShardsTest(unittest.TestCase):

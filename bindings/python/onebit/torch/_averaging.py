@@ -45,10 +45,12 @@ class Averaging(abc.ABC):
         process_group: Optional[dist.ProcessGroup],
         compression: Optional[Compression],
         thread: Optional[concurrent.futures.Executor],
+        grad_scaler: Optional[Any],
     ) -> None:
         self._process_group = process_group
         self._compression = compression
         self._thread = thread
+        self._grad_scaler = grad_scaler
         self._membership: Optional[Membership] = None
         self._link: Optional[HostLink] = None
         self._stream: Optional[torch.cuda.Stream] = None
@@ -139,7 +141,7 @@ class Averaging(abc.ABC):
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> "Detached":
         """DDP keeps its hooks, and is copied with them, though they do not serve the copy."""
-        return Detached()
+        return Detached(type(self).__name__)
 
     def __reduce__(self) -> Tuple[Any, ...]:
         warnings.warn(
@@ -147,7 +149,7 @@ class Averaging(abc.ABC):
             "use state_dict() and load_state_dict()",
             stacklevel=2,
         )
-        return Detached, ()
+        return Detached, (type(self).__name__,)
 
     # ------------------------------------------------------------------------------------- residuals
 
@@ -175,6 +177,7 @@ class Averaging(abc.ABC):
             self._settle()
             self._step = Step()
             before = {name: each.export_state(StateKind.RANK) for name, each in self._compressors.items()}
+            loaded = dict(self._loaded)
             try:
                 for name, blob in blobs.items():
                     if is_known(name):
@@ -184,6 +187,7 @@ class Averaging(abc.ABC):
                     self._compressors.pop(name).close()
                 for name, blob in before.items():
                     self._import(name, blob)
+                self._loaded = loaded
                 raise
             for name in before.keys() - blobs.keys():
                 self._compressors[name].reset()
@@ -236,6 +240,14 @@ class Averaging(abc.ABC):
         return compressor
 
     # --------------------------------------------------------------------------------------- averages
+
+    def _scale_on(self, device: torch.device) -> Optional[torch.Tensor]:
+        """What the scaler has multiplied gradients by; None without one."""
+        if self._grad_scaler is None:
+            return None
+        # Public, and without a wait for the device, unlike get_scale().
+        scale: torch.Tensor = self._grad_scaler.scale(torch.ones((), device=device))
+        return scale
 
     @contextlib.contextmanager
     def _failing(self) -> Any:
@@ -355,14 +367,17 @@ class Step:
 
 
 class Detached:
-    """Stands for a State in a copy of its model, which it does not serve."""
+    """Stands for a hook's state in a copy of its model, which it does not serve."""
+
+    def __init__(self, name: str) -> None:
+        self.__dict__["_name"] = name
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         raise InvalidUsage(
-            "this is no onebit.torch.State, but stands for one in a copied or pickled DDP model: construct "
-            "one for this model, and load_state_dict() what state_dict() of the other has given"
+            f"this is no onebit.torch.{self.__dict__.get('_name', 'State')}, but stands for one in a copied or "
+            "pickled model: make one for this model, and load_state_dict() what state_dict() of the other has given"
         )
 
 

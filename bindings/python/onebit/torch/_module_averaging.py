@@ -35,11 +35,9 @@ class ModuleAveraging(Averaging):
         grad_scaler: Optional[Any],
     ) -> None:
         self._shards = {shard.name: shard for shard in shards}
-        self._kinds: Dict[str, Tuple[int, torch.dtype, torch.device]] = (
-            {}
-        )  # of those that were compressed
+        # Of those that were compressed.
+        self._kinds: Dict[str, Tuple[int, torch.dtype, torch.device]] = {}
         self._dense_iterations = math.inf if compression is None else dense_iterations
-        self._grad_scaler = grad_scaler
         self._part_groups, self._place = part_groups(model)
         self._iteration = 0  # how many have begun
         self._is_dense = True  # the iteration that has begun
@@ -47,11 +45,10 @@ class ModuleAveraging(Averaging):
         self._is_in_pass = False  # it has not come to its end
         self._has_begun = False  # the iteration of this pass has
         self._in_pass: Set[str] = set()  # modules that it has come to
-        self._flags: List[torch.Tensor] = (
-            []
-        )  # of this rank's averages, which other ranks do not know yet
+        # If this rank's averages are finite; other ranks do not know it yet.
+        self._flags: List[torch.Tensor] = []
         self._said_dense: Set[str] = set()
-        super().__init__(group, compression, None)
+        super().__init__(group, compression, None, grad_scaler)
 
     # ----------------------------------------------------------------------------------- checkpoints
 
@@ -153,6 +150,7 @@ class ModuleAveraging(Averaging):
                 if each.held is not None and each.is_all_reducing
             ]
             if late:  # on all ranks, which use the same modules
+                self._flags.clear()
                 raise InvalidUsage(
                     f"{', '.join(late)}: has gradients of earlier micro-steps, but none in the last "
                     "one, so that they are not averaged: call "
@@ -214,10 +212,8 @@ class ModuleAveraging(Averaging):
     ) -> None:
         """Makes a compressed call from a tensor of gradients to `out`, which may be the same one."""
         values, result = tensor, out
-        scale = None
-        if self._grad_scaler is not None:
-            # Public, and without a wait for the device, unlike get_scale().
-            scale = self._grad_scaler.scale(torch.ones((), device=tensor.device))
+        scale = self._scale_on(tensor.device)
+        if scale is not None:
             # Unscaled numbers can be too small for 16 bits.
             values = tensor.to(torch.float32) * scale.reciprocal()
             result = values if out is tensor else torch.empty_like(out, dtype=torch.float32)

@@ -45,7 +45,8 @@ class State(Averaging):
     Residuals belong to parameters, not to buckets, so they survive when DDP builds its buckets anew
     after the first iteration. The state joins a communicator of its own through `process_group`:
     all ranks construct it at the same point of the program, with the same arguments. Before
-    init_process_group it may be constructed, too; the ranks then join at the first average.
+    init_process_group it may be constructed, too; the ranks then join at the first average, which with
+    several states is that of the same one on all ranks.
 
     A parameter takes 8 bytes per element and rank for residuals, and 8 / n more for those of sums;
     in two levels 8 / L in place of 8, where L ranks share a host.
@@ -107,7 +108,6 @@ class State(Averaging):
         self._tensor_ids = {name: number for number, name in enumerate(self._parameters)}
         self._compress = compress
         self._dense_iterations = dense_iterations
-        self._grad_scaler = grad_scaler
         self._iteration = 0  # how many have begun
         self._iterations_here = 0  # those of them that no loaded state has counted
         self._last_index = sys.maxsize  # of the bucket before: an iteration begins with a lower one
@@ -117,7 +117,8 @@ class State(Averaging):
         self._said_dense: Set[str] = set()
         compression = Compression("fp4" if codec == "auto" else codec, mode, block, k, levels)
         warn_of_coarse(compression.codec, stacklevel=2)
-        super().__init__(process_group, compression, concurrent.futures.ThreadPoolExecutor(1, "onebit"))
+        thread = concurrent.futures.ThreadPoolExecutor(1, "onebit")
+        super().__init__(process_group, compression, thread, grad_scaler)
 
     def average(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Queues the average of a bucket, which replaces its buffer."""
@@ -299,10 +300,9 @@ class State(Averaging):
             if plan.parts and not is_dense:
                 self._average_parts(plan, stream)
             else:
-                owed = self._owed_of(plan, stream)
                 self._communicator.all_reduce(buffer, op="avg", stream=stream)
-                for part, rest in owed:
-                    part.gradient.add_(rest)
+                if self._trial is not None and not self._trial.is_compressed and self._compressors:
+                    self._settle_debts(plan, stream)
                 if not is_dense:
                     self._step.add(torch.isfinite(buffer).all().view(1))
         self._iterations += int(is_first)
@@ -318,7 +318,7 @@ class State(Averaging):
         buffer.mul_(self._communicator.size / active)
 
     def _average_parts(self, plan: Plan, stream: Any) -> None:
-        scale = self._unit(plan)
+        scale = self._scale_on(plan.buffer.device)
         if scale is not None:
             for part in plan.compressed:
                 part.unscale(scale)
@@ -342,14 +342,6 @@ class State(Averaging):
         self._step.add(plan.are_finite(has_nan_everywhere), plan.compressors, uses)
         self._saved_bytes += plan.saved_bytes
 
-    def _unit(self, plan: Plan) -> Optional[torch.Tensor]:
-        """What the scaler has multiplied gradients by; None without one."""
-        if self._grad_scaler is None:
-            return None
-        # Public, and without a wait for the device, unlike get_scale().
-        scale: torch.Tensor = self._grad_scaler.scale(torch.ones((), device=plan.buffer.device))
-        return scale
-
     def _prepare(self, plan: Plan, stream: Any) -> None:
         """Makes the calls of a plan ready, so that an iteration does no more than make them."""
         average = functools.partial(prepared_all_reduce, self._communicator, op="avg", stream=stream)
@@ -365,27 +357,29 @@ class State(Averaging):
             plan.saved_bytes -= self._link_bytes_of[part.name]
         plan.calls += [average(part.gradient) for part in plan.others]
 
-    def _owed_of(self, plan: Plan, stream: Any) -> List[Tuple[Part, torch.Tensor]]:
-        """What the compressed turns of a trial owe to the parameters of a bucket, once full precision was
-        chosen: their compressors send it, until next to nothing is left, and are closed."""
-        owed: List[Tuple[Part, torch.Tensor]] = []
-        if self._trial is None or self._trial.is_compressed or not self._compressors:
-            return owed
-        scale = self._unit(plan)
+    def _settle_debts(self, plan: Plan, stream: Any) -> None:
+        """Adds to averages what the compressed turns of a trial owe, once full precision was chosen: the
+        compressors send it, until next to nothing is left, and are closed. An average that nobody
+        takes, because it is not finite or no rank has used its parameter, leaves this to a later one;
+        all ranks see the same one."""
+        if not torch.isfinite(plan.buffer).all():
+            return
+        scale = self._scale_on(plan.buffer.device)
         for part in plan.compressed:
             assert part.name is not None
-            compressor = self._compressors.pop(part.name, None)
-            if compressor is None:
+            compressor = self._compressors.get(part.name)
+            if compressor is None or not part.gradient.any():
                 continue
-            count, dtype, device = self._kind_of(part.name)
-            rest = torch.zeros(count, dtype=dtype, device=device)
-            for _ in range(_SETTLING_CALLS):
-                values = torch.zeros_like(rest)
-                self._communicator.all_reduce(values, op="avg", compressor=compressor, stream=stream)
-                rest += values
+            if self._compression.mode == Mode.EF:
+                count, dtype, device = self._kind_of(part.name)
+                rest = torch.zeros(count, dtype=dtype, device=device)
+                for _ in range(_SETTLING_CALLS):
+                    values = torch.zeros_like(rest)
+                    self._communicator.all_reduce(values, op="avg", compressor=compressor, stream=stream)
+                    rest += values
+                part.gradient.add_(rest if scale is None else rest.mul_(scale))
+            del self._compressors[part.name]
             compressor.close()
-            owed.append((part, rest if scale is None else rest.mul_(scale)))
-        return owed
 
 
 def ddp_hook(
@@ -404,8 +398,8 @@ def ddp_hook(
     """
     if sharded:
         raise InvalidUsage(
-            "onebit.torch.ddp_hook serves DistributedDataParallel, not FullyShardedDataParallel, which is not "
-            "supported: shard the model by fully_shard (FSDP2), and call onebit.torch.fsdp.compress_shards, or "
+            "onebit.torch.ddp_hook serves DistributedDataParallel, not FullyShardedDataParallel (FSDP1), which is "
+            "not supported: shard the model by fully_shard (FSDP2), and call onebit.torch.fsdp.compress_shards, or "
             "compress_replicas for a mesh of two dimensions"
         )
     return state.average(bucket)

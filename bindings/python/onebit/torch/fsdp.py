@@ -250,9 +250,11 @@ class ReplicaState(ModuleAveraging):
         is lost: then it only leaves."""
         if self._loss is not None and not self._is_closed:
             self._communicator.abort()
-        super().close()
-        if self._everyone is not None:
-            self._everyone.close()
+        try:
+            super().close()
+        finally:
+            if self._everyone is not None:
+                self._everyone.close()
 
     @torch.no_grad()
     def _average(self, shard: ShardedModule, reduced: torch.Tensor) -> None:
@@ -312,9 +314,11 @@ class ShardState(ModuleAveraging):
             self._gathering = _Gathering(model, shards, group, gathering, 0, None)
 
     def close(self) -> None:
-        super().close()
-        if self._gathering is not None:
-            self._gathering.close()
+        try:
+            super().close()
+        finally:
+            if self._gathering is not None:
+                self._gathering.close()
 
     def _report(self) -> Report:
         report = super()._report()
@@ -445,9 +449,8 @@ class _ReduceScatter(_Allocating):
         async_op: bool = False,
     ) -> None:
         del group, async_op  # of the same ranks; streams order calls
-        self.state._reduce_scatter(
-            self._shard, output_tensor, input_tensor, op
-        )  # pylint: disable=protected-access
+        # pylint: disable-next=protected-access
+        self.state._reduce_scatter(self._shard, output_tensor, input_tensor, op)
 
 
 class _AllGather(_Allocating):
@@ -461,16 +464,14 @@ class _AllGather(_Allocating):
         async_op: bool = False,
     ) -> None:
         del async_op  # streams order calls
-        self.state._all_gather(
-            self._shard, output_tensor, input_tensor, group
-        )  # pylint: disable=protected-access
+        # pylint: disable-next=protected-access
+        self.state._all_gather(self._shard, output_tensor, input_tensor, group)
 
 
 def _is_closed(attached: Any) -> bool:
     """Tells if something that a module calls belongs to a state that has been closed."""
-    return (
-        isinstance(attached, _Attached) and attached.state._is_closed
-    )  # pylint: disable=protected-access
+    # pylint: disable-next=protected-access
+    return isinstance(attached, _Attached) and attached.state._is_closed
 
 
 def _op_of(op: Any) -> Tuple[str, float]:
