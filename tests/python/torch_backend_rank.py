@@ -681,8 +681,9 @@ def one_leaves_while_others_wait(folder):
 
 
 def is_the_default_group(folder):
-    """The store's keys are those of the group before."""
-    for _ in range(2):
+    """The second one has the store and the name of the first. With DETAIL PyTorch makes one of Gloo beside it,
+    which cannot have both again."""
+    for _ in range(1 if os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL" else 2):
         dist.init_process_group("onebit", init_method=f"file://{folder}/default", rank=RANK, world_size=SIZE)
         tensor = torch.ones(3)
         dist.all_reduce(tensor)
