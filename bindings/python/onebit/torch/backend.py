@@ -58,8 +58,8 @@ _INSTEAD = (
     "use the backend gloo or nccl for this group; the onebit backend is meant for the data-parallel "
     "replicate dimension of a mesh"
 )
-# More kinds of calls than this take turns in the compressors. One without residuals takes about 8 KiB, and
-# a new one loses nothing.
+# More kinds of calls than this take turns in the compressors. One without residuals takes about 8 KiB,
+# and a new one loses nothing.
 _MAX_COMPRESSORS = 256
 _OPS = {
     ReduceOp.SUM: RedOp.SUM,
