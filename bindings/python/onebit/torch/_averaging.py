@@ -377,7 +377,7 @@ class Detached:
             raise AttributeError(name)
         raise InvalidUsage(
             f"this is no onebit.torch.{self.__dict__.get('_name', 'State')}, but stands for one in a copied or "
-            "pickled model: make one for this model, and load_state_dict() what state_dict() of the other has given"
+            "pickled model: construct one for this model, and load_state_dict() what state_dict() of the other has given"
         )
 
 
