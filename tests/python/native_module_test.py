@@ -62,6 +62,8 @@ class NativeModuleTest(unittest.TestCase):
             _structures.configured(_native.CompressorConfig, {"blok": 64})
         with self.assertRaisesRegex(ValueError, "'fp3' is no Codec; there are: sign, fp4"):
             onebit.Codec.of("fp3")
+        with self.assertRaisesRegex(ValueError, "True is no Codec"):  # not the codec of number 1
+            onebit.Codec.of(True)
 
     def test_each_option_of_c_is_one_of_python(self):
         for given, structure in (

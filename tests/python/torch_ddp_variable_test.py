@@ -138,8 +138,8 @@ class TorchDdpVariableTest(unittest.TestCase):
 
     def test_ranks_without_the_variable_are_named(self):
         job = Job("half", "wrapper_of_half_the_ranks", **{VARIABLE: "fp4"})
-        self.assertIn(f"onebit.InvalidUsage: environment variable {VARIABLE}=fp4 is set on rank 0, but not for the "
-                      "ranks 1 of this model's process group: set it on all hosts",
+        self.assertIn(f"onebit.InvalidUsage: environment variable {VARIABLE}=fp4 is set on rank 0, but not on "
+                      "rank 1 of this model's process group: set it on all hosts",
                       job.found[0]["wrapper_of_half_the_ranks"]["failed"])
 
     def test_values_that_differ_are_named(self):

@@ -22,7 +22,7 @@ class Enumeration(enum.IntEnum):
             found = cls.__members__.get(value.upper())
             if found is not None:
                 return found
-        elif value in cls.__members__.values():
+        elif not isinstance(value, bool) and value in cls.__members__.values():
             return cls(value)
         names = ", ".join(name.lower() for name in cls.__members__)
         raise ValueError(f"{value!r} is no {cls.__name__}; there are: {names}")

@@ -126,7 +126,7 @@ def _compare_values(group: dist.ProcessGroup, value: str) -> None:
     except RuntimeError:
         missing = [str(other) for other in range(size) if not store.check([f"{prefix}/{other}"])]
         raise InvalidUsage(
-            f"environment variable {_VARIABLE}={value} is set on rank {rank}, but not for the ranks "
+            f"environment variable {_VARIABLE}={value} is set on rank {rank}, but not on rank "
             f"{', '.join(missing)} of this model's process group: set it on all hosts, and install "
             "onebit and PyTorch 2.5 or newer for the Python of each"
         ) from None
