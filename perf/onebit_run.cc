@@ -24,7 +24,7 @@ namespace onebit::perf {
 namespace {
 
 constexpr double kMaxGraceSeconds = 86400;
-// What the ranks' PyTorch averages with, for the entry point of the Python package.
+// The entry point of the Python package reads from this variable how the ranks' PyTorch averages.
 constexpr char kTorchDdpVariable[] = "ONEBIT_TORCH_DDP";
 
 // PROGRAM is not an option, so CLI11's usage line would omit it.

@@ -10,15 +10,10 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 
+from framework_settings import ENVIRONMENT  # pylint: disable=wrong-import-position
 from rank_jobs import Jobs  # pylint: disable=wrong-import-position
 
 JOBS = Jobs(sys.argv.pop(1), pathlib.Path(__file__).with_name("frameworks_rank.py"))
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "DS_ACCELERATOR": "cpu",
-    "HF_HUB_OFFLINE": "1",
-    "TORCHELASTIC_RUN_ID": "frameworks",  # Lightning then starts no ranks of its own
-}
 
 
 class FrameworksTest(unittest.TestCase):

@@ -9,16 +9,11 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 
+from framework_settings import ENVIRONMENT  # pylint: disable=wrong-import-position
 from rank_jobs import Jobs  # pylint: disable=wrong-import-position
 
 PAGE = pathlib.Path(sys.argv.pop(2))
 JOBS = Jobs(sys.argv.pop(1), pathlib.Path(__file__).with_name("trainers_rank.py"))
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "DS_ACCELERATOR": "cpu",
-    "HF_HUB_OFFLINE": "1",
-    "TORCHELASTIC_RUN_ID": "trainers",  # Lightning then starts no ranks of its own
-}
 # Two of 8 steps are in full precision, and then 4 bits of 32 travel, or 8. OnebitAdam has not frozen yet.
 SHARES = {
     "DistributedDataParallel": 0.45,

@@ -6,7 +6,7 @@ import pathlib
 import sys
 import unittest
 
-from rank_jobs import Jobs
+from rank_jobs import Jobs, TestOfCases
 
 try:
     import torch
@@ -14,21 +14,11 @@ except ImportError:
     print("PyTorch (python3-torch) not found")
     sys.exit(77)
 
-run_job = Jobs(sys.argv.pop(1), pathlib.Path(__file__).with_name("ddp_contract_rank.py")).run
+JOBS = Jobs(sys.argv.pop(1), pathlib.Path(__file__).with_name("ddp_contract_rank.py"))
 
 
-class DdpContractTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.ranks = run_job(2)
-
-    def found(self, case: str) -> list:
-        """What a case has found on each rank; a case that failed says so."""
-        found = [each[case] for each in self.ranks.values()]
-        self.assertEqual(len(found), 2)
-        for each in found:
-            self.assertNotIn("failed", each, each.get("failed"))
-        return found
+class DdpContractTest(TestOfCases):
+    jobs = JOBS
 
     def test_a_bucket_is_what_its_parts_cover(self):
         for each in self.found("forged_buckets"):

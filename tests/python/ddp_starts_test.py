@@ -6,7 +6,7 @@ import pathlib
 import sys
 import unittest
 
-from rank_jobs import Jobs
+from rank_jobs import Jobs, TestOfCases
 
 try:
     import torch
@@ -14,24 +14,14 @@ except ImportError:
     print("PyTorch (python3-torch) not found")
     sys.exit(77)
 
-run_job = Jobs(sys.argv.pop(1), pathlib.Path(__file__).with_name("ddp_starts_rank.py")).run
+JOBS = Jobs(sys.argv.pop(1), pathlib.Path(__file__).with_name("ddp_starts_rank.py"))
 
 WARM_UP = ["dense"] * 2
 TURNS = ["fp4", "dense"] * 8
 
 
-class DdpStartsTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.ranks = run_job(2)
-
-    def found(self, case: str) -> list:
-        """What a case has found on each rank; a case that failed says so."""
-        found = [each[case] for each in self.ranks.values()]
-        self.assertEqual(len(found), 2)
-        for each in found:
-            self.assertNotIn("failed", each, each.get("failed"))
-        return found
+class DdpStartsTest(TestOfCases):
+    jobs = JOBS
 
     def test_a_state_made_before_the_group_joins_at_the_first_average(self):
         for each in self.found("a_state_made_before_the_group"):

@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import unittest
 
 
 class Jobs:
@@ -31,6 +32,24 @@ class Jobs:
                 int(path.stem): json.loads(path.read_text(encoding="utf-8"))
                 for path in pathlib.Path(folder).glob("*.json")
             }
+
+
+class TestOfCases(unittest.TestCase):
+    """Tests that look at what one job of two ranks has found: rank_cases.py runs its cases."""
+
+    jobs: Jobs
+
+    @classmethod
+    def setUpClass(cls):
+        cls.ranks = cls.jobs.run(2)
+
+    def found(self, case: str) -> list:
+        """What a case has found on each rank; a case that failed says so."""
+        found = [each[case] for each in self.ranks.values()]
+        self.assertEqual(len(found), 2)
+        for each in found:
+            self.assertNotIn("failed", each, each.get("failed"))
+        return found
 
 
 def ceil_to(number: int, unit: int) -> int:

@@ -76,7 +76,7 @@ class TorchBackendTest(unittest.TestCase):
             self.assertEqual(set(calls), {"wait", "future", "later", "ddp"})
             for name, (kind, text) in calls.items():
                 with self.subTest(name=name, rank=rank):
-                    # What passes through C++ futures is an error of PyTorch, with the text.
+                    # An error that passes through C++ futures is one of PyTorch, with the text.
                     is_own = name in ("wait", "later")
                     self.assertEqual(kind in ("PeerLost", "RemoteError"), is_own, kind)
                     self.assertIn("rank 1 ", text)

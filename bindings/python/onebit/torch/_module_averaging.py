@@ -35,7 +35,7 @@ class ModuleAveraging(Averaging):
         grad_scaler: Optional[Any],
     ) -> None:
         self._shards = {shard.name: shard for shard in shards}
-        # Of those that were compressed.
+        # The dictionary has modules that were compressed.
         self._kinds: Dict[str, Tuple[int, torch.dtype, torch.device]] = {}
         self._dense_iterations = math.inf if compression is None else dense_iterations
         self._part_groups, self._place = part_groups(model)
@@ -45,7 +45,7 @@ class ModuleAveraging(Averaging):
         self._is_in_pass = False  # it has not come to its end
         self._has_begun = False  # the iteration of this pass has
         self._in_pass: Set[str] = set()  # modules that it has come to
-        # If this rank's averages are finite; other ranks do not know it yet.
+        # The flags say if this rank's averages are finite, which other ranks do not know yet.
         self._flags: List[torch.Tensor] = []
         self._said_dense: Set[str] = set()
         super().__init__(group, compression, None, grad_scaler)

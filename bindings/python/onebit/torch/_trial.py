@@ -14,7 +14,7 @@ from ._hook_report import Trial
 
 # Iterations of each kind that count. Single ones differ by what else the machine does.
 _TURNS = 7
-# What they take before is not counted: compressors are made by the first one.
+# The first turn of each kind does not count: it makes the compressors.
 _UNCOUNTED = 1
 # Compression costs a little of the loss, so it has to save more than the noise of the measurement.
 _WORTH = 0.97

@@ -208,7 +208,6 @@ class State(Averaging):
         """
         saved = SavedState.parse(state)
         blobs = saved.residuals_of(self._parameters, self._is_compressed)
-
         try:
             self._take_over(blobs, lambda _: self._membership is not None)
         finally:

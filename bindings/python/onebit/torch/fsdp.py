@@ -38,7 +38,7 @@ from ._sharded_modules import ShardedModule, sharded_modules
 
 __all__ = ["ReplicaState", "ShardState", "compress_replicas", "compress_shards"]
 
-# What weights survive without error feedback. The others draw anew in each call, or send few elements.
+# Weights survive these without error feedback. The others draw anew in each call, or send few elements.
 _GATHER_CODECS = (Codec.INT8, Codec.UINT8MM, Codec.FP4, Codec.BF16)
 
 
