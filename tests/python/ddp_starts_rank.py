@@ -10,6 +10,7 @@ import warnings
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import onebit.torch
@@ -66,6 +67,28 @@ class Training:
 
 
 # --------------------------------------------------------------------------------------------- cases
+
+
+def rank_0_is_late() -> dict:
+    """It constructs its State once rank 1 has said that it waits."""
+    store = dist.distributed_c10d._get_default_store()
+
+    def show(message, *_unused, **_unused_too) -> None:
+        store.set("rank 1 waits", str(message))
+
+    if RANK == 0:
+        store.wait(["rank 1 waits"])
+    with mock.patch("onebit.torch._membership._PATIENCE_SECONDS", 0.1), mock.patch("warnings.showwarning", show):
+        onebit.torch.State(torch.nn.Linear(2, 2)).close()
+    return {"said": store.get("rank 1 waits").decode()}
+
+
+def a_hook_without_a_state() -> dict:
+    try:
+        onebit.torch.ddp_hook(None, None)
+    except onebit.InvalidUsage as error:
+        return {"said": str(error)}
+    return {}
 
 
 def a_state_made_before_the_group() -> dict:
@@ -173,6 +196,8 @@ CASES = (
     auto_where_it_makes_no_difference,
     an_early_state_again,
     coarse_codecs,
+    rank_0_is_late,
+    a_hook_without_a_state,
 )
 
 if __name__ == "__main__":

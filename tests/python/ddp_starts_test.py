@@ -30,6 +30,15 @@ class DdpStartsTest(TestOfCases):
             self.assertTrue(each["is_same"] and each["is_kept"] and each["is_equal"] and each["finite"])
             self.assertLess(max(each["owed"]), 1.0)
 
+    def test_a_rank_that_waits_for_rank_0_says_so(self):
+        for each in self.found("rank_0_is_late"):
+            self.assertEqual(each["said"], "rank 1 has waited 0.1 s for rank 0 of the process group: a onebit State or "
+                             "optimizer is constructed on all ranks, at the same point of the program")
+
+    def test_a_hook_without_a_state_is_refused(self):
+        for each in self.found("a_hook_without_a_state"):
+            self.assertIn("needs a State, and was registered with None: call model.register_comm_hook(", each["said"])
+
     def chosen(self, case: str, is_compressed: bool, seconds: float):
         for each in self.found(case):
             self.assertEqual(each["sent"][:18], WARM_UP + TURNS)

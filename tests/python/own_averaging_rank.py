@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank of the jobs of own_averaging_test.py: own_averaging_rank.py FOLDER [CASE...]; writes FOLDER/RANK.json."""
 
+import gc
 import sys
 import warnings
 
@@ -251,6 +252,22 @@ def one_rank_is_alone():
     communicator.close()
 
 
+def an_optimizer_of_pytorch_averages_nothing():
+    """It is said once, at the first backward pass."""
+    gc.collect()  # the optimizers of other cases
+    model = network()
+    replica = DistributedDataParallel(model)
+    own_averaging(replica)
+    optimizer = torch.optim.AdamW(model.parameters())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number in range(3):
+            loss_of(replica, RANK, number).backward()
+            optimizer.step()
+    said = [str(each.message) for each in caught if "no optimizer of onebit" in str(each.message)]
+    assert len(said) == (RANK == 0), said
+
+
 def refused(given, kind, *words):
     try:
         own_averaging(given)
@@ -294,6 +311,7 @@ CASES = [
     scaled_gradients_are_averages_too,
     ranks_without_batches_raise_no_alarm,
     one_rank_is_alone,
+    an_optimizer_of_pytorch_averages_nothing,
     what_has_no_remedy_is_refused,
 ]
 if hasattr(torch, "compile"):

@@ -26,7 +26,7 @@ class OwnAveragingTest(unittest.TestCase):
         ranks = run_job(size, *names)
         self.assertEqual(sorted(ranks), list(range(size)))
         for rank, cases in ranks.items():
-            self.assertGreaterEqual(len(cases), len(names) or 11)
+            self.assertGreaterEqual(len(cases), len(names) or 12)
             for name, found in cases.items():
                 with self.subTest(name=name, rank=rank):
                     self.assertIsNone(found, (found or {}).get("failed"))

@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 SOURCES = pathlib.Path(__file__).resolve().parents[2] / "bindings" / "python"
@@ -41,18 +42,29 @@ class ProgramsTest(unittest.TestCase):
     def test_doctor_says_why_pytorch_ignores_a_setting(self):
         variables = {"ONEBIT_TORCH_DDP": "fp4", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
         text = output_of("-m", "onebit.doctor", "--no-measurement", **variables)
-        self.assertIn("setting     ONEBIT_TORCH_DDP=fp4\n            PyTorch ignores it: ", text)
-        self.assertIn("PyTorch ignores it: TORCH_DEVICE_BACKEND_AUTOLOAD=0 turns entry points off\n", text)
-        self.assertNotIn("is not installed", text)
+        self.assertIn("setting     ONEBIT_TORCH_DDP=fp4\n            trainers fail or ignore it: ", text)
+        self.assertIn("ignore it: TORCH_DEVICE_BACKEND_AUTOLOAD=0 turns entry points off\n", text)
+        self.assertNotIn("onebit is not installed", text)
         code = (
             "import importlib.metadata as metadata\n"
-            "from onebit.doctor import obstacles_of_ddp\n"
+            "from onebit import doctor\n"
+            "doctor.mistakes_in = lambda value: []\n"
             "for version in '1.13.1', '2.4.0+cpu', '2.5.0', '2.15.0+cu132':\n"
             "    metadata.version = lambda name: version\n"
-            "    print(*obstacles_of_ddp())"
+            "    print(*doctor.obstacles_of_ddp('fp4'))"
         )
-        old = [f"{version} loads no entry points; 2.5 and newer do" for version in ("1.13.1", "2.4.0+cpu")]
-        self.assertEqual(output_of("-c", code).splitlines(), [*old, "", ""])
+        old = [f"PyTorch {version} loads no entry points; 2.5 and newer do" for version in ("1.13.1", "2.4.0+cpu")]
+        self.assertEqual(output_of("-c", code, PATH="").splitlines(), [*old, "", ""])
+
+    def test_doctor_sees_that_torchrun_belongs_to_another_python(self):
+        with tempfile.TemporaryDirectory() as folder:
+            torchrun = pathlib.Path(folder, "torchrun")
+            variables = {"ONEBIT_TORCH_DDP": "fp4", "PATH": folder}
+            for interpreter, is_other in (("/elsewhere/bin/python3", True), (sys.executable, False)):
+                torchrun.write_text(f"#!{interpreter}\n", encoding="utf-8")
+                torchrun.chmod(0o755)
+                text = output_of("-m", "onebit.doctor", "--no-measurement", **variables)
+                self.assertEqual(f"{torchrun} starts {interpreter}, which is another Python" in text, is_other)
 
     def test_doctor_says_which_ranks_share_a_host(self):
         measured = ("-m", "onebit.doctor", "--mebibytes", "1")

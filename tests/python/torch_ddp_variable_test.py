@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import unittest.mock
 from importlib.metadata import entry_points
 
 try:
@@ -24,10 +23,9 @@ if VERSION < (2, 5):
     sys.exit(77)
 
 # pylint: disable=wrong-import-position
-import torch.distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import onebit
+from onebit import doctor
 from onebit.torch import _ddp_variable
 
 ONEBIT_RUN = sys.argv.pop(1)
@@ -113,13 +111,6 @@ class TorchDdpVariableTest(unittest.TestCase):
             self.assertIn(f"onebit.InvalidArgument: environment variable {VARIABLE}: \"fp5\": 'fp5' is no Codec; "
                           "there are: sign, fp4, int8", found["plain_loop"]["failed"])
 
-        # The other rank of this group does not exist.
-        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-        self.addCleanup(dist.destroy_process_group)
-        compare = unittest.mock.patch.object(_ddp_variable, "_compare_values")
-        compare.start()
-        self.addCleanup(compare.stop)
-        replica = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
         for value, text in (("1", "'1' is no Codec"),
                             ("mode=plain", "it begins with a codec"),
                             (",k=8", "it begins with a codec"),
@@ -132,9 +123,11 @@ class TorchDdpVariableTest(unittest.TestCase):
                             ("fp4,block=-1", 'block="-1" is no number')):
             with self.subTest(value=value):
                 with self.assertRaises(onebit.InvalidArgument) as caught:
-                    _ddp_variable.register(replica, value, _ddp_variable.options_of(value))
+                    _ddp_variable.options_of(value)
                 self.assertIn(f'environment variable {VARIABLE}: "{value}": ', str(caught.exception))
                 self.assertIn(text, str(caught.exception))
+                self.assertEqual(list(doctor.mistakes_in(value)), [str(caught.exception)])
+        self.assertEqual(list(doctor.mistakes_in("auto,dense_iterations=3,levels=1")), [])
 
     def test_ranks_without_the_variable_are_named(self):
         job = Job("half", "wrapper_of_half_the_ranks", **{VARIABLE: "fp4"})
@@ -143,10 +136,10 @@ class TorchDdpVariableTest(unittest.TestCase):
                       job.found[0]["wrapper_of_half_the_ranks"]["failed"])
 
     def test_values_that_differ_are_named(self):
-        job = Job("differing", "refused_hooks", **{VARIABLE: "fp4,k=8"})
+        job = Job("differing", "refused_hooks", **{VARIABLE: "fp4,levels=1"})
         own = [found["refused_hooks"]["failed"] for found in job.found]
-        self.assertIn("differs: fp4,k=8 on rank 0, int8 on rank 1: set it alike", own[0])
-        self.assertIn("differs: int8 on rank 1, fp4,k=8 on rank 0: set it alike", own[1])
+        self.assertIn("differs: fp4,levels=1 on rank 0, int8 on rank 1: set it alike", own[0])
+        self.assertIn("differs: int8 on rank 1, fp4,levels=1 on rank 0: set it alike", own[1])
 
     def test_where_there_is_nothing_to_compress_it_says_so(self):
         job = Job("plain", "plain_loop", ranks=1, **{VARIABLE: "fp4"})

@@ -21,6 +21,7 @@ import pathlib
 import platform
 import random
 import re
+import shutil
 import statistics
 import sys
 import time
@@ -93,15 +94,16 @@ def can_open(library: str) -> str:
         return f"missing ({error})"
 
 
-def obstacles_of_ddp() -> Iterator[str]:
-    """Why nothing comes of ONEBIT_TORCH_DDP in programs of this Python."""
+def obstacles_of_ddp(value: str) -> Iterator[str]:
+    """Why nothing comes of ONEBIT_TORCH_DDP in programs of this Python and of the torchrun on PATH."""
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
-        yield "there is none for this Python"
+        yield "PyTorch is not installed for this Python"
     else:
         if [int(number) for number in re.findall(r"\d+", version)[:2]] < [2, 5]:
-            yield f"{version} loads no entry points; 2.5 and newer do"
+            yield f"PyTorch {version} loads no entry points; 2.5 and newer do"
+        yield from mistakes_in(value)
     autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1")
     if autoload != "1":
         yield f"TORCH_DEVICE_BACKEND_AUTOLOAD={autoload} turns entry points off"
@@ -111,6 +113,30 @@ def obstacles_of_ddp() -> Iterator[str]:
         found = []
     if not any(each.group == "torch.backends" for each in found):
         yield "this onebit is not installed, so that it has no entry point: install the wheel"
+    torchrun = shutil.which("torchrun")
+    interpreter = None if torchrun is None else interpreter_of(pathlib.Path(torchrun))
+    if interpreter is not None and interpreter.parent.resolve() != pathlib.Path(sys.executable).parent.resolve():
+        yield f"{torchrun} starts {interpreter}, which is another Python: start python -m torch.distributed.run"
+
+
+def interpreter_of(script: pathlib.Path) -> Optional[pathlib.Path]:
+    """The one that a script's first line names; None if there is no such line."""
+    with script.open("rb") as file:
+        line = file.readline().strip()
+    return pathlib.Path(os.fsdecode(line[2:])) if line.startswith(b"#!") else None
+
+
+def mistakes_in(value: str) -> Iterator[str]:
+    """Why a model's constructor refuses the variable; it needs PyTorch, as that does."""
+    try:
+        from onebit.torch import _ddp_variable
+    except ImportError as error:
+        yield f"PyTorch cannot be imported: {error}"
+        return
+    try:
+        _ddp_variable.options_of(value)
+    except onebit.InvalidArgument as error:
+        yield str(error)
 
 
 def inventory() -> Iterator[str]:
@@ -127,8 +153,10 @@ def inventory() -> Iterator[str]:
         if setting.source == b"environment":
             yield f"setting     {setting.name.decode()}={setting.value.decode()}"
             if setting.name == b"ONEBIT_TORCH_DDP":
-                for reason in obstacles_of_ddp():
-                    yield f"            PyTorch ignores it: {reason}"
+                reasons = list(obstacles_of_ddp(setting.value.decode()))
+                yield from (f"            trainers fail or ignore it: {reason}" for reason in reasons)
+                if not reasons:
+                    yield "            it holds where DistributedDataParallel wraps a model"
 
 
 def places(comm: onebit.Communicator) -> List[Place]:

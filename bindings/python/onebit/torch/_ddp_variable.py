@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .._errors import Error, InvalidArgument, InvalidUsage
 from ._replica import unwrapped
-from .ddp import State, ddp_hook
+from .ddp import State, compression_of, ddp_hook
 
 _VARIABLE = "ONEBIT_TORCH_DDP"
 _TEXTS = ("mode",)
@@ -37,10 +37,11 @@ _wrapped_in: Dict[str, int] = collections.Counter()  # models, by the name of th
 
 
 def options_of(value: str) -> Dict[str, Any]:
-    """The options of a State, from "codec" or "codec,option=value,...". State checks what they are.
+    """The options of a State, from "codec" or "codec,option=value,...".
 
     Raises:
-        InvalidArgument: it has another form, or an option that a State does not have as text.
+        InvalidArgument: it has another form, or an option that a State does not have as text; or the
+            options do not go together.
     """
     codec, *pairs = (part.strip() for part in value.split(","))
     if codec == "" or "=" in codec:
@@ -56,6 +57,10 @@ def options_of(value: str) -> Dict[str, Any]:
         if name in _NUMBERS and not text.isdecimal():
             raise _wrong_value(value, f'{name}="{text}" is no number')
         options[name] = int(text) if name in _NUMBERS else text
+    try:
+        compression_of(**{name: each for name, each in options.items() if name != "dense_iterations"})
+    except ValueError as error:
+        raise _wrong_value(value, str(error)) from error
     return options
 
 
@@ -63,7 +68,6 @@ def register(replica: DistributedDataParallel, value: str, options: Dict[str, An
     """Gives a model that has just been wrapped the hook, with a State of these options. Collective.
 
     Raises:
-        InvalidArgument: State refuses the options.
         InvalidUsage: the model has a hook; or other ranks have no such variable, or another value.
         onebit.Error: the ranks could not join; the text says who was missing and where.
     """
@@ -81,10 +85,7 @@ def register(replica: DistributedDataParallel, value: str, options: Dict[str, An
             "itself for mixed_precision, and takes no second one: unset the variable"
         )
     _compare_values(group, value)
-    try:
-        state = State(replica, **options)
-    except ValueError as error:
-        raise _wrong_value(value, str(error)) from error
+    state = State(replica, **options)
     _without_scaler.add(state)
     replica.register_comm_hook(state, ddp_hook_of_variable)
     _hooked.add(replica)

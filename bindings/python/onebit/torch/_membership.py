@@ -8,6 +8,7 @@ import concurrent.futures.thread  # registers what joins its threads before _end
 import contextlib
 import os
 import threading
+import warnings
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
@@ -20,6 +21,8 @@ from . import _siblings
 
 # A thread that has nothing left to do says so at once.
 _IDLE_SECONDS = 0.25
+# The others are at the same point of the program, and only late if one starts late.
+_PATIENCE_SECONDS = 5.0
 
 
 class Membership:
@@ -120,7 +123,8 @@ def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
     box = [_invitation(default_store) if rank == 0 else None]
     source = 0 if process_group is None else dist.distributed_c10d.get_global_rank(process_group, 0)
     try:
-        dist.broadcast_object_list(box, src=source, group=process_group)
+        with _said_if_long(f"rank {rank} has waited {_PATIENCE_SECONDS:g} s for rank 0 of the process group"):
+            dist.broadcast_object_list(box, src=source, group=process_group)
     except RuntimeError as error:
         raise RemoteError(
             f"the process group did not pass on where its rank 0 waits (this is rank {rank}): a onebit "
@@ -128,6 +132,19 @@ def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
             f"{error}"
         ) from error
     return _accept(box[0], size, rank)
+
+
+@contextlib.contextmanager
+def _said_if_long(text: str) -> Iterator[None]:
+    """Warns in a while, because a process group waits for half an hour before it fails."""
+    advice = "a onebit State or optimizer is constructed on all ranks, at the same point of the program"
+    timer = threading.Timer(_PATIENCE_SECONDS, warnings.warn, (f"{text}: {advice}",))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def join_through_store(

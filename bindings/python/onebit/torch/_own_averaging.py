@@ -1,11 +1,13 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients that something else averages before an optimizer of onebit does, and how to end that."""
+"""Gradients that something else averages before an optimizer of onebit does, and how to end that.
 
-from __future__ import annotations
+Annotations are evaluated, unlike in most modules, because DDP compares those of a hook with its types.
+"""
 
 import sys
 import warnings
+import weakref
 from typing import Any, Iterable, List, Optional
 
 import torch
@@ -36,6 +38,7 @@ class OwnGradients:
     """
 
     def __init__(self, communicator: Communicator, optimizer: str) -> None:
+        _of_optimizers.add(self)
         self._communicator = communicator
         self._optimizer = optimizer
         self._steps_left = _STEPS if communicator.size > 1 else 0
@@ -72,6 +75,9 @@ class OwnGradients:
         )
 
 
+_of_optimizers: weakref.WeakSet[OwnGradients] = weakref.WeakSet()
+
+
 def own_averaging(model: Any) -> None:
     """Ends the averaging of gradients by a framework, for an optimizer of onebit, which averages them
     itself. On all ranks, after the framework has wrapped the model and before the first backward pass:
@@ -80,7 +86,8 @@ def own_averaging(model: Any) -> None:
         onebit.torch.optim.own_averaging(model)
 
     The framework must not clip gradients either, because each rank would clip its own: give the
-    optimizer `max_grad_norm`. If the framework is known to clip, a warning says so.
+    optimizer `max_grad_norm`. If the framework is known to clip, a warning says so. Another one says if
+    no optimizer of onebit is there at the first backward pass (DeepSpeed: at this call).
 
     Args:
         model: a model that DistributedDataParallel wraps, compiled or not: it gets a hook that leaves
@@ -131,10 +138,10 @@ def _end_averaging_by_wrapper(model: torch.nn.Module) -> None:
             )
         return
     hooks = [hook for hook, _ in getattr(replica, "_comm_hooks", [])]  # none before PyTorch 2
-    if noop_hook in hooks:
+    if _hook_of_none in hooks or noop_hook in hooks:
         return
     try:
-        replica.register_comm_hook(None, noop_hook)
+        replica.register_comm_hook(_Begin(), _hook_of_none)
     except RuntimeError as error:
         if "once" not in str(error):
             raise
@@ -142,6 +149,31 @@ def _end_averaging_by_wrapper(model: torch.nn.Module) -> None:
             "own_averaging: the model has another communication hook, which averages its gradients, too: "
             "use that hook with an optimizer of PyTorch, or an optimizer of onebit without it"
         ) from error
+
+
+class _Begin:
+    """Tells the first bucket of a model."""
+
+    is_over = False
+
+
+def _hook_of_none(begin: _Begin, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """PyTorch's hook that leaves gradients as they are. By its first bucket the program has made its
+    optimizer."""
+    if not begin.is_over:
+        begin.is_over = True
+        _warn_unless_averaged()
+    return noop_hook(None, bucket)
+
+
+def _warn_unless_averaged() -> None:
+    if not _of_optimizers and dist.get_rank() == 0:
+        warnings.warn(
+            "own_averaging has ended the averaging of gradients, and there is no optimizer of onebit that "
+            "does it instead: each rank trains a model of its own. Use one of onebit.torch.optim, or leave "
+            "own_averaging out",
+            stacklevel=2,
+        )
 
 
 def _is_engine(model: Any) -> bool:
@@ -162,6 +194,7 @@ def _end_averaging_by_engine(engine: Any) -> None:
         )
     _warn_if_clipped(engine.gradient_clipping(), "DeepSpeed", "its configuration gradient_clipping 0")
     engine.enable_backward_allreduce = False
+    _warn_unless_averaged()
 
 
 def _warn_if_clipped(norm: Optional[float], framework: str, remedy: str) -> None:

@@ -39,6 +39,21 @@ def is_matrix(parameter: torch.Tensor) -> bool:
     return parameter.dim() > 1
 
 
+def compression_of(
+    codec: Union[str, Codec] = "fp4",
+    mode: Union[str, Mode] = "ef",
+    block: Optional[int] = None,
+    k: Optional[int] = None,
+    levels: Optional[int] = None,
+) -> Compression:
+    """How a State with these options compresses, if it does.
+
+    Raises:
+        InvalidArgument: they do not go together.
+    """
+    return Compression("fp4" if codec == "auto" else codec, mode, block, k, levels)
+
+
 class State(Averaging):
     """What ddp_hook keeps between calls: a communicator, and a compressor for each parameter.
 
@@ -115,7 +130,7 @@ class State(Averaging):
         self._turns = Turns() if codec == "auto" else None
         self._plans: Dict[int, Plan] = {}  # by the numbers of buckets
         self._said_dense: Set[str] = set()
-        compression = Compression("fp4" if codec == "auto" else codec, mode, block, k, levels)
+        compression = compression_of(codec, mode, block, k, levels)
         warn_of_coarse(compression.codec, stacklevel=2)
         thread = concurrent.futures.ThreadPoolExecutor(1, "onebit")
         super().__init__(process_group, compression, thread, grad_scaler)
@@ -400,5 +415,10 @@ def ddp_hook(
             "onebit.torch.ddp_hook serves DistributedDataParallel, not FullyShardedDataParallel (FSDP1), which is "
             "not supported: shard the model by fully_shard (FSDP2), and call onebit.torch.fsdp.compress_shards, or "
             "compress_replicas for a mesh of two dimensions"
+        )
+    if not isinstance(state, State):
+        raise InvalidUsage(
+            f"onebit.torch.ddp_hook needs a State, and was registered with {state!r}: call "
+            "model.register_comm_hook(onebit.torch.State(model), onebit.torch.ddp_hook)"
         )
     return state.average(bucket)
