@@ -19,27 +19,34 @@ DENSE, NOTHING, ONEBIT_ADAM = "dense", "nothing", "onebit-adam"
 # Bits of an element, elements that share a scale, and bytes of a scale.
 CODECS = {"fp4": (4, 128, 2), "int8": (8, 256, 2), "int2": (2, 4096, 2), "sign": (1, 4096, 4)}
 AVERAGES = (DENSE, ONEBIT_ADAM, *CODECS)
+# Those of models that are sharded inside of hosts: fully_shard over Gloo, compress_replicas, the backend onebit.
+HSDP, HSDP_FP4, HSDP_BACKEND = SHARDED = ("hsdp", "hsdp-fp4", "hsdp-backend")
+# Hosts of the parts that take a lab.
+HOSTS = {"lab": 4, "hsdp": 2}
 NAMES = {DENSE: "DDP over Gloo, AdamW", NOTHING: "DDP with a hook that sends nothing, AdamW",
-         ONEBIT_ADAM: "1-bit Adam after the freeze",
+         ONEBIT_ADAM: "1-bit Adam after the freeze", HSDP: "HSDP over Gloo",
+         HSDP_FP4: "`compress_replicas`, fp4", HSDP_BACKEND: "HSDP, backend onebit, int8",
          **{codec: f"DDP with onebit's hook, {codec}, AdamW" for codec in CODECS}}
 
 HEAD = """<!-- SPDX-FileCopyrightText: The onebit authors
      SPDX-License-Identifier: Apache-2.0 -->
-# A GPT under DistributedDataParallel
+# A GPT under DistributedDataParallel and HSDP
 
 Written by `perf/ddp/study`, which trains the GPT of `bindings/python/examples` by torchrun. PyTorch's
 DistributedDataParallel over Gloo is compared with the same program plus one line, the hook of
-`onebit.torch`, and with 1-bit Adam, which averages by itself. Run it again with
+`onebit.torch`, and with 1-bit Adam, which averages by itself; and HSDP, `fully_shard` with replicas across hosts,
+with `compress_replicas` and with the backend `onebit`. Run it again with
 
 ```sh
 perf/ddp/study learn --python PYTHON   # one with PyTorch and onebit
 perf/ddp/study lab --python PYTHON     # as root
+perf/ddp/study hsdp --python PYTHON    # as root; PyTorch 2.14 or newer
 ```
 """
 
 
 class Results:
-    """The runs of one part of a study, `learn` or `lab`."""
+    """The runs of one part of a study, `learn`, `lab` or `hsdp`."""
 
     def __init__(self, folder: pathlib.Path, part: str, contents: dict):
         self._folder = folder
@@ -94,6 +101,8 @@ def readme(contents: dict) -> str:
         text += "\n## Learning\n\n" + _setting(contents["learn"]) + _learning(contents["learn"])
     if _has(contents, "lab", DENSE, NOTHING):
         text += "\n## Waiting\n\n" + _setting(contents["lab"]) + _waiting(contents["lab"])
+    if _has(contents, "hsdp", HSDP):
+        text += "\n## Sharded inside of hosts\n\n" + _setting(contents["hsdp"]) + _sharded(contents["hsdp"])
     return text
 
 
@@ -105,10 +114,10 @@ def _has(contents: dict, name: str, *averages: str) -> bool:
 def _setting(part: dict) -> str:
     run, setting = part["runs"][0], part["setting"]
     parameters = sum(run["matrices"]) + sum(run["vectors"])
+    freeze = f"; 1-bit Adam freezes at step {setting['freeze_step']}" if setting["freeze_step"] else ""
     return _filled(f"{parameters} parameters (width {setting['width']}, {setting['layers']} layers), "
             f"{setting['ranks']} ranks x {setting['batch']} sequences of {setting['context']} bytes, "
-            f"{setting['steps']} steps at rate {setting['lr']:g}, clipped at norm 1; 1-bit Adam freezes at step "
-            f"{setting['freeze_step']}. PyTorch {run['torch']}, {setting['cpu']}.") + "\n"
+            f"{setting['steps']} steps at rate {setting['lr']:g}, clipped at norm 1{freeze}. PyTorch {run['torch']}, {setting['cpu']}.") + "\n"
 
 
 def _by_average(runs: list) -> dict:
@@ -118,35 +127,67 @@ def _by_average(runs: list) -> dict:
     return found
 
 
-def _learning(part: dict) -> str:
-    runs, ranks = part["runs"], part["setting"]["ranks"]
-    by_average = _by_average(runs)
-    dense = by_average[DENSE]
+def _losses(found: dict, dense: dict) -> list:
+    """Cells of a way to average: losses with each seed, and how they differ from those in full precision."""
     seeds = sorted(dense)
-    rows = [["", *(f"seed {seed}" for seed in seeds), "against dense", "bytes", "by formula"]]
+    losses = {seed: run["held_out_loss"] for seed, run in found.items()}
+    paired = [losses[seed] / dense[seed]["held_out_loss"] - 1 for seed in seeds if seed in found]
+    return [*(f"{losses[seed]:.4f}" if seed in found else "" for seed in seeds),
+            "" if found is dense else mean_with_error(paired)]
+
+
+def _about_losses(runs: list, against: str) -> str:
+    alike, steps = (sum(run[name] for run in runs) for name in ("steps_alike", "steps"))
+    return (f"Losses are nats per byte on held-out text. \"{against}\" is the mean of the differences of runs with the "
+            "same seed, and its standard error. Parameters were equal on all ranks, byte for byte, after "
+            f"{alike} of {steps} steps.")
+
+
+def _learning(part: dict) -> str:
+    by_average = _by_average(part["runs"])
+    dense = by_average[DENSE]
+    rows = [["", *(f"seed {seed}" for seed in sorted(dense)), "against dense", "bytes", "by formula"]]
     for average, found in by_average.items():
-        losses = [f"{found[seed]['held_out_loss']:.4f}" if seed in found else "" for seed in seeds]
-        paired = [found[seed]["held_out_loss"] / dense[seed]["held_out_loss"] - 1 for seed in seeds if seed in found]
         run = next(iter(found.values()))
-        is_dense = average == DENSE
-        rows.append([NAMES[average], *losses, "" if is_dense else mean_with_error(paired),
-                     "" if is_dense else str(run["bytes_of_last_step"]), str(wire_bytes(run, average, ranks))])
-    alike = sum(run["steps_alike"] for run in runs)
-    steps = sum(run["steps"] for run in runs)
+        rows.append([NAMES[average], *_losses(found, dense), "" if found is dense else str(run["bytes_of_last_step"]),
+                     str(wire_bytes(run, average, part["setting"]["ranks"]))])
     return _lines(rows) + _filled(
-            "Losses are nats per byte on held-out text. \"against dense\" is the mean of the "
-            "differences of runs with the same seed, and its standard error. \"bytes\" are what rank 0 sent in the "
-            "last step, headers included; \"by formula\" counts codes, scales, and vectors in full precision. Parameters "
-            f"were equal on all ranks, byte for byte, after {alike} of {steps} steps.")
+            _about_losses(part["runs"], "against dense") + " \"bytes\" are what rank 0 sent in the last step, headers "
+            "included; \"by formula\" counts codes, scales, and vectors in full precision.")
+
+
+def _first_timed(part: dict) -> int:
+    """Earlier steps set up buckets, send full precision, or come before the freeze."""
+    return part["setting"]["freeze_step"] + 2
+
+
+def _median(found: dict, name: str, first: int) -> float:
+    return statistics.median(sum((run[name][first:] for run in found.values()), []))
+
+
+def _sharded(part: dict) -> str:
+    by_average, first = _by_average(part["runs"]), _first_timed(part)
+    dense = by_average[HSDP]
+    seconds = {average: _median(found, "seconds", first) for average, found in by_average.items()}
+    sent = {average: next(iter(found.values()))["bytes_of_last_step"] for average, found in by_average.items()}
+    rows = [["", "a step, s", "of HSDP's", "bytes", "of HSDP's", *(f"seed {seed}" for seed in sorted(dense)),
+             "against HSDP"]]
+    for average, found in by_average.items():
+        shares = [f"{seconds[average] / seconds[HSDP]:.2f}", f"1/{sent[HSDP] / sent[average]:.1f}"]
+        shares = ["", ""] if found is dense else shares
+        rows.append([NAMES[average], f"{seconds[average]:.3f}", shares[0], str(sent[average]), shares[1],
+                     *_losses(found, dense)])
+    hosts, ranks = HOSTS["hsdp"], part["setting"]["ranks"]
+    return _lines(rows) + _filled(
+            f"{hosts} hosts of `perf/lab` on one machine with {ranks // hosts} ranks each, links of "
+            f"{part['setting']['rate']}. `fully_shard` shards the model inside of a host. Medians of the steps from "
+            f"{first + 1} on with all seeds; the ways took turns, and each step is timed on its slowest rank. \"bytes\" "
+            "are what the link of a host sent in the last step, headers included. "
+            + _about_losses(part["runs"], "against HSDP"))
 
 
 def _waiting(part: dict) -> str:
-    by_average = _by_average(part["runs"])
-    # Earlier steps set up buckets, send full precision, or come before the freeze.
-    first = part["setting"]["freeze_step"] + 2
-
-    def median(average: str, name: str) -> float:
-        return statistics.median(sum((run[name][first:] for run in by_average[average].values()), []))
+    by_average, first = _by_average(part["runs"]), _first_timed(part)
 
     def differences(average: str) -> list:
         """To the turn that sent nothing, within the same turn."""
@@ -162,7 +203,8 @@ def _waiting(part: dict) -> str:
         less = ""
         if average not in (NOTHING, DENSE):
             less = f"{exposed[DENSE] / exposed[average]:.1f}x" if exposed[average] > 0 else "none is left"
-        rows.append([NAMES[average], f"{median(average, 'seconds'):.3f}", f"{median(average, 'update_seconds'):.3f}",
+        medians = [_median(by_average[average], name, first) for name in ("seconds", "update_seconds")]
+        rows.append([NAMES[average], *(f"{median:.3f}" for median in medians),
                      "" if average == NOTHING else f"{exposed[average]:.3f}", less])
     dense_bits = 8 * wire_bytes(part["runs"][0], DENSE, part["setting"]["ranks"])
     return _lines(rows) + _filled(

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run of perf/ddp/study, started by torchrun: trains the GPT of the examples and writes what it learned,
 sent and took. Several ways to average train a model each, and take turns step by step, so that whatever else the
-machine does falls on all of them.
+machine does falls on all of them. Where they shard it (HSDP), the ranks of a host hold a replica together.
 
 The learning rate rises for --warmup steps, and falls to a tenth along half a cosine. Before each step ranks
 wait for each other; the step then takes as long as on the slowest of them. The time of the comparison of
@@ -31,7 +31,7 @@ PERF = pathlib.Path(__file__).resolve().parents[1]
 sys.path += [str(PERF), str(PERF.parent / "bindings" / "python" / "examples")]
 
 # pylint: disable=wrong-import-position
-from ddp.ddp_results import DENSE, NOTHING, ONEBIT_ADAM
+from ddp.ddp_results import DENSE, HSDP_BACKEND, HSDP_FP4, NOTHING, ONEBIT_ADAM, SHARDED
 from gpt import GPT
 
 HELD_OUT_SHARE = 0.05
@@ -43,7 +43,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--text", type=pathlib.Path, required=True)
     parser.add_argument("--json", type=pathlib.Path, required=True, help="written by rank 0")
     parser.add_argument("--averages", required=True, metavar="NAME,...",
-                        help="dense, nothing, onebit-adam, or a codec")
+                        help=f"dense, nothing, onebit-adam, a codec, {', '.join(SHARDED)}")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--lr", type=float, required=True)
@@ -76,17 +76,41 @@ class Training:
                 **rates,
             )
         else:
-            self.replica = DistributedDataParallel(self.model)
+            self.replica = self._sharded() if average in SHARDED else self._replicated()
             self.optimizer = torch.optim.AdamW(self.model.parameters(), **rates)
-            if average == NOTHING:
-                self.replica.register_comm_hook(None, noop_hook)
-            elif average != DENSE:
-                self.hook = onebit.torch.State(self.replica, codec=average)
-                self.replica.register_comm_hook(self.hook, onebit.torch.ddp_hook)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._share_of_rate)
         text = torch.frombuffer(bytearray(options.text.read_bytes()), dtype=torch.uint8).long()
         held_out = int(HELD_OUT_SHARE * len(text))
         self.text, self.held_out = text[:-held_out], text[-held_out:]
+
+    def _replicated(self) -> nn.Module:
+        replica = DistributedDataParallel(self.model)
+        if self.average == NOTHING:
+            replica.register_comm_hook(None, noop_hook)
+        elif self.average != DENSE:
+            self.hook = onebit.torch.State(replica, codec=self.average)
+            replica.register_comm_hook(self.hook, onebit.torch.ddp_hook)
+        return replica
+
+    def _sharded(self) -> nn.Module:
+        """Shards the model over the ranks of a host."""
+        # Older versions of PyTorch, which have the other ways to average, do not have these.
+        # pylint: disable=import-outside-toplevel
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        backends = {}
+        if self.average == HSDP_BACKEND:
+            onebit.torch.backend.register()
+            backends["backend_override"] = {"replicate": "onebit"}
+        host_ranks = int(os.environ["LOCAL_WORLD_SIZE"])
+        shape = (self.ranks // host_ranks, host_ranks)
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard"), **backends)
+        for module in (*self.model.blocks, self.model):
+            fully_shard(module, mesh=mesh["shard"] if self.average == HSDP_FP4 else mesh)
+        if self.average == HSDP_FP4:
+            self.hook = onebit.torch.fsdp.compress_replicas(self.model, mesh["replicate"], "fp4")
+        return self.model
 
     def _share_of_rate(self, step: int) -> float:
         warmup, steps = self.options.warmup, self.options.steps
@@ -111,10 +135,10 @@ class Training:
         # A report of the hook takes long, and would disturb the steps that are timed.
         sent_before = self.bytes_sent() if is_last else 0
         mine = (*self._timed_step(number), self.digest())
-        if is_last:
-            self.bytes_of_last_step = self.bytes_sent() - sent_before
         found = [None] * self.ranks
         dist.all_gather_object(found, mine)
+        if is_last:
+            self.bytes_of_last_step = self.bytes_sent() - sent_before
         whole, update, digests = zip(*found)
         self.seconds.append(round(max(whole), 5))
         self.update_seconds.append(round(max(update), 5))
@@ -151,11 +175,14 @@ class Training:
     def digest(self) -> str:
         found = hashlib.sha256()
         for parameter in self.model.parameters():
-            found.update(parameter.detach().numpy())
+            whole = parameter.full_tensor() if self.average in SHARDED else parameter
+            found.update(whole.detach().numpy())
         return found.hexdigest()
 
     def bytes_sent(self) -> int:
-        """By this rank in all steps so far; 0 where Gloo sends."""
+        """By this rank in all steps so far; 0 where Gloo sends. By the link of its host for sharded models."""
+        if self.average in SHARDED:
+            return link_bytes_sent()
         if self.is_onebit_adam:
             return self.optimizer.stats().bytes_sent if self.optimizer.last_step else 0
         return self.hook.report().bytes_sent if self.hook is not None else 0
@@ -180,6 +207,13 @@ class Training:
             self.hook.close()
         if self.is_onebit_adam:
             self.optimizer.close()
+
+
+def link_bytes_sent() -> int:
+    """By this host in the lab so far, whoever sent them, with headers down to those of Ethernet."""
+    lines = pathlib.Path("/proc/net/dev").read_text(encoding="utf-8").splitlines()
+    counters = dict(line.split(":") for line in lines if ":" in line)
+    return int({name.strip(): numbers.split() for name, numbers in counters.items()}["eth0"][8])
 
 
 def main() -> None:
