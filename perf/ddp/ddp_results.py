@@ -117,7 +117,8 @@ def _setting(part: dict) -> str:
     freeze = f"; 1-bit Adam freezes at step {setting['freeze_step']}" if setting["freeze_step"] else ""
     return _filled(f"{parameters} parameters (width {setting['width']}, {setting['layers']} layers), "
             f"{setting['ranks']} ranks x {setting['batch']} sequences of {setting['context']} bytes, "
-            f"{setting['steps']} steps at rate {setting['lr']:g}, clipped at norm 1{freeze}. PyTorch {run['torch']}, {setting['cpu']}.") + "\n"
+            f"{setting['steps']} steps at rate {setting['lr']:g}, clipped at norm 1{freeze}. "
+            f"PyTorch {run['torch']}, {setting['cpu']}.") + "\n"
 
 
 def _by_average(runs: list) -> dict:
@@ -180,9 +181,9 @@ def _sharded(part: dict) -> str:
     hosts, ranks = HOSTS["hsdp"], part["setting"]["ranks"]
     return _lines(rows) + _filled(
             f"{hosts} hosts of `perf/lab` on one machine with {ranks // hosts} ranks each, links of "
-            f"{part['setting']['rate']}. `fully_shard` shards the model inside of a host. Medians of the steps from "
-            f"{first + 1} on with all seeds; the ways took turns, and each step is timed on its slowest rank. \"bytes\" "
-            "are what the link of a host sent in the last step, headers included. "
+            f"{part['setting']['rate']}. `fully_shard` shards the model inside of a host. The ways took turns, and a "
+            "step is timed on its slowest rank: medians of all steps with all seeds, without the first "
+            f"{first} of each. \"bytes\" are what the link of a host sent in the last step, headers included. "
             + _about_losses(part["runs"], "against HSDP"))
 
 

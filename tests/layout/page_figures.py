@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the figures that pages show: page_figures.py ROOT
 
-docs/performance.md holds what the quickstart measured, and on which machine. The figures of the README's
-table are those of a table in docs/performance.md or perf/ddp/README.md, so that no measurement leaves an old
-one behind there. Figures differ from machine to machine, so nothing compares them with a new measurement.
+docs/performance.md holds what the quickstart measured, and on which machine. The figures of the table in the
+README, and of that in docs/trainers.md, are those of a table in docs/performance.md or perf/ddp/README.md, so that
+no measurement leaves an old one behind there. Figures differ from machine to machine, so nothing compares them with a
+new measurement.
 """
 
 import pathlib
@@ -13,7 +14,7 @@ import sys
 
 from markdown_files import table_rows
 
-SUMMARY, MEASURED = "README.md", ["docs/performance.md", "perf/ddp/README.md"]
+SUMMARIES, MEASURED = ["README.md", "docs/trainers.md"], ["docs/performance.md", "perf/ddp/README.md"]
 BEGIN, END = "<!-- quickstart begin -->", "<!-- quickstart end -->"
 MACHINE = re.compile(r"\S.*, \d+ cores?, .+; \d+ ranks .*")  # as quickstart_report.py prints it
 MIN_ROWS = 2
@@ -57,9 +58,9 @@ def summary_problems(summary: str, measured: set[str]) -> list[str]:
 
 def main() -> int:
     root = pathlib.Path(sys.argv[1])
-    pages = {name: (root / name).read_text(encoding="utf-8") for name in [SUMMARY, *MEASURED]}
+    pages = {name: (root / name).read_text(encoding="utf-8") for name in [*SUMMARIES, *MEASURED]}
     measured = {cell for name in MEASURED for cells in table_rows(pages[name]) for cell in cells}
-    found = [f"{SUMMARY}: {problem}" for problem in summary_problems(pages[SUMMARY], measured)]
+    found = [f"{name}: {problem}" for name in SUMMARIES for problem in summary_problems(pages[name], measured)]
     found += [f"{MEASURED[0]}: {problem}" for problem in quickstart_problems(pages[MEASURED[0]])]
     for problem in found:
         print(problem)
