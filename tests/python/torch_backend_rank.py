@@ -3,6 +3,7 @@
 """A rank of a job of torch_backend_test.py: torch_backend_rank.py FOLDER CASE...; writes FOLDER/RANK.json."""
 
 import datetime
+import fcntl
 import functools
 import itertools
 import math
@@ -10,7 +11,6 @@ import os
 import pathlib
 import signal
 import sys
-import time
 import warnings
 
 import torch
@@ -307,19 +307,17 @@ def calls_run_in_their_order_beside_the_program():
     works[-1].wait()
     total = SIZE * (SIZE + 1) / 2
     assert torch.equal(tensor, torch.full((1000,), total * float(SIZE) ** 9)), tensor[0]
-    # Rank 0 does not wait for the others until it says so.
-    dist.barrier()
+    # Rank 0 does not wait for the others, who call after the barrier, until it says so.
     if RANK != 0:
-        time.sleep(2)
-    begin = time.monotonic()
+        dist.barrier()
     late = torch.full((LARGE,), 1.0)
     work = dist.all_reduce(late, group=group, async_op=True)
     if RANK == 0:
-        assert time.monotonic() - begin < 1
         future = work.get_future()
         assert not future.done()
         text = "all_reduce has not ended within 0.2 s"
         refused(onebit.Timeout, text, lambda: work.wait(datetime.timedelta(seconds=0.2)))
+        dist.barrier()
         assert torch.equal(future.wait()[0], late)
     work.wait()
     assert torch.equal(late, torch.full((LARGE,), float(SIZE)))
@@ -426,8 +424,7 @@ def a_call_ends_with_the_timeout_of_its_group():
     group = dist.new_group(backend="onebit", timeout=datetime.timedelta(seconds=2))
     if RANK == 0:
         refused(onebit.Timeout, "rank", lambda: dist.all_reduce(torch.ones(3), group=group))
-    else:
-        time.sleep(4)
+    dist.barrier()  # the others make no call before
     dist.destroy_process_group(group)
 
 
@@ -637,11 +634,13 @@ def a_killed_rank_is_named(folder):
     """Rank 1 is killed; what the others get from each call is found."""
     group = new_group()
     model = DistributedDataParallel(torch.nn.Linear(300, 300), process_group=dist.new_group(backend="onebit"))
+    store = dist.distributed_c10d._get_default_store()
     if RANK == 1:
-        time.sleep(1)
+        store.wait(["called 0", "called 2"])
         os.kill(os.getpid(), signal.SIGKILL)
     found = {}
     work = dist.all_reduce(torch.ones(LARGE), group=group, async_op=True)
+    store.set(f"called {RANK}", "")
     calls = {
         "wait": work.wait,
         "future": lambda: work.get_future().wait(),
@@ -660,12 +659,17 @@ def a_killed_rank_is_named(folder):
 
 
 def ends_with_calls_of_its_own(folder):
-    """Rank 0 ends while a call of it waits for the others, who never make it."""
+    """Rank 0 ends while a call of it waits for the others, who never make it, and end after it."""
     group = new_group()
+    store = dist.distributed_c10d._get_default_store()
+    lock = os.open(pathlib.Path(folder) / "running", os.O_CREAT | os.O_RDWR)
     if RANK == 0:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the process ends
         dist.all_reduce(torch.ones(LARGE), group=group, async_op=True)
+        store.set("running", "")
     else:
-        time.sleep(1)
+        store.wait(["running"])
+        fcntl.flock(lock, fcntl.LOCK_EX)
     write(folder, {})
 
 
