@@ -60,7 +60,7 @@ class NativeModuleTest(unittest.TestCase):
             TypeError, "no option 'blok'; there are: mode, collective, scale_rule"
         ):
             _structures.configured(_native.CompressorConfig, {"blok": 64})
-        with self.assertRaisesRegex(ValueError, "'fp3' is no Codec; there are: sign, fp4"):
+        with self.assertRaisesRegex(onebit.InvalidArgument, "'fp3' is no Codec; there are: sign, fp4"):
             onebit.Codec.of("fp3")
         with self.assertRaisesRegex(ValueError, "True is no Codec"):  # not the codec of number 1
             onebit.Codec.of(True)

@@ -17,7 +17,7 @@ class Enumeration(enum.IntEnum):
 
     @classmethod
     def of(cls: Type[Member], value: Union[int, str]) -> Member:
-        """The member that `value` is or names; a ValueError lists what there is."""
+        """The member that `value` is or names; an InvalidArgument lists what there is."""
         if isinstance(value, str):
             found = cls.__members__.get(value.upper())
             if found is not None:
@@ -25,7 +25,10 @@ class Enumeration(enum.IntEnum):
         elif not isinstance(value, bool) and value in cls.__members__.values():
             return cls(value)
         names = ", ".join(name.lower() for name in cls.__members__)
-        raise ValueError(f"{value!r} is no {cls.__name__}; there are: {names}")
+        # pylint: disable-next=import-outside-toplevel,cyclic-import; it imports what is made of these bases
+        from ._errors import InvalidArgument
+
+        raise InvalidArgument(f"{value!r} is no {cls.__name__}; there are: {names}")
 
     def __str__(self) -> str:
         return self.name.lower()
