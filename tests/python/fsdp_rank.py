@@ -28,6 +28,7 @@ from torch.distributed.fsdp import (
 
 import onebit.torch
 from ddp_rank import residuals
+from onebit.torch.backend import Options
 from onebit.torch.fsdp import compress_replicas, compress_shards
 
 RANK = int(os.environ["RANK"])
@@ -565,11 +566,16 @@ def resume(folder: str) -> dict:
     return found
 
 
-def loss_of_a_rank(_argument: str) -> dict:
-    """The last rank is killed in the middle of a training."""
+def loss_of_a_rank(argument: str) -> dict:
+    """The last rank is killed in the middle of a training; a codec, if given, compresses all-gathers."""
     trainer = Trainer()
+    if argument:
+        compress_shards(trainer.model, gather=argument)
     trainer.steps(4)
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"trained {RANK}", "")
     if RANK == RANKS - 1:
+        store.wait([f"trained {rank}" for rank in range(RANKS)])
         os.kill(os.getpid(), signal.SIGKILL)
     begin = time.monotonic()
     try:
@@ -694,17 +700,59 @@ def refusals(_argument: str) -> dict:
     found["overlap"] = refusal(compress_replicas, model, MESH["replicate"])
     found["kind"] = refusal(compress_replicas, model, 2)
     found["gather"] = refusal(compress_shards, model, gather="topk")
-    found["codec"] = refusal(compress_shards, model, "int9")
+    doors = {
+        "State": lambda codec: onebit.torch.State(Gpt(), codec=codec),
+        "Options": Options,
+        "replicas": lambda codec: compress_replicas(model, MESH["replicate"], codec),
+        "shards": lambda codec: compress_shards(model, codec),
+    }
+    found["codecs"] = [refusal(door, codec) for door in doors.values() for codec in ("int9", 1.5, ["fp4"])]
+    found["auto"] = [refusal(door, "auto") for name, door in doors.items() if name != "State"]
     split = Gpt()
     fully_shard(split.blocks[0])
     fully_shard(split, mesh=MESH["shard"])
     found["sets"] = refusal(compress_shards, split)
+    return found
+
+
+def warned(function, *arguments, **options) -> list:
+    """What a call has warned of, and for which line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        state = compress_shards(model, "sign")
-    found["warnings"] = [str(each.message) for each in caught if "sign" in str(each.message)]
-    found["place"] = [pathlib.Path(each.filename).name for each in caught if "sign" in str(each.message)]
-    state.close()
+        state = function(*arguments, **options)
+        line = sys._getframe().f_lineno - 1
+    if hasattr(state, "close"):
+        state.close()
+    assert all((each.filename, each.lineno) == (__file__, line) for each in caught), caught
+    return [str(each.message) for each in caught]
+
+
+def doubts(_argument: str) -> dict:
+    """What is warned of."""
+    model = Trainer("shards", codec="stock").model
+    found = {"lossy": {}, "fine": []}
+    for codec in ("sign", "int2", "topk", "randk"):
+        found["lossy"][codec] = [warned(compress_shards, model, codec), warned(Options, codec)]
+        if codec not in ("sign", "int2"):
+            found["fine"] += warned(compress_shards, model, codec, mode="ef")
+    for codec in ("fp4", "int8", "uint8mm", "int8_stochastic", "bf16", None):
+        found["fine"] += warned(compress_shards, model, codec) + warned(Options, codec)
+    found["ef"] = warned(compress_shards, model, "sign", mode="ef")
+    left = Gpt()
+    for block in left.blocks:
+        fully_shard(block, mesh=MESH["shard"])
+    left.places.requires_grad_(False)
+    found["left"] = [warned(compress_replicas, left, MESH["replicate"]), warned(compress_shards, left)]
+    left.classes.requires_grad_(False)
+    left.last.requires_grad_(False)
+    found["fine"] += warned(compress_replicas, left, MESH["replicate"])
+    found["dense replicas"] = warned(compress_shards, Trainer("native").model)
+    mesh = init_device_mesh(
+        "cpu", (2, 2), mesh_dim_names=("replicate", "shard"), backend_override={"replicate": "onebit"}
+    )
+    model = Gpt()
+    fully_shard(model, mesh=mesh)
+    found["fine"] += warned(compress_shards, model)
     return found
 
 

@@ -61,7 +61,7 @@ class ReplicasTest(unittest.TestCase):
         found = run_job(4, "unused")
         text = "".join(each["text"] for each in found.values())
         self.assertIn(
-            "blocks.0 has gradients of 64 elements on this rank now, and had 14592 before", text
+            'module "blocks.0" has gradients of 64 elements on this rank now, and had 14592 before', text
         )
         self.assertIn("Call model.set_reduce_scatter_unused_params(True)", text)
         for each in found.values():
@@ -69,7 +69,7 @@ class ReplicasTest(unittest.TestCase):
             self.assertEqual(each["calls"], 10)
             self.assertEqual(each["iterations"], 8)
             self.assertIn(
-                "blocks.1: has gradients of earlier micro-steps, but none in the last one",
+                'module "blocks.1": there are gradients of earlier micro-steps, but none of the last one',
                 each["late_text"],
             )
             self.assertTrue(each["late_equal"])
@@ -119,6 +119,8 @@ class ReplicasTest(unittest.TestCase):
             self.assertIn("the state's shard is None", none)
 
     def test_a_killed_rank_ends_all(self):
+        gathering = run_job(4, "loss_of_a_rank", "int8", is_failing=True, ONEBIT_LOSS_TIMEOUT_MS="60000")
+        self.assertIn("rank 1 (global rank 3) ", gathering[2]["text"])  # the number in its shard group first
         found = run_job(4, "loss_of_a_rank", is_failing=True, ONEBIT_LOSS_TIMEOUT_MS="60000")
         self.assertEqual(sorted(found), [0, 1, 2])
         for rank, each in found.items():
@@ -185,15 +187,39 @@ class BothTest(unittest.TestCase):
                 self.assertIn("FullyShardedDataParallel (FSDP1) is not supported", each[f"{name} FSDP1"])
                 self.assertIn("already", each[f"{name} twice"])
             self.assertIn("compress_replicas", each["State"])
-            self.assertIn("(root) is sharded over a mesh with replicas", each["native"])
+            self.assertIn("the model itself is sharded over a mesh with replicas", each["native"])
             self.assertIn("a mesh of 2 dimensions", each["mesh"])
-            self.assertIn("hold different shards of (root)", each["overlap"])
+            self.assertIn("hold different shards of the model itself", each["overlap"])
             self.assertIn("replicas is a int", each["kind"])
             self.assertIn('gather="topk" does not suit weights', each["gather"])
-            self.assertIn("'int9' is no Codec", each["codec"])
+            self.assertEqual(len(each["codecs"]), 12)
+            for number, text in enumerate(each["codecs"]):
+                given = ("'int9'", "1.5", "['fp4']")[number % 3]
+                self.assertIn(f"InvalidArgument: {given} is no Codec; there are: sign, fp4, int8", text)
+            self.assertEqual(len(set(each["auto"])), 1)
+            self.assertIn('InvalidArgument: "auto" is for onebit.torch.State, the hook of Dist', each["auto"][0])
+            self.assertIn('name a codec here, such as "int8" or "fp4"', each["auto"][0])
             self.assertIn("sharded over 2 sets of ranks, [", each["sets"])
-            self.assertEqual(len(each["warnings"]), 1)
-            self.assertEqual(each["place"], ["fsdp_rank.py"])
+
+    def test_warnings(self):
+        for rank, each in run_job(4, "doubts").items():
+            for codec, of_doors in each["lossy"].items():
+                for texts in of_doors:
+                    self.assertEqual(len(texts), 1, codec)
+                    self.assertIn(f'codec="{codec}" has no error feedback here', texts[0])
+            self.assertEqual(each["fine"], [])
+            self.assertEqual(len(each["ef"]), 1)
+            self.assertIn("5 to 18 % higher", each["ef"][0])
+            number = int(rank == 0)  # ranks would say the same
+            for name, function in zip(("compress_replicas", "compress_shards"), each["left"]):
+                self.assertEqual(len(function), number)
+                for text in function:
+                    self.assertIn(f"{name}: fully_shard has not sharded classes.weight, last.weight, so", text)
+                    self.assertIn("call fully_shard(model) before", text)
+            self.assertEqual(len(each["dense replicas"]), number)
+            for text in each["dense replicas"]:
+                self.assertIn("a mesh with replicas, over which PyTorch averages in full precision", text)
+                self.assertIn("the other one to onebit.torch.fsdp.compress_replicas", text)
 
 
 if __name__ == "__main__":

@@ -395,7 +395,7 @@ def bad_arguments_are_refused_before_anything_is_sent():
     }
     for text, call in calls.items():
         refused(onebit.InvalidArgument, text, call)
-    refused(ValueError, "there are: sign, fp4", lambda: Options("int7"))
+    refused(onebit.InvalidArgument, "'int7' is no Codec; there are: sign, fp4", lambda: Options("int7"))
     for number in (-1, 1.5, "1", True):
         refused(onebit.InvalidArgument, "min_bytes", functools.partial(Options, min_bytes=number))
     gloo_options = dist.ProcessGroupGloo._Options()
@@ -634,6 +634,7 @@ def a_killed_rank_is_named(folder):
     """Rank 1 is killed; what the others get from each call is found."""
     group = new_group()
     model = DistributedDataParallel(torch.nn.Linear(300, 300), process_group=dist.new_group(backend="onebit"))
+    pair = dist.new_group([0, 1], backend="onebit"), dist.new_group([1, 2], backend="onebit")
     store = dist.distributed_c10d._get_default_store()
     if RANK == 1:
         store.wait(["called 0", "called 2"])
@@ -645,6 +646,7 @@ def a_killed_rank_is_named(folder):
         "wait": work.wait,
         "future": lambda: work.get_future().wait(),
         "later": lambda: dist.broadcast(torch.ones(3), 0, group=group),
+        "pair": lambda: dist.all_reduce(torch.ones(3), group=pair[RANK // 2]),
         "ddp": lambda: model(torch.ones(1, 300)).sum().backward(),
     }
     for name, call in calls.items():

@@ -73,13 +73,15 @@ class TorchBackendTest(unittest.TestCase):
         self.assertEqual(sorted(found), [0, 2])
         for rank, calls in found.items():
             self.assertEqual(calls.pop("warned"), [])
-            self.assertEqual(set(calls), {"wait", "future", "later", "ddp"})
+            self.assertEqual(set(calls), {"wait", "future", "later", "pair", "ddp"})
             for name, (kind, text) in calls.items():
                 with self.subTest(name=name, rank=rank):
                     # An error that passes through C++ futures is one of PyTorch, with the text.
-                    is_own = name in ("wait", "later")
+                    is_own = name in ("wait", "later", "pair")
                     self.assertEqual(kind in ("PeerLost", "RemoteError"), is_own, kind)
-                    self.assertIn("rank 1 ", text)
+                    number = "rank 0 (global rank 1) " if name == "pair" and rank == 2 else "rank 1 "
+                    self.assertIn(number, text)
+                    self.assertEqual("global" in text, "global" in number)
                     self.assertRegex(text, "is gone|lost")
 
     def test_a_program_ends_without_the_others(self):

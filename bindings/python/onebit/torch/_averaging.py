@@ -255,8 +255,10 @@ class Averaging(abc.ABC):
         try:
             yield
         except Exception as error:
-            if self._failure is None and isinstance(error, Error):
-                self._failure = error
+            if isinstance(error, Error):
+                if self._membership is not None:
+                    self._membership.name_ranks(error)
+                self._failure = self._failure or error
             # Other ranks may wait for the call that this one could not make.
             if self._membership is not None and self._communicator.failure is None:
                 self._communicator.abort()

@@ -14,7 +14,7 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from .._communicator import Communicator
-from .._errors import InvalidUsage, Timeout
+from .._errors import Error, InvalidUsage, Timeout
 from ._futures import of_call, on_stream
 from ._membership import Membership
 
@@ -23,14 +23,17 @@ class Calls:
     """Makes the calls of a group in the order in which they come: on host memory in a thread, on a
     device on a stream of their own, which the program's thread fills while that thread rests.
 
+    Args:
+        ranks: the numbers of the communicator's ranks in the job.
+
     Attributes:
         count: how many there were.
     """
 
-    def __init__(self, communicator: Communicator) -> None:
+    def __init__(self, communicator: Communicator, ranks: Sequence[int]) -> None:
         self.communicator = communicator
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "onebit")
-        self._membership = Membership(self, None, self._thread, communicator=communicator)
+        self._membership = Membership(self, None, self._thread, communicator=communicator, ranks=ranks)
         self._stream: Optional[torch.cuda.Stream] = None
         self._last: Optional[concurrent.futures.Future[None]] = None  # in the thread
         self.count = 0
@@ -71,7 +74,7 @@ class Calls:
             future = on_stream(self._stream, run, lambda: result, tensors[0])
             for tensor in tensors[1:]:
                 tensor.record_stream(self._stream)
-            return _StreamWork(future, self.communicator)
+            return _StreamWork(future, self._membership)
 
     @torch.no_grad()
     def _run(self, call: Callable[[Communicator, Any], None], stream: Any) -> None:
@@ -79,7 +82,9 @@ class Calls:
             if stream is None and self._stream is not None:
                 self._stream.synchronize()  # calls on the device came before
             call(self.communicator, stream)
-        except Exception:
+        except Exception as error:
+            if isinstance(error, Error):
+                self._membership.name_ranks(error)
             # Other ranks may wait for the call that this one could not make.
             if self.communicator.failure is None:
                 self.communicator.abort()
@@ -130,18 +135,19 @@ class _ThreadWork(Work):
 class _StreamWork(Work):
     """A call on a stream."""
 
-    def __init__(self, future: torch.futures.Future[Any], communicator: Communicator) -> None:
+    def __init__(self, future: torch.futures.Future[Any], membership: Membership) -> None:
         super().__init__()
         self._future = future
-        self._communicator = communicator
+        self._membership = membership
 
     def wait(
         self, timeout: datetime.timedelta = datetime.timedelta(0)  # pylint: disable=unused-argument
     ) -> bool:
         self._future.wait()
-        failure = None if self._communicator.is_closed else self._communicator.failure
+        communicator = self._membership.communicator
+        failure = None if communicator.is_closed else communicator.failure
         if failure is not None:
-            raise failure
+            raise self._membership.name_ranks(failure)
         return True
 
     def get_future(self) -> torch.futures.Future[Any]:

@@ -21,9 +21,17 @@ _SPARSE = (Codec.TOPK, Codec.RANDK)
 _COARSE = (Codec.SIGN, Codec.INT2)
 
 
-def warn_of_coarse(codec: Codec, stacklevel: int) -> None:
+def warn_of_coarse(compression: Compression, stacklevel: int) -> None:
     """Warns of a codec that does not suit gradients in usual optimizers, at a level of the caller."""
-    if codec in _COARSE:
+    codec = compression.codec
+    # A small GPT that ended at a loss of 0.175 with int8 did so at 0.223 with signs, 1.38 with topk and 3.69 with randk.
+    if compression.mode == Mode.PLAIN and codec in (*_SPARSE, *_COARSE):
+        warnings.warn(
+            f'codec="{codec}" has no error feedback here, so what it leaves out of a gradient is lost, and the '
+            'loss stays higher: give "int8" or "fp4", or mode="ef" of onebit.torch.State or onebit.torch.fsdp',
+            stacklevel=stacklevel + 1,
+        )
+    elif codec in _COARSE:
         warnings.warn(
             f'codec="{codec}" under an optimizer with a live variance, such as AdamW, or Muon ends at a loss that '
             'is 5 to 18 % higher: codec="fp4" costs 0.1 to 0.9 %, and the optimizers of onebit.torch.optim are made '
@@ -36,7 +44,7 @@ class Compression:
     """Options of a State, which are the same for all its parameters.
 
     Raises:
-        InvalidArgument: options do not go together, or `levels` is out of range.
+        InvalidArgument: there is no such codec, options do not go together, or `levels` is out of range.
     """
 
     def __init__(
@@ -47,6 +55,11 @@ class Compression:
         k: Optional[int],
         levels: Optional[int],
     ) -> None:
+        if codec == "auto":
+            raise InvalidArgument(
+                '"auto" is for onebit.torch.State, the hook of DistributedDataParallel: name a codec here, such '
+                'as "int8" or "fp4"; None is full precision'
+            )
         self.codec = Codec.of(codec)
         self.mode = Mode.of(mode)
         if self.codec == Codec.INT8_STOCHASTIC and self.mode == Mode.EF:

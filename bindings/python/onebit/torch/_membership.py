@@ -7,16 +7,18 @@ from __future__ import annotations
 import concurrent.futures.thread  # registers what joins its threads before _end_waiting here
 import contextlib
 import os
+import re
 import threading
 import warnings
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
 
 import torch.distributed as dist
 
 from .._communicator import Communicator, Config, unique_id
 from .._errors import Error, InvalidUsage, PeerLost, RemoteError
 from . import _siblings
+from ._replica import ranks_of
 
 
 # A thread that has nothing left to do says so at once.
@@ -36,6 +38,7 @@ class Membership:
         process_group: its ranks are those of the communicator, unless they have joined one otherwise.
         thread: makes calls on the communicator; None: only the owner's callers do.
         communicator: one that the ranks have joined, as by join_through_store.
+        ranks: numbers of its ranks in the job; none: those of the process group.
     """
 
     def __init__(
@@ -45,7 +48,9 @@ class Membership:
         thread: Optional[concurrent.futures.Executor] = None,
         *,
         communicator: Optional[Communicator] = None,
+        ranks: Sequence[int] = (),
     ) -> None:
+        self._ranks = list(ranks) or ranks_of(process_group)
         self.communicator = _join(process_group) if communicator is None else communicator
         self._siblings: Dict[int, int] = {}
         # Another rank may be further, and have failed: the next call raises that, where it is awaited.
@@ -75,6 +80,15 @@ class Membership:
                 self.communicator.finalize()
         finally:
             self.communicator.close()
+
+    def name_ranks(self, error: Error) -> Error:
+        """Adds to the text of an error the global numbers of ranks, if they have others here."""
+        if self._ranks != list(range(len(self._ranks))):
+            for rank, number in enumerate(self._ranks):
+                said = rf"(?<!global )\brank {rank}\b(?! \(global)"
+                error.text = re.sub(said, rf"\g<0> (global rank {number})", error.text)
+            error.args = (error.text,)
+        return error
 
     @property
     def owner(self) -> Optional[Any]:

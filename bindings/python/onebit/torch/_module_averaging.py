@@ -145,14 +145,14 @@ class ModuleAveraging(Averaging):
         """Refuses sums of micro-steps whose module the last one has not used, and so not averaged."""
         if self._has_begun:
             late = [
-                each.name
+                each.title
                 for each in self._shards.values()
                 if each.held is not None and each.is_all_reducing
             ]
             if late:  # on all ranks, which use the same modules
                 self._flags.clear()
                 raise InvalidUsage(
-                    f"{', '.join(late)}: has gradients of earlier micro-steps, but none in the last "
+                    f"{', '.join(late)}: there are gradients of earlier micro-steps, but none of the last "
                     "one, so that they are not averaged: call "
                     "model.set_reduce_scatter_unused_params(True)"
                 )
@@ -199,7 +199,7 @@ class ModuleAveraging(Averaging):
         if shard.name not in self._said_dense:
             self._said_dense.add(shard.name)
             warnings.warn(
-                f"{shard.name}: sent in full precision, because no codec compresses {tensor.dtype}"
+                f"{shard.title}: sent in full precision, because no codec compresses {tensor.dtype}"
             )
         return False
 
@@ -220,7 +220,7 @@ class ModuleAveraging(Averaging):
         name, count = shard.name, out.numel()
         kind = self._kinds.setdefault(name, (count, values.dtype, values.device))
         if kind[0] != count:
-            refuse_count(name, count, kind[0])
+            refuse_count(shard, count, kind[0])
         compressor = self._compressor(name, *kind)
         call(values, result, compressor)
         if scale is not None:
@@ -241,10 +241,10 @@ class ModuleAveraging(Averaging):
         return self._stream
 
 
-def refuse_count(name: str, count: int, before: int) -> None:
+def refuse_count(shard: ShardedModule, count: int, before: int) -> None:
     """Refuses gradients of a module that are fewer or more than before."""
     raise InvalidUsage(
-        f"{name} has gradients of {count} elements on this rank now, and had {before} before: some of "
+        f"{shard.title} has gradients of {count} elements on this rank now, and had {before} before: some of "
         "its parameters have no gradient in one of these backward passes. Call "
         "model.set_reduce_scatter_unused_params(True), or freeze or train layers from the first "
         "iteration on"

@@ -59,15 +59,15 @@ def group_of(
 ) -> dist.ProcessGroup:
     """The group that DDP averages over, which is the one given, if any."""
     own = replica.process_group
-    if given is not None and _ranks_of(given) != _ranks_of(own):
+    if given is not None and ranks_of(given) != ranks_of(own):
         raise InvalidArgument(
-            f"process_group has the ranks {_ranks_of(given)}, but DDP averages this model over a group "
-            f"with the ranks {_ranks_of(own)}: leave process_group out, or give the wrapper's"
+            f"process_group has the ranks {ranks_of(given)}, but DDP averages this model over a group "
+            f"with the ranks {ranks_of(own)}: leave process_group out, or give the wrapper's"
         )
     return own
 
 
-def _ranks_of(group: dist.ProcessGroup) -> List[int]:
+def ranks_of(group: Optional[dist.ProcessGroup]) -> List[int]:
     """The ranks of a group, by their numbers in the job; none of one that this process is not in."""
     if not isinstance(group, dist.ProcessGroup):
         return []

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import collections
+import warnings
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -26,13 +27,14 @@ class ShardedModule:
 
     Attributes:
         name: its name in the model, without those of wrappers.
+        title: what texts call it.
         number: its place among those of the model, which is the same on all ranks.
         held: sums of micro-steps that wait for the last one, in the type in which gradients are
             reduced; None if there are none.
     """
 
     def __init__(self, name: str, number: int, module: Any, group: Any) -> None:
-        self.name = name
+        self.name, self.title = name, _title(name)
         self.number = number
         self.held: Optional[torch.Tensor] = None
         self._module = module
@@ -49,9 +51,10 @@ class ShardedModule:
         return self._group.gradient_divide_factor is not None
 
     @property
-    def is_replicated(self) -> bool:
-        """PyTorch averages over replicas itself."""
-        return getattr(self._group.mesh_info, "replicate_process_group", None) is not None
+    def replica_group(self) -> Optional[dist.ProcessGroup]:
+        """The replicas that PyTorch averages over itself."""
+        group: Optional[dist.ProcessGroup] = getattr(self._group.mesh_info, "replicate_process_group", None)
+        return group
 
     @property
     def shard_group(self) -> Optional[dist.ProcessGroup]:
@@ -105,7 +108,7 @@ def sharded_modules(model: torch.nn.Module, function: str, needs: Sequence[str])
         groups = _groups_of(module)
         if len(groups) > 1:
             raise InvalidUsage(
-                f"{function}: {name} has parameters on several meshes, by shard_placement_fn, and "
+                f"{function}: {_title(name)} has parameters on several meshes, by shard_placement_fn, and "
                 "PyTorch takes no hook for such a module: give modules of their own to the parameters "
                 "of each mesh"
             )
@@ -113,7 +116,26 @@ def sharded_modules(model: torch.nn.Module, function: str, needs: Sequence[str])
             found.setdefault(id(group), ShardedModule(name, len(found), module, group))
     if not is_sharded:
         _refuse_unsharded(model, function)
+    _warn_of_rest(model, function)
     return list(found.values())
+
+
+def _title(name: str) -> str:
+    return "the model itself" if name == ROOT else f'module "{name}"'
+
+
+def _warn_of_rest(model: torch.nn.Module, function: str) -> None:
+    """Warns of parameters that fully_shard has left out, which may be on purpose: see its ignored_params."""
+    named = [(bare_name(name), each) for name, each in model.named_parameters() if each.requires_grad]
+    rest = [name for name, each in named if not hasattr(each, "to_local")]  # DTensors have it
+    if rest and dist.get_rank() == 0:
+        more = f" and {len(rest) - 4} more" if len(rest) > 4 else ""
+        warnings.warn(
+            f"{function}: fully_shard has not sharded {', '.join(rest[:4])}{more}, so nothing averages gradients of "
+            "them, and they drift apart between ranks: call fully_shard(model) before, which takes all that its "
+            "submodules have left, or freeze or average them yourself",
+            stacklevel=4,
+        )
 
 
 def part_groups(model: torch.nn.Module) -> Tuple[List[dist.ProcessGroup], List[int]]:

@@ -35,7 +35,7 @@ from .._errors import Error, InvalidArgument
 from .._groups import group
 from .._native import Codec, Collective, RedOp
 from ._calls import Calls
-from ._compression import COMPRESSIBLE, Compression
+from ._compression import COMPRESSIBLE, Compression, warn_of_coarse
 from ._membership import join_through_store
 
 _NEEDED = (2, 14)
@@ -51,7 +51,7 @@ from torch._C._distributed_c10d import (  # pylint: disable=wrong-import-positio
     Work,
 )
 
-__all__ = ["OnebitBackend", "Options", "register"]
+__all__ = ["Options", "register"]
 
 _NAME = "onebit"
 _INSTEAD = (
@@ -108,7 +108,7 @@ class Options(Backend.Options):
             For groups of init_device_mesh; otherwise that of init_process_group or new_group counts.
 
     Raises:
-        ValueError: there is no such codec, or a number is out of range; the text says what there is.
+        InvalidArgument: there is no such codec, or a number is out of range; the text says what there is.
     """
 
     def __init__(
@@ -124,6 +124,8 @@ class Options(Backend.Options):
         self.min_bytes = min_bytes
         is_dense = codec is None or codec == "none"
         self.compression = None if is_dense else Compression(codec, "plain", None, None, None)
+        if self.compression is not None:
+            warn_of_coarse(self.compression, stacklevel=2)
 
 
 class OnebitBackend(Backend):
@@ -153,17 +155,18 @@ class OnebitBackend(Backend):
     supports_window = False
     _supports_time_estimate = False
 
-    def __init__(self, store: dist.Store, rank: int, size: int, options: Options) -> None:
-        """Joins the group. Collective.
+    def __init__(self, given: Any, options: Options) -> None:
+        """Joins the group, of which PyTorch has `given` the store and the ranks. Collective.
 
         Raises:
             onebit.Error: the ranks could not join; the text says who was missing and where.
         """
-        super().__init__(rank, size)
+        super().__init__(given.group_rank, given.group_size)
         self._options = options
         timeout_ms = int(options._timeout.total_seconds() * 1000)  # pylint: disable=protected-access
         config = Config(collective_timeout_ms=min(max(timeout_ms, 1), _MAX_MS))
-        self._calls = Calls(join_through_store(store, rank, size, config))
+        communicator = join_through_store(given.store, given.group_rank, given.group_size, config)
+        self._calls = Calls(communicator, given.global_ranks_in_group)
         self._compressors = _Compressors(self._calls.communicator, options)
 
     def _get_sequence_number_for_group(self) -> int:
@@ -447,7 +450,7 @@ class _Result:
 
 
 def _create(given: Any, options: Optional[Options]) -> OnebitBackend:
-    """Makes the backend of a group for PyTorch, which gives its store, rank and size."""
+    """Makes the backend of a group for PyTorch, which tells of it what `given` has."""
     if options is None:
         options = Options(timeout=given.timeout)
     elif not isinstance(options, Options):
@@ -458,7 +461,7 @@ def _create(given: Any, options: Optional[Options]) -> OnebitBackend:
     if given.enable_reconfigure:
         _refuse("reconfiguration")
     options._timeout = given.timeout  # pylint: disable=protected-access
-    backend = OnebitBackend(given.store, given.group_rank, given.group_size, options)
+    backend = OnebitBackend(given, options)
     _open_backends.add(backend)
     return backend
 

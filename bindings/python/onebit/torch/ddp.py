@@ -131,7 +131,7 @@ class State(Averaging):
         self._plans: Dict[int, Plan] = {}  # by the numbers of buckets
         self._said_dense: Set[str] = set()
         compression = compression_of(codec, mode, block, k, levels)
-        warn_of_coarse(compression.codec, stacklevel=2)
+        warn_of_coarse(compression, stacklevel=2)
         thread = concurrent.futures.ThreadPoolExecutor(1, "onebit")
         super().__init__(process_group, compression, thread, grad_scaler)
 

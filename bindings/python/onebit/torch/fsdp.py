@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+import warnings
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -105,20 +106,20 @@ def compress_replicas(
     shards = sharded_modules(module, function, ["set_all_reduce_hook", "set_requires_all_reduce"])
     group = _group_of(replicas, function)
     for shard in shards:
-        if shard.is_replicated:
+        if shard.replica_group is not None:
             raise InvalidUsage(
-                f"{shard.name} is sharded over a mesh with replicas, over which PyTorch averages "
+                f"{shard.title} is sharded over a mesh with replicas, over which PyTorch averages "
                 'itself: give fully_shard the dimension that shards, mesh["shard"], and the other one '
                 "to compress_replicas"
             )
         if shard.hook is not None and not _is_closed(shard.hook):
             raise InvalidUsage(
-                f"{shard.name} has an all-reduce hook already, and takes one: call {function} once"
+                f"{shard.title} has an all-reduce hook already, and takes one: call {function} once"
             )
         _check_ranks(shard, group)
     _refuse_meta(module)
     if compression is not None:
-        warn_of_coarse(compression.codec, stacklevel=3)
+        warn_of_coarse(compression, stacklevel=2)
     state = ReplicaState(module, shards, group, compression, dense_iterations, grad_scaler)
     _broadcast(module, group)
     for shard in shards:
@@ -191,11 +192,19 @@ def compress_shards(
     for shard in shards:
         if not all(map(_is_closed, shard.collectives)):
             raise InvalidUsage(
-                f"{shard.name} has custom collectives already (set_custom_reduce_scatter, "
+                f"{shard.title} has custom collectives already (set_custom_reduce_scatter, "
                 f"set_custom_all_gather, set_symm_mem_for_comm or an earlier {function}): set them once"
             )
     if compression is not None:
-        warn_of_coarse(compression.codec, stacklevel=3)
+        warn_of_coarse(compression, stacklevel=2)
+    replicas = shards[0].replica_group
+    if replicas is not None and dist.get_backend(replicas) != "onebit" and dist.get_rank() == 0:
+        warnings.warn(
+            f"{function}: the model is sharded over a mesh with replicas, over which PyTorch averages in full "
+            'precision: if their links are slow, give fully_shard the dimension that shards, mesh["shard"], and '
+            "the other one to onebit.torch.fsdp.compress_replicas",
+            stacklevel=2,
+        )
     group = next(iter(groups.values()))
     state = ShardState(module, shards, group, compression, gathering, dense_iterations, grad_scaler)
     for shard in shards:
@@ -232,7 +241,9 @@ class ReplicaState(ModuleAveraging):
         """The loss of a rank, which may hold another shard."""
         if self._lost is None and self._everyone is not None and self._everyone.is_here:
             failure = self._everyone.communicator.failure
-            self._lost = failure if isinstance(failure, PeerLost) else None
+            if isinstance(failure, PeerLost):
+                self._lost = failure
+                self._everyone.name_ranks(failure)
         return self._lost
 
     @contextlib.contextmanager
@@ -265,7 +276,7 @@ class ReplicaState(ModuleAveraging):
             self._enter(shard)
             held, shard.held = shard.held, None
             if held is not None and held.numel() != reduced.numel():
-                refuse_count(shard.name, reduced.numel(), held.numel())
+                refuse_count(shard, reduced.numel(), held.numel())
             if not shard.is_all_reducing:
                 shard.held = reduced.clone() if held is None else held.add_(reduced)
                 reduced.zero_()  # PyTorch adds it to the gradients
@@ -403,7 +414,7 @@ class _Gathering(ModuleAveraging):
             if self._is_compressible(shard, part):
                 kind = self._kinds.setdefault(shard.name, (part.numel(), part.dtype, part.device))
                 if kind[0] != part.numel():
-                    refuse_count(shard.name, part.numel(), kind[0])
+                    refuse_count(shard, part.numel(), kind[0])
                 compressor = self._compressor(shard.name, *kind)
                 self._count_saved(shard.name, tensor_bytes)
             stream = self._stream_of(out)
@@ -516,7 +527,7 @@ def _check_ranks(shard: ShardedModule, replicas: dist.ProcessGroup) -> None:
     common = set(dist.get_process_group_ranks(others)) & set(dist.get_process_group_ranks(replicas))
     if common != {dist.get_rank()}:
         raise InvalidArgument(
-            f"ranks {sorted(common)} of replicas hold different shards of {shard.name}: give the ranks "
+            f"ranks {sorted(common)} of replicas hold different shards of {shard.title}: give the ranks "
             'that hold the same one, such as mesh["replicate"], and fully_shard those that hold '
             'different ones, mesh["shard"]'
         )
