@@ -8,7 +8,9 @@
 #include <uct/api/uct.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace onebit::ucx {
@@ -68,6 +70,15 @@ std::set<std::string> NetworkDevices() {
   }
   uct_release_component_list(components);
   return names;
+}
+
+bool HasSoftwareAdapter(const std::string& folder) {
+  std::error_code error;
+  for (const auto& adapter : std::filesystem::directory_iterator(folder, error)) {
+    // A real one is a device of a bus.
+    if (!std::filesystem::exists(adapter.path() / "device", error)) return true;
+  }
+  return false;
 }
 
 std::string UsableDevices(const std::string& interfaces, const std::set<std::string>& devices) {

@@ -13,7 +13,7 @@ namespace {
 
 static_assert(std::has_unique_object_representations_v<Address>, "padding would travel");
 
-constexpr uint64_t kMagic = 0x6f6e656269745534;  // "onebitU4"
+constexpr uint64_t kMagic = 0x6f6e656269745535;  // "onebitU5"
 
 }  // namespace
 

@@ -25,7 +25,8 @@ struct Choice {
   std::string value;
 };
 
-void Modify(ucp_config_t* config, const std::string& tls, const std::string& net_devices) {
+void Modify(ucp_config_t* config, const std::string& tls, const std::string& net_devices,
+            const Options& options) {
   const Choice choices[] = {
       {"WARN_UNUSED_ENV_VARS", "n"},
       // Disables the hooks of malloc and mmap, which UCX needs to cache registrations of user
@@ -40,7 +41,20 @@ void Modify(ucp_config_t* config, const std::string& tls, const std::string& net
       {"MM_SEG_SIZE", std::to_string(kSharedSegmentBytes)},
       // connect(2) must not block a thread for minutes when a host is silent.
       {"CONN_NB", "y"},
-      {"KEEPALIVE_INTERVAL", "5s"},
+      // The library's control channel notices a host that is silent. To do so, too, UCX 1.13 would
+      // send a message of its own over a path that is not connected yet, and end the process if the
+      // path fails or is closed until then (ucp_request_send_state_ff).
+      {"KEEPALIVE_INTERVAL", "inf"},
+      // A flush is over when the layers below have handed on all that they took. The flush of each
+      // endpoint would keep endpoints, and UCX 1.13 ends the process if one is closed meanwhile
+      // (ucp_ep_delete).
+      {"FLUSH_WORKER_EPS", "n"},
+      // Paths on which memory of another rank is read. Without a rendezvous none is, and UCX would
+      // connect ranks of one host over the network for nothing.
+      {"MAX_RNDV_LANES", options.uses_rendezvous != 0 ? "1" : "0"},
+      // UCX compares the destination in front of a datagram, which an adapter in software (rxe)
+      // does not put where UCX looks, and would drop everything.
+      {"UD_ETH_DGID_CHECK", HasSoftwareAdapter() ? "n" : "y"},
   };
   for (const Choice& choice : choices) {
     ucp_config_modify(config, choice.name, choice.value.c_str());
@@ -115,7 +129,7 @@ onebitResult_t Context::StartUcp(const Choice& choice, ucp_context_h* ucp) {
     Warn("its configuration cannot be read: %s", LogScope::LastError().c_str());
     return onebitSystemError;
   }
-  Modify(config, choice.first, choice.second);
+  Modify(config, choice.first, choice.second, options_);
   const ucp_params_t params{
       .field_mask =
           UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME,

@@ -46,7 +46,7 @@ onebitResult_t UcxFrameTransport::Create(Context* context, const onebitTransport
   const ucp_context_h ucp = context->UcpFor(info);
   if (ucp == nullptr) return onebitSystemError;
   const onebitResult_t result =
-      Worker::Create(*context, ucp, OnArrival, created.get(), &created->worker_);
+      Worker::Create(*context, ucp, OnArrival, OnGreeting, created.get(), &created->worker_);
   if (result == onebitSuccess) *frames = std::move(created);
   return result;
 }
@@ -54,8 +54,7 @@ onebitResult_t UcxFrameTransport::Create(Context* context, const onebitTransport
 UcxFrameTransport::~UcxFrameTransport() {
   {
     const LogScope scope(context_->host());
-    if (worker_ != nullptr) worker_->StopReceiving();
-    for (UcxLink& link : links_) Worker::CloseByForce(&link);
+    if (worker_ != nullptr) worker_->Close(links_, *context_);
     // Sends that end with the worker return their slots, so it must be destroyed before the pools.
     worker_.reset();
   }
@@ -69,12 +68,30 @@ void UcxFrameTransport::OnArrival(void* argument, const void* header, size_t hea
                                                            payload, payload_bytes);
 }
 
+void UcxFrameTransport::OnGreeting(void* argument, uint32_t rank) {
+  auto& links = static_cast<UcxFrameTransport*>(argument)->links_;
+  if (rank < links.size()) links[rank].is_heard = true;
+}
+
+// Goes on with the opening of a link. kYes: its first frame may be sent.
+plugin::Sent UcxFrameTransport::Open(UcxLink* link) {
+  if (link->opening == Opening::kConnecting) {
+    const plugin::Sent greeted = Worker::Greet(link, static_cast<uint32_t>(rank_));
+    if (greeted != plugin::Sent::kYes) return greeted;
+  }
+  return link->is_heard ? plugin::Sent::kYes : plugin::Sent::kNoRoom;
+}
+
 plugin::Sent UcxFrameTransport::Send(int rank, onebitFrameKind kind,
                                      std::span<const std::byte> header,
                                      std::span<const std::byte> payload) {
   const LogScope scope(context_->host());
-  return Worker::Send(&links_[static_cast<size_t>(rank)], header, payload,
-                      kind == onebitFrameLong ? pieces_ : short_frames_);
+  UcxLink& link = links_[static_cast<size_t>(rank)];
+  if (link.opening != Opening::kDone) {
+    const plugin::Sent opened = Open(&link);
+    if (opened != plugin::Sent::kYes) return opened;
+  }
+  return Worker::Send(&link, header, payload, kind == onebitFrameLong ? pieces_ : short_frames_);
 }
 
 bool UcxFrameTransport::Progress() {

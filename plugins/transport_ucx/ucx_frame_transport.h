@@ -39,6 +39,8 @@ class UcxFrameTransport final : public plugin::FrameTransport {
 
   static void OnArrival(void* argument, const void* header, size_t header_bytes,
                         const void* payload, size_t payload_bytes);
+  static void OnGreeting(void* argument, uint32_t rank);
+  plugin::Sent Open(UcxLink* link);
   onebitResult_t ReadAddresses(const void* const* addresses, const size_t* address_bytes);
   onebitResult_t MakeLinks(const void* const* addresses);
 

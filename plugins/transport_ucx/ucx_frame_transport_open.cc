@@ -8,6 +8,18 @@
 #include "plugins/transport_ucx/ucx_process.h"
 
 namespace onebit::ucx {
+namespace {
+
+// UCX's reason, in words that help.
+const char* Advice(const std::string& reason) {
+  const bool lacks_auxiliary = reason.find("auxiliary") != reason.npos;
+  return lacks_auxiliary
+             ? ": UCX connects rc by messages over ud, which is not in the list: add ud, "
+               "or use rc, which has it inside"
+             : "";
+}
+
+}  // namespace
 
 onebitResult_t UcxFrameTransport::GetAddress(void* address, size_t* bytes) {
   const LogScope scope(context_->host());
@@ -92,12 +104,15 @@ onebitResult_t UcxFrameTransport::MakeLinks(const void* const* addresses) {
     const auto* address = static_cast<const std::byte*>(addresses[rank]) + sizeof(Address);
     const ucs_status_t status = worker_->Connect(address, &link);
     if (status != UCS_OK) {
-      context_->Warn("rank %d has no way to rank %d on %s: %s (%s); ONEBIT_UCX_TLS=%s", rank_, rank,
-                     link.host, ucs_status_string(status), LogScope::LastError().c_str(),
-                     context_->options().tls);
+      const std::string reason = LogScope::LastError();
+      context_->Warn("rank %d has no way to rank %d on %s: %s (%s); ONEBIT_UCX_TLS=%s%s", rank_,
+                     rank, link.host, ucs_status_string(status), reason.c_str(),
+                     context_->options().tls, Advice(reason));
       return ResultOf(status);
     }
-    link.SetRoute(Worker::Route(link));
+    const std::string route = Worker::Route(link);
+    if (route.starts_with("tcp")) link.opening = Opening::kConnecting;
+    link.SetRoute(route);
   }
   return onebitSuccess;
 }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <sstream>
+#include <utility>
 
 #include "plugins/transport_ucx/ucx_process.h"
 
@@ -40,6 +41,17 @@ Sent Fail(UcxLink* link, ucs_status_ptr_t sent) {
   return Sent::kFailed;
 }
 
+// How long UCX may take to give up what is pending on the links of an endpoint.
+constexpr uint64_t kMostClosingNs = 300'000'000;
+
+// With FORCE_IMM_CMPL UCX sends now or not at all, and keeps no pointer. In UCX 1.13 that works for
+// messages that it calls short: over TCP anything up to a segment, over shared memory 93 bytes.
+constexpr ucp_request_param_t kAtOnce{
+    .op_attr_mask =
+        UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
+    .flags = UCP_AM_SEND_FLAG_EAGER,
+    .memory_type = UCS_MEMORY_TYPE_HOST};  // else UCX looks it up for every message
+
 // Most bytes of header and payload that UCX 1.13 sends at once over shared memory.
 constexpr size_t kMostShortSharedBytes = 84;
 
@@ -63,23 +75,25 @@ std::string NeedOfMemory() {
 }  // namespace
 
 onebitResult_t Worker::Create(const Context& context, ucp_context_h ucp, Arrival arrival,
-                              void* argument, std::unique_ptr<Worker>* worker) {
+                              Greeting greeting, void* argument, std::unique_ptr<Worker>* worker) {
   std::unique_ptr<Worker> created(new Worker);
   created->context_ = ucp;
   created->arrival_ = arrival;
+  created->greeting_ = greeting;
   created->argument_ = argument;
   const ucp_worker_params_t params{.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                    .thread_mode = UCS_THREAD_MODE_SERIALIZED};
   ucs_status_t status = ucp_worker_create(ucp, &params, &created->worker_);
-  if (status == UCS_OK) {
+  for (const auto& [id, receive] :
+       {std::pair{kActiveMessage, &OnMessage}, {kGreeting, &OnGreeting}}) {
     const ucp_am_handler_param_t handler{
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id = kActiveMessage,
+        .id = id,
         .flags = UCP_AM_FLAG_WHOLE_MSG,
-        .cb = OnMessage,
+        .cb = receive,
         .arg = created.get()};
-    status = ucp_worker_set_am_recv_handler(created->worker_, &handler);
+    if (status == UCS_OK) status = ucp_worker_set_am_recv_handler(created->worker_, &handler);
   }
   if (status == UCS_OK) status = ucp_worker_get_efd(created->worker_, &created->wake_fd_);
   if (status != UCS_OK) {
@@ -93,7 +107,6 @@ onebitResult_t Worker::Create(const Context& context, ucp_context_h ucp, Arrival
 
 Worker::~Worker() {
   if (flush_ != nullptr) ucp_request_free(flush_);
-  StopReceiving();
   if (worker_ != nullptr) ucp_worker_destroy(worker_);
 }
 
@@ -106,10 +119,6 @@ std::unique_ptr<Registration> Worker::Register(SlotPool* pool) const {
   return std::make_unique<Registration>(context_, pool->memory());
 }
 
-void Worker::StopReceiving() {
-  if (pieces_ != nullptr) pieces_->Stop();
-}
-
 ucs_status_t Worker::OnMessage(void* argument, const void* header, size_t header_bytes, void* data,
                                size_t bytes, const ucp_am_recv_param_t* param) {
   auto* worker = static_cast<Worker*>(argument);
@@ -120,6 +129,17 @@ ucs_status_t Worker::OnMessage(void* argument, const void* header, size_t header
     bytes = 0;  // Not from one of our ranks: the library drops it, and says so.
   }
   worker->arrival_(worker->argument_, header, header_bytes, data, bytes);
+  return UCS_OK;
+}
+
+ucs_status_t Worker::OnGreeting(void* argument, const void* header, size_t header_bytes,
+                                void* /*data*/, size_t /*bytes*/,
+                                const ucp_am_recv_param_t* /*param*/) {
+  const auto* worker = static_cast<Worker*>(argument);
+  uint32_t rank = 0;
+  if (header_bytes != sizeof rank) return UCS_OK;
+  std::memcpy(&rank, header, sizeof rank);
+  worker->greeting_(worker->argument_, rank);
   return UCS_OK;
 }
 
@@ -145,19 +165,23 @@ ucs_status_t Worker::Connect(const void* address, UcxLink* link) {
   return ucp_ep_create(worker_, &params, &link->endpoint);
 }
 
+Sent Worker::Greet(UcxLink* link, uint32_t rank) {
+  const ucs_status_ptr_t sent =
+      ucp_am_send_nbx(link->endpoint, kGreeting, &rank, sizeof rank, nullptr, 0, &kAtOnce);
+  if (sent == nullptr) {
+    link->opening = Opening::kConnected;
+    return Sent::kYes;
+  }
+  const bool is_early = UCS_PTR_IS_ERR(sent) && UCS_PTR_STATUS(sent) == UCS_ERR_NO_RESOURCE;
+  return is_early ? Sent::kNoRoom : Fail(link, sent);
+}
+
 Sent Worker::Send(UcxLink* link, std::span<const std::byte> header,
                   std::span<const std::byte> payload, const Staging& staging) {
   const Registration* const registration =
       link->shares_memory ? nullptr : staging.registration.get();
-  // With FORCE_IMM_CMPL UCX sends now or not at all, and keeps no pointer. In UCX 1.13 that works
-  // for messages that it calls short: over TCP anything up to a segment, over shared memory 93
-  // bytes.
-  ucp_request_param_t param{
-      .op_attr_mask =
-          UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
-      .flags = UCP_AM_SEND_FLAG_EAGER,
-      .memory_type = UCS_MEMORY_TYPE_HOST};  // else UCX looks it up for every message
-  if (registration == nullptr &&
+  ucp_request_param_t param = kAtOnce;
+  if (registration == nullptr && link->opening != Opening::kConnected &&
       (!link->shares_memory || header.size() + payload.size() <= kMostShortSharedBytes)) {
     const ucs_status_ptr_t sent =
         ucp_am_send_nbx(link->endpoint, kActiveMessage, header.data(), header.size(),
@@ -183,6 +207,8 @@ Sent Worker::Send(UcxLink* link, std::span<const std::byte> header,
   }
   param.cb.send = OnSent;
   param.user_data = slot;
+  if (link->opening == Opening::kConnected) param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  link->opening = Opening::kDone;
   const ucs_status_ptr_t sent =
       ucp_am_send_nbx(link->endpoint, kActiveMessage, staged, header.size(), staged + header.size(),
                       payload.size(), &param);
@@ -243,6 +269,17 @@ void Worker::CloseByForce(UcxLink* link) {
   const ucs_status_ptr_t closing = ucp_ep_close_nbx(link->endpoint, &param);
   if (UCS_PTR_IS_PTR(closing)) ucp_request_free(closing);  // UCX finishes it on its own
   link->endpoint = nullptr;
+}
+
+void Worker::Close(std::span<UcxLink> links, const Context& context) {
+  if (pieces_ != nullptr) pieces_->Stop();
+  arrival_ = [](void*, const void*, size_t, const void*, size_t) {};
+  for (UcxLink& link : links) CloseByForce(&link);
+  // UCX 1.13 ends the process if a worker is destroyed that is not done with this. It needs no peer
+  // for it.
+  StartFlush();
+  const uint64_t deadline = context.Now() + kMostClosingNs;
+  while (!is_flushed() && context.Now() < deadline) Progress();
 }
 
 }  // namespace onebit::ucx

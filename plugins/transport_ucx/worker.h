@@ -21,8 +21,9 @@ namespace onebit::ucx {
 
 using plugin::SlotPool;
 
-// The one active message id in use.
+// The ids of active messages: frames, and greetings, which hold the number of a rank.
 inline constexpr unsigned kActiveMessage = 1;
+inline constexpr unsigned kGreeting = 2;
 
 // The largest active messages that UCX sends in one piece, as this transport configures it.
 inline constexpr size_t kNetworkSegmentBytes = 65536;
@@ -41,10 +42,18 @@ inline onebitResult_t ResultOf(ucs_status_t status) {
   return status == UCS_ERR_NO_MEMORY ? onebitOutOfMemory : onebitSystemError;
 }
 
+// How far a connection of TCP is. UCX asks a peer for the number of its endpoint when it first
+// keeps a frame to send it later, and UCX 1.13 ends the process if the connection fails before that
+// request, or its answer, has left (ucp_request_send_state_ff). So both ends first show each other,
+// by messages that leave at once or not at all, that there is a connection.
+enum class Opening : uint8_t { kConnecting, kConnected, kDone };
+
 // The path to one peer. `loss` is set during UCX's progress, when UCX finds the peer unreachable.
 struct UcxLink : plugin::Link {
   ucp_ep_h endpoint = nullptr;
   bool shares_memory = false;  // if false, UCX watches the peer (error mode PEER)
+  Opening opening = Opening::kDone;
+  bool is_heard = false;       // the peer has a connection to this rank
   bool* has_losses = nullptr;  // of the frame transport: some link is lost
 };
 
@@ -56,11 +65,14 @@ struct Staging {
   std::unique_ptr<Registration> registration;
 };
 
+// A rank has a connection to this one, or pretends to.
+using Greeting = void (*)(void* argument, uint32_t rank);
+
 // One thread at a time.
 class Worker {
  public:
   static onebitResult_t Create(const Context& context, ucp_context_h ucp, Arrival arrival,
-                               void* argument, std::unique_ptr<Worker>* worker);
+                               Greeting greeting, void* argument, std::unique_ptr<Worker>* worker);
   // Never waits for a peer. What was given to Send must outlive the worker.
   ~Worker();
   Worker(const Worker&) = delete;
@@ -77,6 +89,8 @@ class Worker {
   void EnableRendezvous(size_t ranks);
   // Registers the memory of frames that are to be sent by rendezvous.
   std::unique_ptr<Registration> Register(SlotPool* pool) const;
+  // Greets the peer if there is a connection to it, and link->opening says so then.
+  static plugin::Sent Greet(UcxLink* link, uint32_t rank);
   // Sends header and payload: from the given memory if UCX can send at once, else from a copy in a
   // slot of `staging`.
   static plugin::Sent Send(UcxLink* link, std::span<const std::byte> header,
@@ -92,13 +106,12 @@ class Worker {
   // Starts to hand all sent messages to the wire.
   void StartFlush();
   bool is_flushed() const;
-  // Nothing that comes by rendezvous is delivered any more.
-  void StopReceiving();
-  // Gives up the path to a peer at once, if UCX allows that.
-  static void CloseByForce(UcxLink* link);
+  // Gives up the paths to peers, as far as UCX allows that, and delivers nothing any more.
+  void Close(std::span<UcxLink> links, const Context& context);
 
  private:
   Worker() = default;
+  static void CloseByForce(UcxLink* link);
 
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
@@ -106,9 +119,12 @@ class Worker {
   int wake_fd_ = -1;
   ucs_status_ptr_t flush_ = nullptr;
   Arrival arrival_ = nullptr;
+  Greeting greeting_ = nullptr;
   void* argument_ = nullptr;
   static ucs_status_t OnMessage(void* argument, const void* header, size_t header_bytes, void* data,
                                 size_t bytes, const ucp_am_recv_param_t* param);
+  static ucs_status_t OnGreeting(void* argument, const void* header, size_t header_bytes,
+                                 void* data, size_t bytes, const ucp_am_recv_param_t* param);
 };
 
 }  // namespace onebit::ucx

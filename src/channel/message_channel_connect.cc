@@ -114,14 +114,18 @@ onebitResult_t MessageChannel::AllocatePeers() {
 // done when it has heard from all and its own greetings have left: from then on nobody depends on
 // it.
 onebitResult_t MessageChannel::ExchangeHellos(uint64_t start, uint64_t timeout_ns) {
-  // The greeting carries a payload so that it takes the path of long messages: see Send.
+  std::vector<int> ungreeted;
   for (int rank = 0; rank < state_.nranks; ++rank) {
-    if (state_.peer(rank).link->isReached != 0) continue;
-    const WireHeader wire = controls_.Wire(state_.peer(rank), WireType::kHello, 0, 0);
-    constexpr std::byte kPayload[256] = {};
-    state_.frames.Send(rank, onebitFrameLong, std::as_bytes(std::span(&wire, 1)), kPayload);
+    if (state_.peer(rank).link->isReached == 0) ungreeted.push_back(rank);
   }
   while (true) {
+    std::erase_if(ungreeted, [this](int rank) {
+      // The greeting carries a payload so that it takes the path of long messages: see Send.
+      const WireHeader wire = controls_.Wire(state_.peer(rank), WireType::kHello, 0, 0);
+      constexpr std::byte kPayload[256] = {};
+      return state_.frames.Send(rank, onebitFrameLong, std::as_bytes(std::span(&wire, 1)),
+                                kPayload) != onebitInProgress;
+    });
     Drive();
     if (lock_.is_aborted()) return onebitAborted;
     std::string missing;
@@ -133,7 +137,10 @@ onebitResult_t MessageChannel::ExchangeHellos(uint64_t start, uint64_t timeout_n
                             link.host, link.route, other.loss());
         return onebitPeerLost;
       }
-      if (link.isReached != 0 || (other.has_hello && other.in_flight() == 0)) continue;
+      const bool is_greeted = std::ranges::find(ungreeted, rank) == ungreeted.end();
+      if (link.isReached != 0 || (is_greeted && other.has_hello && other.in_flight() == 0)) {
+        continue;
+      }
       AppendFormat(&missing, " {} (on {}, by {})", rank, link.host, link.route);
     }
     if (missing.empty()) return onebitSuccess;

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <initializer_list>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -59,6 +61,22 @@ INSTANTIATE_TEST_SUITE_P(Rendezvous, UcxProcessesTest,
 INSTANTIATE_TEST_SUITE_P(RendezvousTcp, UcxProcessesTest,
                          ::testing::ValuesIn(CasesFor({4}, {{"ONEBIT_UCX_RENDEZVOUS", "1"},
                                                             {"ONEBIT_UCX_TLS", "tcp"}})),
+                         NameOf);
+
+// What a machine of its own can say for its network, as "NAME=VALUE;NAME=VALUE": tests/rdma.
+std::vector<Case> CasesOfThisMachine() {
+  const char* const given = std::getenv("ONEBIT_TEST_UCX");
+  if (given == nullptr) return {};
+  SettingTexts settings;
+  std::istringstream texts(given);
+  for (std::string text; std::getline(texts, text, ';');) {
+    const size_t end = text.find('=');
+    settings[text.substr(0, end)] = text.substr(end + 1);
+  }
+  return CasesFor({2, 3}, settings);
+}
+
+INSTANTIATE_TEST_SUITE_P(ThisMachine, UcxProcessesTest, ::testing::ValuesIn(CasesOfThisMachine()),
                          NameOf);
 
 // Rank 1 is killed while it receives a long payload from rank 0 and all other ranks wait for it.

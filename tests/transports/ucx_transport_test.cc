@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
@@ -253,6 +254,16 @@ TEST(UcxDevicesTest, BridgesOfContainersAreLeftOut) {
   EXPECT_EQ(UsableDevices("", devices), "lo,mlx5_0:1");
   EXPECT_EQ(UsableDevices("eth7", devices), "mlx5_0:1");
   EXPECT_EQ(UsableDevices("eth7,lo", devices), "lo,mlx5_0:1");
+}
+
+TEST(UcxDevicesTest, AdaptersOfTheKernelAreSoftware) {
+  const std::string folder = ::testing::TempDir() + "ucx_adapters" + std::to_string(getpid());
+  EXPECT_FALSE(HasSoftwareAdapter(folder));
+  std::filesystem::create_directories(folder + "/mlx5_0/device");
+  EXPECT_FALSE(HasSoftwareAdapter(folder));
+  std::filesystem::create_directories(folder + "/rxe0");
+  EXPECT_TRUE(HasSoftwareAdapter(folder));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(UcxDescribeTest, TellsTheWay) {
