@@ -72,6 +72,12 @@ std::set<std::string> NetworkDevices() {
   return names;
 }
 
+bool HasAdapter(const std::string& list, const std::set<std::string>& devices) {
+  return std::ranges::any_of(devices, [&list](const std::string& device) {
+    return if_nametoindex(device.c_str()) == 0 && (list == "all" || IsListed(device, list));
+  });
+}
+
 bool HasSoftwareAdapter(const std::string& folder) {
   std::error_code error;
   for (const auto& adapter : std::filesystem::directory_iterator(folder, error)) {

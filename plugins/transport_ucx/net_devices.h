@@ -20,6 +20,9 @@ std::string UnknownDevice(const std::string& list, const std::set<std::string>& 
 // hosts.
 std::string UsableDevices(const std::string& interfaces, const std::set<std::string>& devices);
 
+// True if `list`, or "all", has one of `devices` that is no network interface.
+bool HasAdapter(const std::string& list, const std::set<std::string>& devices);
+
 // An RDMA device of this host is one of the kernel's, without hardware.
 bool HasSoftwareAdapter(const std::string& folder = "/sys/class/infiniband");
 

@@ -154,6 +154,14 @@ ucp_context_h Context::UcpFor(const onebitTransportCommInfo& info) {
     // A process that does not know its interface keeps all, as does one that UCX cannot serve.
     if (devices_.contains(interface)) choice.second = UsableDevices(interface, devices_);
   }
+  if (AllowsAdapters(choice.first) && HasAdapter(choice.second, devices_) &&
+      !CanLockMemoryForUcx()) {
+    Warn(
+        "this process may lock less memory than the 64 MiB that it registers with an RDMA device: "
+        "raise ulimit -l, "
+        "or use ONEBIT_UCX_TLS=tcp");
+    return nullptr;
+  }
   const std::lock_guard lock(mutex_);
   const auto [found, is_new] = ucps_.try_emplace(choice, nullptr);
   if (is_new && StartUcp(choice, &found->second) != onebitSuccess) {

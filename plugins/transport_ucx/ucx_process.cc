@@ -5,6 +5,8 @@
 
 #include <dlfcn.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
 #include <unistd.h>
@@ -74,6 +76,20 @@ bool HasDescriptorsForUcx() {
   }
   for (int i = 0; i < count; ++i) close(opened[i]);
   return count == kNeeded;
+}
+
+bool CanLockMemoryForUcx() {
+  constexpr rlim_t kNeeded = 64 << 20;  // 58 MiB were seen
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur >= kNeeded) return true;
+  // The limit does not hold for a privileged process, which can lock more.
+  const size_t bytes = limit.rlim_cur + 1;
+  void* const probe =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (probe == MAP_FAILED) return true;
+  const bool can_lock = mlock(probe, bytes) == 0;
+  munmap(probe, bytes);
+  return can_lock;
 }
 
 LogScope::LogScope(const onebitTransportHost& host) : outer_(scope_host) {

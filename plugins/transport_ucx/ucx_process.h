@@ -32,4 +32,8 @@ class LogScope {
 // aborts the process when its own thread gets none (UCX 1.13), so this must be checked before.
 bool HasDescriptorsForUcx();
 
+// True if the process may lock as much memory as UCX registers with an adapter for an endpoint. UCX
+// 1.13 tries again and again for ever if it may not.
+bool CanLockMemoryForUcx();
+
 }  // namespace onebit::ucx

@@ -48,13 +48,18 @@ constexpr onebitTransportSetting kSettings[] = {
      .help =
          "1: between hosts, pieces of long payloads go by UCX's rendezvous protocol, by RDMA where "
          "the network has it, and none sets out early; equal on all ranks; takes 2 MiB per peer; "
-         "tried over TCP only.",
+         "tried over TCP and RoCE in software only.",
      .offset = offsetof(Options, uses_rendezvous)},
 };
 
 }  // namespace
 
-bool AllowsSharedMemory(std::string_view tls) {
+namespace {
+
+// `matches` tells the names that are meant. One name suffices for an exclusion, too: a wrong guess
+// costs little.
+template <typename Matches>
+bool Allows(std::string_view tls, const Matches& matches) {
   const bool is_exclusion = tls.starts_with('^');
   bool is_named = false;
   std::string_view rest = tls;
@@ -62,12 +67,24 @@ bool AllowsSharedMemory(std::string_view tls) {
   while (!rest.empty()) {
     const std::string_view name = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(rest.size(), name.size() + 1));
-    for (const std::string_view shared : {"all", "sm", "shm", "mm", "posix", "sysv", "xpmem"}) {
-      is_named |= name == shared;
-    }
+    is_named |= name == "all" || matches(name);
   }
-  // One name suffices for an exclusion, too: a wrong guess costs only speed.
   return is_named != is_exclusion;
+}
+
+}  // namespace
+
+bool AllowsSharedMemory(std::string_view tls) {
+  return Allows(tls, [](std::string_view name) {
+    return name == "sm" || name == "shm" || name == "mm" || name == "posix" || name == "sysv" ||
+           name == "xpmem";
+  });
+}
+
+bool AllowsAdapters(std::string_view tls) {
+  return Allows(tls, [](std::string_view name) {
+    return name.starts_with("rc") || name.starts_with("dc") || name == "ib";
+  });
 }
 
 onebitTransportProperties PropertiesWith(const Options& options) {

@@ -28,6 +28,9 @@ struct Options {
 // True if this list of UCX transports lets two processes of a host share memory.
 bool AllowsSharedMemory(std::string_view tls);
 
+// True if it lets hosts reach each other by connections of RDMA adapters.
+bool AllowsAdapters(std::string_view tls);
+
 onebitTransportProperties PropertiesWith(const Options& options);
 
 }  // namespace onebit::ucx

@@ -93,6 +93,10 @@ COMMANDS = {
     "./tests/gpu/run --no-build --build build/pack --deps build/pack --out out --quick":
         RunBy("tests/gpu/gpu_pack_test.py", '"--build", str(packed), "--deps", str(packed)'),
     "./tests/ib/run OTHER_HOST": RunBy("tests/ib/ib_run_test.py", 'root / "tests" / "ib" / "run"'),
+    "ONEBIT_UCX_NET_DEVICES=mlx5_0:1 build/release/perf/onebit_run --hosts a,b build/release/perf/all_reduce_perf "
+    "--transport ucx -b 1M -e 256M -f 4 --mode ef -c 1":
+        Run("ONEBIT_UCX_TLS=tcp ONEBIT_UCX_NET_DEVICES=lo {build}/perf/onebit_run -n 2 {build}/perf/all_reduce_perf "
+            "--transport ucx -b 64K -e 64K --mode ef -c 1"),
     "ONEBIT_TRACE=trace.%r.json onebit_run -n 4 onebit_all_reduce_perf -b 4M -e 4M --mode ef":
         Run("ONEBIT_TRACE={build}/documented.%r.json {build}/perf/onebit_run -n 4 {build}/perf/all_reduce_perf "
             "-b 64K -e 64K --mode ef -n 2"),

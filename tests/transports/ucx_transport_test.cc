@@ -3,6 +3,8 @@
 // Properties that only transport `ucx` has: its settings, its addresses, and messages of strangers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <ucp/api/ucp.h>
 
 #include <chrono>
@@ -17,6 +19,7 @@
 
 #include "plugins/transport_ucx/net_devices.h"
 #include "plugins/transport_ucx/ucx_address.h"
+#include "plugins/transport_ucx/ucx_process.h"
 #include "plugins/transport_ucx/ucx_settings.h"
 #include "plugins/transport_ucx/worker.h"
 #include "tests/support/bytes_of.h"
@@ -254,6 +257,32 @@ TEST(UcxDevicesTest, BridgesOfContainersAreLeftOut) {
   EXPECT_EQ(UsableDevices("", devices), "lo,mlx5_0:1");
   EXPECT_EQ(UsableDevices("eth7", devices), "mlx5_0:1");
   EXPECT_EQ(UsableDevices("eth7,lo", devices), "lo,mlx5_0:1");
+}
+
+TEST(UcxDevicesTest, AdaptersAreDevicesWithoutAnInterface) {
+  const std::set<std::string> devices = {"lo", "mlx5_0:1"};
+  EXPECT_TRUE(HasAdapter("all", devices));
+  EXPECT_TRUE(HasAdapter("lo,mlx5_0:1", devices));
+  EXPECT_FALSE(HasAdapter("lo", devices));
+  EXPECT_FALSE(HasAdapter("all", {"lo"}));
+  for (const char* tls : {"all", "rc,self", "tcp,rc_mlx5", "ib", "^tcp", "^shm,self"}) {
+    EXPECT_TRUE(AllowsAdapters(tls)) << tls;
+  }
+  for (const char* tls : {"tcp", "tcp,self", "shm,self", "^rc", "^tcp,ib"}) {
+    EXPECT_FALSE(AllowsAdapters(tls)) << tls;
+  }
+}
+
+TEST(UcxProcessTest, TheLimitOfLockedMemoryHoldsForUsersOnly) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &before), 0);
+  const rlimit low{.rlim_cur = 65'536, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &low), 0);
+  void* const page = mmap(nullptr, 131'072, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const bool is_privileged = mlock(page, 131'072) == 0;
+  EXPECT_EQ(CanLockMemoryForUcx(), is_privileged);
+  munmap(page, 131'072);
+  ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &before), 0);
 }
 
 TEST(UcxDevicesTest, AdaptersOfTheKernelAreSoftware) {
