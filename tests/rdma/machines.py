@@ -22,7 +22,7 @@ PROGRAMS = (QEMU, "busybox", "cpio", "depmod", "modprobe", "rdma", "dpkg")
 # crc32_generic: without a CRC-32 of the kernel's own, an rxe adapter cannot be made.
 MODULES = ("virtio_pci", "virtio_net", "9pnet_virtio", "9p", "overlay", "crc32_generic", "rdma_rxe", "ib_uverbs",
            "rdma_ucm")
-BOOT_SECONDS = 120
+BOOT_SECONDS = 300
 COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters"
 
 INIT = """#!/bin/busybox sh
