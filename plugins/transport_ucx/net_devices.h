@@ -23,7 +23,7 @@ std::string UsableDevices(const std::string& interfaces, const std::set<std::str
 // True if `list`, or "all", has one of `devices` that is no network interface.
 bool HasAdapter(const std::string& list, const std::set<std::string>& devices);
 
-// An RDMA device of this host is one of the kernel's, without hardware.
+// True if this host has an RDMA device without hardware, such as the kernel's rxe.
 bool HasSoftwareAdapter(const std::string& folder = "/sys/class/infiniband");
 
 }  // namespace onebit::ucx

@@ -11,8 +11,8 @@
 
 namespace onebit::ucx {
 
-// Registers memory with UCX for as long as the object lives. UCX 1.13 ignores the handle and
-// registers for every operation; later versions use it. Where memory cannot be registered there is
+// Registers memory with UCX for as long as the object lives, which spares UCX the registration of
+// every operation. Where memory cannot be registered there is
 // no handle, and UCX does without.
 class Registration {
  public:

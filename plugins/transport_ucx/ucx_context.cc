@@ -41,13 +41,12 @@ void Modify(ucp_config_t* config, const std::string& tls, const std::string& net
       {"MM_SEG_SIZE", std::to_string(kSharedSegmentBytes)},
       // connect(2) must not block a thread for minutes when a host is silent.
       {"CONN_NB", "y"},
-      // The library's control channel notices a host that is silent. To do so, too, UCX 1.13 would
-      // send a message of its own over a path that is not connected yet, and end the process if the
-      // path fails or is closed until then (ucp_request_send_state_ff).
+      // The library's control channel notices a host that is silent. UCX's keepalive adds a path to
+      // an endpoint, and a message that connects it, whose failure ends the process
+      // (ucp_request_send_state_ff).
       {"KEEPALIVE_INTERVAL", "inf"},
       // A flush is over when the layers below have handed on all that they took. The flush of each
-      // endpoint would keep endpoints, and UCX 1.13 ends the process if one is closed meanwhile
-      // (ucp_ep_delete).
+      // endpoint would keep endpoints that have been closed (Worker::Close).
       {"FLUSH_WORKER_EPS", "n"},
       // Paths on which memory of another rank is read. Without a rendezvous none is, and UCX would
       // connect ranks of one host over the network for nothing.
@@ -59,6 +58,9 @@ void Modify(ucp_config_t* config, const std::string& tls, const std::string& net
   for (const Choice& choice : choices) {
     ucp_config_modify(config, choice.name, choice.value.c_str());
   }
+  // UCX compares the destination in front of a datagram, which an adapter in software (rxe) does
+  // not put where UCX looks, and would drop everything.
+  if (HasSoftwareAdapter()) ucp_config_modify(config, "UD_ETH_DGID_CHECK", "n");
 }
 
 // A payload that sets out early must arrive though its sender makes no further call, and a
@@ -78,6 +80,7 @@ Context::Context(const onebitTransportHost& host)
       net_devices_(options_.net_devices) {}
 
 Context::~Context() {
+  if (keeps_ucp_.load(std::memory_order_relaxed)) return;
   const LogScope scope(host());
   for (const auto& [choice, ucp] : ucps_) {
     if (ucp != nullptr) ucp_cleanup(ucp);  // null: the first one could not start
@@ -157,9 +160,8 @@ ucp_context_h Context::UcpFor(const onebitTransportCommInfo& info) {
   if (AllowsAdapters(choice.first) && HasAdapter(choice.second, devices_) &&
       !CanLockMemoryForUcx()) {
     Warn(
-        "this process may lock less memory than the 64 MiB that it registers with an RDMA device: "
-        "raise ulimit -l, "
-        "or use ONEBIT_UCX_TLS=tcp");
+        "this process may lock less memory than the 64 MiB that a communicator registers with an "
+        "RDMA device: raise ulimit -l, or use ONEBIT_UCX_TLS=tcp,shm,self");
     return nullptr;
   }
   const std::lock_guard lock(mutex_);

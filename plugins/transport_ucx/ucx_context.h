@@ -6,6 +6,7 @@
 #include <onebit/transport.h>
 #include <ucp/api/ucp.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -43,6 +44,8 @@ class Context : public plugin::BaseContext {
   const plugin::HostIdentity& identity() const { return identity_; }
   uint64_t machine() const { return machine_; }
   bool can_share_memory() const;
+  // UCX stays as it is when the context ends, because something uses it.
+  void KeepUcp() { keeps_ucp_.store(true, std::memory_order_relaxed); }
   // Logs that the process has too few descriptors for UCX, and returns the error for it.
   onebitResult_t NoDescriptors() const;
 
@@ -60,6 +63,7 @@ class Context : public plugin::BaseContext {
   std::set<std::string> devices_;  // of the network
   std::string net_devices_;
 
+  std::atomic<bool> keeps_ucp_{false};
   std::mutex mutex_;
   std::map<Choice, ucp_context_h> ucps_;  // guarded by mutex_
 };

@@ -41,6 +41,7 @@ class UcxFrameTransport final : public plugin::FrameTransport {
                         const void* payload, size_t payload_bytes);
   static void OnGreeting(void* argument, uint32_t rank);
   plugin::Sent Open(UcxLink* link);
+  void Park();
   onebitResult_t ReadAddresses(const void* const* addresses, const size_t* address_bytes);
   onebitResult_t MakeLinks(const void* const* addresses);
 

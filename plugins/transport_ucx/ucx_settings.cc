@@ -83,7 +83,8 @@ bool AllowsSharedMemory(std::string_view tls) {
 
 bool AllowsAdapters(std::string_view tls) {
   return Allows(tls, [](std::string_view name) {
-    return name.starts_with("rc") || name.starts_with("dc") || name == "ib";
+    return name.starts_with("rc") || name.starts_with("dc") || name.starts_with("ud") ||
+           name == "ib";
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <sys/statvfs.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -186,7 +187,10 @@ Sent Worker::Send(UcxLink* link, std::span<const std::byte> header,
     const ucs_status_ptr_t sent =
         ucp_am_send_nbx(link->endpoint, kActiveMessage, header.data(), header.size(),
                         payload.data(), payload.size(), &param);
-    if (sent == nullptr) return Sent::kYes;
+    if (sent == nullptr) {
+      link->has_carried = true;
+      return Sent::kYes;
+    }
     // UCX's contract excludes a request here.
     if (!UCS_PTR_IS_ERR(sent) || UCS_PTR_STATUS(sent) != UCS_ERR_NO_RESOURCE)
       return Fail(link, sent);
@@ -214,6 +218,7 @@ Sent Worker::Send(UcxLink* link, std::span<const std::byte> header,
                       payload.size(), &param);
   if (sent == nullptr || UCS_PTR_IS_ERR(sent)) {
     staging.pool->Return(slot);
+    link->has_carried |= sent == nullptr;
     return sent == nullptr ? Sent::kYes : Fail(link, sent);
   }
   ++link->taken;
@@ -271,15 +276,21 @@ void Worker::CloseByForce(UcxLink* link) {
   link->endpoint = nullptr;
 }
 
-void Worker::Close(std::span<UcxLink> links, const Context& context) {
+// UCX 1.13 ends the process if a worker is destroyed that is not done with a forced close
+// (ucp_ep_delete), or while one of UCX's own messages that connect endpoints waits on it
+// (ucp_request_send_state_ff). A path that has carried a frame is connected.
+bool Worker::Close(std::span<UcxLink> links, const Context& context) {
+  const bool has_connected = std::ranges::all_of(links, [](const UcxLink& link) {
+    return link.endpoint == nullptr || link.shares_memory || link.has_carried || link.sent != 0;
+  });
   if (pieces_ != nullptr) pieces_->Stop();
   arrival_ = [](void*, const void*, size_t, const void*, size_t) {};
+  if (!has_connected) return false;
   for (UcxLink& link : links) CloseByForce(&link);
-  // UCX 1.13 ends the process if a worker is destroyed that is not done with this. It needs no peer
-  // for it.
   StartFlush();
   const uint64_t deadline = context.Now() + kMostClosingNs;
   while (!is_flushed() && context.Now() < deadline) Progress();
+  return is_flushed();
 }
 
 }  // namespace onebit::ucx

@@ -54,6 +54,7 @@ struct UcxLink : plugin::Link {
   bool shares_memory = false;  // if false, UCX watches the peer (error mode PEER)
   Opening opening = Opening::kDone;
   bool is_heard = false;       // the peer has a connection to this rank
+  bool has_carried = false;    // a frame, at once; `sent` counts others
   bool* has_losses = nullptr;  // of the frame transport: some link is lost
 };
 
@@ -65,7 +66,7 @@ struct Staging {
   std::unique_ptr<Registration> registration;
 };
 
-// A rank has a connection to this one, or pretends to.
+// Takes the number of a rank that says that it has a connection to this one.
 using Greeting = void (*)(void* argument, uint32_t rank);
 
 // One thread at a time.
@@ -106,8 +107,9 @@ class Worker {
   // Starts to hand all sent messages to the wire.
   void StartFlush();
   bool is_flushed() const;
-  // Gives up the paths to peers, as far as UCX allows that, and delivers nothing any more.
-  void Close(std::span<UcxLink> links, const Context& context);
+  // Gives up the paths to peers, as far as UCX allows that, and delivers nothing any more. False:
+  // the worker must not be destroyed.
+  bool Close(std::span<UcxLink> links, const Context& context);
 
  private:
   Worker() = default;

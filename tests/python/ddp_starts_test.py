@@ -32,8 +32,8 @@ class DdpStartsTest(TestOfCases):
 
     def test_a_rank_that_waits_for_rank_0_says_so(self):
         for each in self.found("rank_0_is_late"):
-            self.assertEqual(each["said"], "rank 1 has waited 0.1 s for rank 0 of the process group: a onebit State or "
-                             "optimizer is constructed on all ranks, at the same point of the program")
+            self.assertEqual(each["said"], "rank 1 has waited 0.1 s for rank 0, or others, of the process group: a onebit "
+                             "State or optimizer is constructed on all ranks, at the same point of the program")
 
     def test_a_hook_without_a_state_is_refused(self):
         for each in self.found("a_hook_without_a_state"):

@@ -18,7 +18,7 @@ import tempfile
 import time
 
 QEMU = "qemu-system-x86_64"
-PROGRAMS = (QEMU, "busybox", "cpio", "depmod", "modprobe", "rdma", "dpkg")
+PROGRAMS = (QEMU, "busybox", "cpio", "depmod", "modprobe", "rdma", "dpkg", "ssh-keygen", "/usr/sbin/sshd")
 # crc32_generic: without a CRC-32 of the kernel's own, an rxe adapter cannot be made.
 MODULES = ("virtio_pci", "virtio_net", "9pnet_virtio", "9p", "overlay", "crc32_generic", "rdma_rxe", "ib_uverbs",
            "rdma_ucm")
@@ -82,7 +82,7 @@ class Kernel:
     def __init__(self, folder: pathlib.Path) -> None:
         missing = [program for program in PROGRAMS if shutil.which(program) is None]
         if missing:
-            raise Unavailable(f"no {', '.join(missing)}: install the packages of group rdma in cmake/debian-packages.txt")
+            raise Unavailable(f"no {', '.join(missing)}: install group rdma of cmake/debian-packages.txt")
         tree = folder / "kernel"
         if not (tree / "complete").exists():
             _unpack(folder, tree)
@@ -141,6 +141,11 @@ class Job:
     def __init__(self, machine: "Machine", name: str) -> None:
         self._machine = machine
         self._name = name
+
+    @property
+    def path(self) -> str:
+        """Of the file with its output, on the machine."""
+        return f"/run/jobs/{self._name}.out"
 
     @property
     def output(self) -> str:

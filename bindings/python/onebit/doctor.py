@@ -95,7 +95,7 @@ def can_open(library: str) -> str:
 
 
 def obstacles_of_ddp(value: str) -> Iterator[str]:
-    """Why nothing comes of ONEBIT_TORCH_DDP in programs of this Python and of the torchrun on PATH."""
+    """Why ONEBIT_TORCH_DDP has no effect in programs of this Python, or of the torchrun on PATH."""
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
@@ -120,10 +120,14 @@ def obstacles_of_ddp(value: str) -> Iterator[str]:
 
 
 def interpreter_of(script: pathlib.Path) -> Optional[pathlib.Path]:
-    """The one that a script's first line names; None if there is no such line."""
-    with script.open("rb") as file:
-        line = file.readline().strip()
-    return pathlib.Path(os.fsdecode(line[2:])) if line.startswith(b"#!") else None
+    """The Python that a script's first line names by its path; None if there is no such line."""
+    try:
+        with script.open("rb") as file:
+            line = os.fsdecode(file.readline().strip())
+    except OSError:
+        return None
+    found = pathlib.Path(line[2:].strip())
+    return found if line.startswith("#!/") and found.name.startswith("python") else None
 
 
 def mistakes_in(value: str) -> Iterator[str]:

@@ -137,7 +137,8 @@ def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
     box = [_invitation(default_store) if rank == 0 else None]
     source = 0 if process_group is None else dist.distributed_c10d.get_global_rank(process_group, 0)
     try:
-        with _said_if_long(f"rank {rank} has waited {_PATIENCE_SECONDS:g} s for rank 0 of the process group"):
+        others = "other ranks" if rank == 0 else "rank 0, or others,"
+        with _said_if_long(f"rank {rank} has waited {_PATIENCE_SECONDS:g} s for {others} of the process group"):
             dist.broadcast_object_list(box, src=source, group=process_group)
     except RuntimeError as error:
         raise RemoteError(

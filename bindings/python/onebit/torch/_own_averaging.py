@@ -152,7 +152,7 @@ def _end_averaging_by_wrapper(model: torch.nn.Module) -> None:
 
 
 class _Begin:
-    """Tells the first bucket of a model."""
+    """Remembers whether the first bucket of a model has come."""
 
     is_over = False
 
