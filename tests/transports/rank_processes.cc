@@ -129,10 +129,18 @@ std::string Serve(std::vector<int> fds, const std::vector<int>& may_die) {
       }
     }
     bool are_all_here = true;
+    const bool is_any_here = std::count(has_text.begin(), has_text.end(), true) != 0;
     for (size_t rank = 0; rank < fds.size(); ++rank) {
+      const bool has_ended = fds[rank] < 0 && !has_text[rank];
       const bool is_excused =
-          fds[rank] < 0 && std::count(may_die.begin(), may_die.end(), static_cast<int>(rank)) != 0;
+          has_ended && std::count(may_die.begin(), may_die.end(), static_cast<int>(rank)) != 0;
       are_all_here &= has_text[rank] || is_excused;
+      if (has_ended && !is_excused && is_any_here) {
+        for (const int fd : fds) {
+          if (fd >= 0) close(fd);
+        }
+        return Text("rank ", rank, " ended before the others met it");
+      }
     }
     if (are_all_here && !is_over()) {
       for (const int fd : fds) {
