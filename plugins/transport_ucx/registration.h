@@ -11,9 +11,8 @@
 
 namespace onebit::ucx {
 
-// Registers memory with UCX for as long as the object lives, which spares UCX the registration of
-// every operation. Where memory cannot be registered there is
-// no handle, and UCX does without.
+// Registers memory with UCX for as long as the object lives, so that operations need not. Where
+// memory cannot be registered there is no handle, and UCX does without.
 class Registration {
  public:
   Registration(ucp_context_h context, std::span<std::byte> memory) : context_(context) {

@@ -51,9 +51,6 @@ void Modify(ucp_config_t* config, const std::string& tls, const std::string& net
       // Paths on which memory of another rank is read. Without a rendezvous none is, and UCX would
       // connect ranks of one host over the network for nothing.
       {"MAX_RNDV_LANES", options.uses_rendezvous != 0 ? "1" : "0"},
-      // UCX compares the destination in front of a datagram, which an adapter in software (rxe)
-      // does not put where UCX looks, and would drop everything.
-      {"UD_ETH_DGID_CHECK", HasSoftwareAdapter() ? "n" : "y"},
   };
   for (const Choice& choice : choices) {
     ucp_config_modify(config, choice.name, choice.value.c_str());

@@ -68,7 +68,7 @@ UcxFrameTransport::~UcxFrameTransport() {
   context_->RemoveEndpoint();
 }
 
-// What a worker of UCX uses stays until the process ends.
+// A worker that must not be destroyed stays until the process ends, with all that it uses.
 void UcxFrameTransport::Park() {
   struct Parked {
     std::unique_ptr<Worker> worker;

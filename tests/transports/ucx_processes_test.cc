@@ -63,7 +63,8 @@ INSTANTIATE_TEST_SUITE_P(RendezvousTcp, UcxProcessesTest,
                                                             {"ONEBIT_UCX_TLS", "tcp"}})),
                          NameOf);
 
-// What a machine of its own can say for its network, as "NAME=VALUE;NAME=VALUE": tests/rdma.
+// A machine with another network names settings for it, as "NAME=VALUE;NAME=VALUE"
+// (tests/rdma/run).
 std::vector<Case> CasesOfThisMachine() {
   const char* const given = std::getenv("ONEBIT_TEST_UCX");
   if (given == nullptr) return {};
