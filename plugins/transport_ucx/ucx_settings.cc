@@ -52,12 +52,7 @@ constexpr onebitTransportSetting kSettings[] = {
      .offset = offsetof(Options, uses_rendezvous)},
 };
 
-}  // namespace
-
-namespace {
-
-// `matches` tells the names that are meant. One name suffices for an exclusion, too: a wrong guess
-// costs little.
+// `matches` tells the names that are meant; one of them suffices, for an exclusion, too.
 template <typename Matches>
 bool Allows(std::string_view tls, const Matches& matches) {
   const bool is_exclusion = tls.starts_with('^');
@@ -75,16 +70,18 @@ bool Allows(std::string_view tls, const Matches& matches) {
 }  // namespace
 
 bool AllowsSharedMemory(std::string_view tls) {
-  return Allows(tls, [](std::string_view name) {
+  return Allows(tls, [](std::string_view name) {  // a wrong guess costs only speed
     return name == "sm" || name == "shm" || name == "mm" || name == "posix" || name == "sysv" ||
            name == "xpmem";
   });
 }
 
 bool AllowsAdapters(std::string_view tls) {
-  return Allows(tls, [](std::string_view name) {
-    return name.starts_with("rc") || name.starts_with("dc") || name.starts_with("ud") ||
-           name == "ib";
+  // An exclusion leaves some of their transports, unless it names all of them.
+  const bool is_exclusion = tls.starts_with('^');
+  return Allows(tls, [is_exclusion](std::string_view name) {
+    const bool is_one = name.starts_with("rc") || name.starts_with("dc") || name.starts_with("ud");
+    return name == "ib" || (is_one && !is_exclusion);
   });
 }
 

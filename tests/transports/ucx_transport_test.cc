@@ -265,10 +265,11 @@ TEST(UcxDevicesTest, AdaptersAreDevicesWithoutAnInterface) {
   EXPECT_TRUE(HasAdapter("lo,mlx5_0:1", devices));
   EXPECT_FALSE(HasAdapter("lo", devices));
   EXPECT_FALSE(HasAdapter("all", {"lo"}));
-  for (const char* tls : {"all", "rc,self", "tcp,rc_mlx5", "ib", "^tcp", "^shm,self"}) {
+  for (const char* tls :
+       {"all", "rc,self", "tcp,rc_mlx5", "ib", "ud_verbs", "^tcp", "^shm,self", "^dc"}) {
     EXPECT_TRUE(AllowsAdapters(tls)) << tls;
   }
-  for (const char* tls : {"tcp", "tcp,self", "shm,self", "^rc", "^tcp,ib"}) {
+  for (const char* tls : {"tcp", "tcp,self", "shm,self", "^ib", "^tcp,ib"}) {
     EXPECT_FALSE(AllowsAdapters(tls)) << tls;
   }
 }
