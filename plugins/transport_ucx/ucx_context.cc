@@ -119,6 +119,11 @@ onebitResult_t Context::Start() {
     return onebitInvalidUsage;
   }
   if (!is_set) net_devices_ = UsableDevices(interfaces, devices_);
+  if (HasSoftwareAdapter()) {
+    host().log(onebitLogInfo,
+               "ucx: an RDMA device is software, for which UCX does not check where its datagrams "
+               "were sent to (UCX_UD_ETH_DGID_CHECK=n)");
+  }
   // Now, because only now the settings can be refused by name.
   return StartUcp({options_.tls, net_devices_}, &ucps_[{options_.tls, net_devices_}]);
 }

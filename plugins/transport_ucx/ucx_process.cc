@@ -94,6 +94,7 @@ bool CanLockMemoryForUcx() {
 
 LogScope::LogScope(const onebitTransportHost& host) : outer_(scope_host) {
   PushHandlerOnce();
+  if (outer_ == nullptr) *last_error = '\0';
   scope_host = &host;
 }
 

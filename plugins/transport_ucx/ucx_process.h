@@ -13,7 +13,7 @@ namespace onebit::ucx {
 // warnings at INFO, the rest at TRACE, because the library reports what matters itself.
 // Lines of other threads, and of other users of UCX in this process, are not redirected.
 //
-// May be nested. Costs two stores.
+// May be nested. Costs three stores.
 class LogScope {
  public:
   explicit LogScope(const onebitTransportHost& host);
@@ -21,7 +21,7 @@ class LogScope {
   LogScope(const LogScope&) = delete;
   LogScope& operator=(const LogScope&) = delete;
 
-  // The last error or warning on this thread, to explain a failure.
+  // The last error or warning in the scopes of this thread, to explain a failure.
   static std::string LastError();
 
  private:
