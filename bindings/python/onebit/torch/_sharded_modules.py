@@ -116,16 +116,8 @@ def sharded_modules(model: torch.nn.Module, function: str, needs: Sequence[str])
             found.setdefault(id(group), ShardedModule(name, len(found), module, group))
     if not is_sharded:
         _refuse_unsharded(model, function)
-    shards = list(found.values())
-    if shards and speaks_for(shards[0]):
-        _warn_of_rest(model, function)
-    return shards
-
-
-def speaks_for(shard: ShardedModule) -> bool:
-    """True on one of the ranks that hold `shard`, which may be some of the job's."""
-    groups = [each for each in (shard.shard_group, shard.replica_group) if each is not None]
-    return all(dist.get_rank(group) == 0 for group in groups)
+    _warn_of_rest(model, function)
+    return list(found.values())
 
 
 def _title(name: str) -> str:
@@ -136,7 +128,7 @@ def _warn_of_rest(model: torch.nn.Module, function: str) -> None:
     """Warns of parameters that fully_shard has left out, which may be on purpose: see its ignored_params."""
     named = [(bare_name(name), each) for name, each in model.named_parameters() if each.requires_grad]
     rest = [name for name, each in named if not hasattr(each, "to_local")]  # DTensors have it
-    if rest:
+    if rest and dist.get_rank() == 0:
         more = f" and {len(rest) - 4} more" if len(rest) > 4 else ""
         warnings.warn(
             f"{function}: fully_shard has not sharded {', '.join(rest[:4])}{more}, so nothing averages gradients of "

@@ -35,7 +35,7 @@ from ._hook_report import Report
 from ._membership import Membership
 from ._module_averaging import ModuleAveraging, refuse_count
 from ._replica import unwrapped
-from ._sharded_modules import ShardedModule, sharded_modules, speaks_for
+from ._sharded_modules import ShardedModule, sharded_modules
 
 __all__ = ["ReplicaState", "ShardState", "compress_replicas", "compress_shards"]
 
@@ -198,7 +198,7 @@ def compress_shards(
     if compression is not None:
         warn_of_coarse(compression, stacklevel=2)
     replicas = shards[0].replica_group
-    if replicas is not None and dist.get_backend(replicas) != "onebit" and speaks_for(shards[0]):
+    if replicas is not None and dist.get_backend(replicas) != "onebit" and dist.get_rank() == 0:
         warnings.warn(
             f"{function}: the model is sharded over a mesh with replicas, over which PyTorch averages in full "
             'precision: if their links are slow, give fully_shard the dimension that shards, mesh["shard"], and '
