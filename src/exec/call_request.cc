@@ -173,13 +173,6 @@ Call CallOf(const CallRequest& request, const Plan& plan, const Comm& comm, std:
   };
 }
 
-void NumberPairs(std::span<Call> calls, Comm* comm) {
-  for (Call& call : calls) {
-    const PlanKey& key = call.plan->key;
-    call.descriptor.sequence = comm->NextPairNumber(key.root, key.is_receive);
-  }
-}
-
 Batch BatchOf(const Plan& plan, std::span<Call> calls, uint64_t sequence,
               std::vector<uint32_t>* digests, const Comm& comm) {
   if (plan.key.is_pairs()) {
@@ -197,14 +190,6 @@ Batch BatchOf(const Plan& plan, std::span<Call> calls, uint64_t sequence,
   batch.descriptor.sequence = sequence;
   batch.descriptor.mask_digest = GroupDigest(batch.digests);
   return batch;
-}
-
-void RecordUse(const CallRequest& request) {
-  Compressor& state = request.compressor->compressor;
-  if (HasOp(request.collective)) state.set_op(request.op);
-  if (request.compressor->plan->key.is_pairs() && state.config().codec.has_feedback()) {
-    state.set_pair_end({request.root, request.is_receive});
-  }
 }
 
 BufferBytes BytesOf(const CallRequest& request, const Comm& comm) {
@@ -236,21 +221,6 @@ BufferBytes BytesOf(const CallRequest& request, const Comm& comm) {
               Extent(pairs.receive_counts, pairs.receive_begins, ranks) * element_bytes};
   }
   return {};
-}
-
-void CountCall(const CallRequest& request, const Plan& plan, Comm* comm) {
-  CommCounters& counters = comm->counters();
-  Add(request.compressor == nullptr ? counters.dense_calls : counters.compressed_calls, 1);
-  if (plan.key.is_native) Add(counters.native_calls, 1);
-  if (plan.key.has_two_levels) Add(counters.two_level_calls, 1);
-  Add(counters.logical_bytes, plan.tensor_elements * kernels::BytesOf(request.type));
-}
-
-void CountMessages(Comm* comm) {
-  CommCounters& counters = comm->counters();
-  const Endpoint::Counters sent = comm->endpoint().counters();
-  counters.bytes_sent.store(sent.bytes_sent, std::memory_order_relaxed);
-  counters.messages_sent.store(sent.messages_sent, std::memory_order_relaxed);
 }
 
 }  // namespace onebit

@@ -80,17 +80,11 @@ CallDescriptor DescriptorOf(const PlanKey& key, const Comm& comm);
 // The call in the form that executors run. `packets` has plan.packet_space_bytes.
 Call CallOf(const CallRequest& request, const Plan& plan, const Comm& comm, std::byte* packets);
 
-// Numbers sends and receives, each among those of its pair of ranks and direction.
-void NumberPairs(std::span<Call> calls, Comm* comm);
-
 // The calls that run together by `plan`, that of a single call or of a group, in the form that
 // executors run. Numbers the calls, unless they are pairs; `digests` lends its memory. The caller
 // sets `packets`.
 Batch BatchOf(const Plan& plan, std::span<Call> calls, uint64_t sequence,
               std::vector<uint32_t>* digests, const Comm& comm);
-
-// Records in the compressor of a call what binds its later ones: the op, or the end of a pair.
-void RecordUse(const CallRequest& request);
 
 // Bytes of the caller's buffers that the call reads and writes on this rank.
 struct BufferBytes {
@@ -98,9 +92,5 @@ struct BufferBytes {
   size_t output = 0;
 };
 BufferBytes BytesOf(const CallRequest& request, const Comm& comm);
-
-// Updates the communicator's counters after a successful call, including its endpoint's.
-void CountCall(const CallRequest& request, const Plan& plan, Comm* comm);
-void CountMessages(Comm* comm);
 
 }  // namespace onebit

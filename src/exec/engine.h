@@ -1,23 +1,19 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Runs collectives on one communicator: picks the plan, provides packet space, commits the result.
+// Engine: what a communicator needs for its calls. It plans them, and has their runners.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "comm/comm.h"
-#include "device/memory.h"
-#include "exec/call_outcome.h"
+#include "exec/call_ledger.h"
 #include "exec/call_request.h"
 #include "exec/comm_trace.h"
-#include "exec/host_executor.h"
 #include "exec/host_proxy.h"
+#include "exec/host_runner.h"
 #include "exec/plan_cache.h"
 #include "exec/stream_engine.h"
 #include "plan/plan.h"
@@ -45,10 +41,15 @@ class Engine {
   // then enqueued on streams of this device, or block if their buffers are in host memory.
   Status OrderByStreams(const Devices& devices, int device);
   bool is_stream_ordered() const { return stream_ != nullptr; }
-  // Runs calls instead of this engine if they are stream-ordered; null otherwise.
-  StreamEngine* stream() const { return stream_.get(); }
-  // Runs calls on device memory over a host transport; null before UseDevice.
+
+  // Those that run calls here: on host memory over a host transport; on device memory over one,
+  // null before UseDevice; and over a stream-ordered transport, null unless calls are.
+  HostRunner& host() { return host_; }
   HostProxy* proxy() const { return proxy_.get(); }
+  StreamEngine* stream() const { return stream_.get(); }
+  // The one of them that runs a call on such memory.
+  CallRunner& RunnerFor(const MemoryLocation& location);
+
   // Finds errors of calls on streams that occurred after they had returned. Thread-safe.
   Status CheckStreams() { return stream_ == nullptr ? OkStatus() : stream_->CheckStream(); }
   // Waits until all calls on CUDA streams have ended, and nothing uses their compressors.
@@ -89,55 +90,25 @@ class Engine {
   Status ReserveSum(size_t count, kernels::DataType type);
   Status Sum(void* values, size_t count, kernels::DataType type);
 
-  // Blocking calls: one, or those of a group. Prepare allocates; if it fails, nothing was sent or
-  // changed. Then call MakeProgress until has_ended, with a Wait of at most `timeout_ms` whenever
-  // nothing has moved. Last, or after an error of MakeProgress or Wait, call Finish with that
-  // error: it commits all compressors, or none after an error, and returns the error of the calls.
-  Status Prepare(std::span<const CallRequest> requests);
-  Status MakeProgress(bool* has_moved);
-  bool has_ended() const { return next_batch_ == batches_.size() && !is_batch_running_; }
-  Status Wait(uint64_t timeout_ms) { return executor_.Wait(timeout_ms); }
-  Status Finish(Status status);
-  // The outcome of the first call, once Finish has succeeded.
-  CallOutcome outcome() const {
-    return are_finite_[0] != 0 ? CallOutcome::kFinite : CallOutcome::kNonfinite;
-  }
-
  private:
   bool TakesOneExchange(const Compressor::Config& config) const;
   bool TakesTwoLevels(const Compressor::Config& config) const;
   // Fails where a new compressor cannot have the levels that it asks for.
   Status CheckLevels(const Compressor::Config& config) const;
-  void StartBatch();
-  void EndCall(const CallRequest& request, const Call& call, CallOutcome outcome);
-  // Allocates for a plan of this many calls on host memory.
-  Status Reserve(const Plan& plan, size_t calls = 1);
+  // Allocates for a plan of a call on host memory.
+  Status Reserve(const Plan& plan);
   // Allocates for a call of such a compressor.
   Status ReserveFor(const Compressor::Config& config, const Plan& plan);
-  // Fails if the transport refuses the calling thread. Harmless as long as nothing was sent.
-  Status CheckThread();
 
   Comm& comm_;
   PlanCache plans_;
   std::string trace_pattern_;
   std::unique_ptr<CommTrace> trace_;            // null: nothing is recorded
   std::unique_ptr<CommTrace> enqueuing_trace_;  // the same, for the proxy
-  HostExecutor executor_;
-  Memory packets_;                        // for the largest plan so far; shared by all calls
+  CallLedger ledger_;
+  HostRunner host_;
   std::unique_ptr<StreamEngine> stream_;  // null unless calls are stream-ordered
-
-  // State of the calls in progress, and capacity for later ones.
-  std::span<const CallRequest> requests_;
-  std::vector<uint8_t> are_finite_;    // by request
-  std::vector<PlannedBatch> batches_;  // in the order of requests_
-  std::vector<uint64_t> sequences_;    // by batch, set when it starts
-  std::vector<Call> calls_;            // calls of the running batch
-  std::vector<uint32_t> digests_;      // digests of these calls, if there are several
-  size_t next_batch_ = 0;
-  bool is_batch_running_ = false;
-  std::chrono::steady_clock::time_point begin_;
-
-  std::unique_ptr<HostProxy> proxy_;  // last, because its thread uses the executor
+  std::unique_ptr<HostProxy> proxy_;      // last, because its thread uses the executor
 };
 
 }  // namespace onebit

@@ -8,6 +8,7 @@
 
 #include "base/guard.h"
 #include "base/log.h"
+#include "exec/group_messages.h"
 
 namespace onebit {
 namespace {
@@ -29,39 +30,20 @@ constexpr auto kPollInterval = std::chrono::microseconds(20);
 constexpr auto kStreamPollTime = std::chrono::microseconds(100);
 constexpr auto kLongestPause = std::chrono::microseconds(200);
 
-// Steps whose end lets the stream go on with the phase behind their exchange. Sends are among them,
-// because that phase may overwrite what they send.
-bool IsArrival(const Step& step) {
-  return step.kind == StepKind::kSend || step.kind == StepKind::kReceive ||
-         step.kind == StepKind::kUnpack;
-}
-
 }  // namespace
 
 HostExecutor::HostExecutor(Comm& comm)
     : comm_(comm),
       endpoint_(comm.endpoint()),
       compute_(static_cast<uint32_t>(comm.ranks())),
-      is_full_(static_cast<size_t>(comm.ranks())),
-      inbound_(static_cast<size_t>(comm.ranks())) {}
+      messages_(comm, schedule_) {}
 
 void HostExecutor::Reserve(const Plan& plan, size_t calls) {
-  const size_t steps = plan.steps.size();
-  threads_.Reserve(steps);
-  if (steps > waiting_for_.size()) {
-    nonfinite_.resize(steps);
-    messages_.resize(steps);
-    expected_.resize(steps);
-    sending_.reserve(steps);
-    receiving_.reserve(steps);
-    for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &copies_, &sends_}) {
-      queue->Reserve(steps);
-    }
-    waiting_for_.resize(steps);  // last, because its size tells whether all others were resized
-  }
+  most_steps_ = std::max(most_steps_, plan.steps.size());
+  threads_.Reserve(plan.steps.size());
+  schedule_.Reserve(plan, calls);
+  messages_.Reserve(plan);
   if (plan.packet_count > checksums_.size()) checksums_.resize(plan.packet_count);
-  if (calls > are_finite_.size()) are_finite_.resize(calls);
-  if (plan.exchanges > exchange_left_.size()) exchange_left_.resize(plan.exchanges);
 }
 
 Status HostExecutor::StartThreads(size_t elements) {
@@ -70,7 +52,7 @@ Status HostExecutor::StartThreads(size_t elements) {
   const CpuSet cpus = comm_.FindCpuSet();
   Status status =
       threads_.Start(cpus.threads, static_cast<uint32_t>(comm_.ranks()), cpus.processors);
-  threads_.Reserve(waiting_for_.size());
+  threads_.Reserve(most_steps_);
   comm_.counters().compute_threads.store(threads_.size(), std::memory_order_relaxed);
   if (status.ok() || comm_.options().compute_threads.has_value()) return status;
   Log(LogLevel::kWarn, "rank {}: {}", comm_.rank(), status.text());  // nobody asked for threads
@@ -80,40 +62,14 @@ Status HostExecutor::StartThreads(size_t elements) {
 void HostExecutor::Start(const Batch& batch) {
   batch_ = batch;
   plan_ = batch.plan;
-  steps_left_ = plan_->steps.size();
-  std::fill_n(are_finite_.begin(), batch.calls.size(), uint8_t{1});
   codec_ns_ = 0;
   has_reported_wait_ = false;
   threads_.Begin(batch_, packet_checksums(), trace_ != nullptr);
   begin_ = last_progress_ = Clock::now();
   if (trace_ != nullptr) trace_->BeginBatch(batch_, begin_);
-  for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &copies_, &sends_}) {
-    queue->Clear();
-  }
-  if (batch_.is_group()) FillTables();
-  sending_.clear();
-  receiving_.clear();
-  native_ = {.step = kNoStep};
-  weight_of_all_.reset();
-  for (uint32_t peer = 0; peer < plan_->ranks; ++peer) {
-    Inbound& inbound = inbound_[peer];
-    inbound.request = nullptr;
-    inbound.step = kNoStep;
-    inbound.left = plan_->MessagesFrom(peer);
-    inbound.weight.reset();
-  }
-  gate_ = PhaseGate(batch_);
-  std::fill(exchange_left_.begin(), exchange_left_.end(), 0u);
-  for (uint32_t step = 0; step < plan_->steps.size(); ++step) {
-    if (IsArrival(plan_->steps[step])) ++exchange_left_[plan_->steps[step].exchange - 1u];
-    waiting_for_[step] = plan_->steps[step].dependency_count;
-    nonfinite_[step] = 0;
-    messages_[step] = MessageState::kPending;
-  }
-  for (uint32_t step = 0; step < plan_->steps.size(); ++step) {
-    if (waiting_for_[step] == 0) MakeReady(step);
-  }
-  steps_left_ -= gate_.CountLastSteps();
+  if (batch_.is_group()) FillTables(batch_);
+  messages_.Start(batch_, checksums_, trace_);
+  schedule_.Start(batch_, trace_);
 }
 
 // If memory is too short for the full text the short one is used: requests must not keep the
@@ -130,8 +86,8 @@ Status HostExecutor::Fail(const Status& cause) {
   // The group learns the cause before peers can see its consequences, such as a payload that is not
   // received.
   failure = comm_.Fail(std::move(failure), situation);
-  CancelAll();
-  if (trace_ != nullptr) trace_->FailBatch(LatePeer());
+  messages_.CancelAll();
+  if (trace_ != nullptr) trace_->FailBatch(messages_.LatePeer());
   return failure;
 }
 
@@ -148,19 +104,13 @@ std::string HostExecutor::Subject() const {
 Status HostExecutor::MakeProgress(bool* has_moved) {
   if (comm_.is_stopped()) return Error(Code::kAborted, "stopped");
   bool has_worked = false;
-  if (plan_->ranks > 1) {
-    ONEBIT_TRY(endpoint_.Progress());
-    ONEBIT_TRY(StartSends(&has_worked));
-    ONEBIT_TRY(PollReceives(&has_worked));
-    ONEBIT_TRY(PollSends(&has_worked));
-    if (native_.step != kNoStep) ONEBIT_TRY(PollNative(&has_worked));
-  }
+  if (plan_->ranks > 1) ONEBIT_TRY(messages_.Poll(&has_worked));
   has_worked = ShareSteps() || has_worked;
-  const bool has_turned =
-      gate_.Pass(exchange_left_, [this](uint32_t step) { TakeFromStream(step); });
+  const bool has_turned = schedule_.PassGate([this](uint32_t step) { TakeFromStream(step); });
   has_worked = has_turned || has_worked;
   if (trace_ != nullptr && has_worked) {
-    trace_->EndWait(has_turned || ReadySteps() != 0 || !copies_.empty() || is_done());
+    trace_->EndWait(has_turned || schedule_.ComputableSteps() != 0 || !schedule_.copies().empty() ||
+                    is_done());
   }
   ONEBIT_ASSIGN_OR_RETURN(const bool has_copied, CopyAll());
   has_worked = has_copied || ComputeSome() || has_worked;
@@ -169,7 +119,7 @@ Status HostExecutor::MakeProgress(bool* has_moved) {
     last_progress_ = Clock::now();
     if (!has_worked) std::this_thread::yield();  // they may need this core
     *has_moved = true;
-  } else if (gate_.IsStreamsTurn()) {
+  } else if (schedule_.gate().IsStreamsTurn()) {
     // The end of a phase is not an event either. A hung device must not count as progress.
     ONEBIT_TRY(Deadline());
     if (trace_ != nullptr) trace_->BeginWaitForStream();
@@ -199,72 +149,6 @@ Status HostExecutor::Wait(uint64_t timeout_ms) {
   return endpoint_.Wait(std::min(timeout_ms, comm_.options().timeout_ms));
 }
 
-// Receives need no queue: they check waiting_for_ when their header arrives. Steps on the stream
-// run in phases.
-void HostExecutor::MakeReady(uint32_t step) {
-  if (gate_.IsOnStream(step)) return;
-  switch (plan_->steps[step].kind) {
-    case StepKind::kStage:
-    case StepKind::kHostSum:
-    case StepKind::kReduce:
-    case StepKind::kVerdict:
-      reduces_.Push(step);
-      break;
-    case StepKind::kCompress:
-      compressions_.Push(step);
-      break;
-    case StepKind::kDecode:
-    case StepKind::kCopy:
-      decodings_.Push(step);
-      break;
-    case StepKind::kPack:
-    case StepKind::kUnpack:
-      copies_.Push(step);
-      break;
-    case StepKind::kSend:
-      if (plan_->steps[step].call == kAllCalls) Seal(plan_->steps[step]);
-      sends_.Push(step);
-      break;
-    case StepKind::kNative:
-      native_.step = step;
-      break;
-    case StepKind::kReceive:
-      break;
-  }
-}
-
-// Steps inherit the non-finite flag of the steps whose results they use, which are those of their
-// own call. A send or receive may wait for other calls only to keep the order of messages.
-void HostExecutor::Finish(uint32_t step, bool is_nonfinite) {
-  const Step& done = plan_->steps[step];
-  if (is_nonfinite) {
-    nonfinite_[step] = 1;
-    are_finite_[done.call] = 0;
-  }
-  --steps_left_;
-  if (IsArrival(done) && --exchange_left_[done.exchange - 1u] == 0 && trace_ != nullptr) {
-    trace_->EndExchange(done.exchange);
-  }
-  for (uint32_t i = 0; i < done.successor_count; ++i) {
-    const uint32_t successor = plan_->successors[done.first_successor + i];
-    if (plan_->steps[successor].call == done.call) nonfinite_[successor] |= nonfinite_[step];
-    if (--waiting_for_[successor] == 0) MakeReady(successor);
-  }
-}
-
-// Steps that others wait for go first: a reduced chunk serves all peers, a compressed chunk one
-// peer, a decoded chunk nobody.
-StepQueue* HostExecutor::MostUrgent() {
-  return !reduces_.empty()        ? &reduces_
-         : !compressions_.empty() ? &compressions_
-         : !decodings_.empty()    ? &decodings_
-                                  : nullptr;
-}
-
-size_t HostExecutor::ReadySteps() const {
-  return reduces_.size() + compressions_.size() + decodings_.size();
-}
-
 bool HostExecutor::ShareSteps() {
   if (threads_.size() == 0) return false;
   bool has_moved = false;
@@ -273,14 +157,14 @@ bool HostExecutor::ShareSteps() {
     if (trace_ != nullptr) {
       trace_->AddStep(plan_->steps[done.step], done.begin, done.end, done.thread);
     }
-    Finish(done.step, !done.is_finite);
+    schedule_.Finish(done.step, !done.is_finite);
   }
   // One step is left for the caller, which would otherwise be idle.
-  while (threads_.has_room() && ReadySteps() > 1) {
-    StepQueue* queue = MostUrgent();
+  while (threads_.has_room() && schedule_.ComputableSteps() > 1) {
+    StepQueue* queue = schedule_.MostUrgent();
     if (plan_->steps[queue->front()].elements.count < kWorthSharing) break;
     const uint32_t step = queue->Pop();
-    threads_.Submit(step, nonfinite_[step] != 0);
+    threads_.Submit(step, schedule_.is_nonfinite(step));
     has_moved = true;
   }
   return has_moved;
@@ -290,35 +174,63 @@ bool HostExecutor::ShareSteps() {
 void HostExecutor::TakeFromStream(uint32_t index) {
   const Step& step = plan_->steps[index];
   const Call& call = batch_.calls[step.call];
-  const bool is_nonfinite = nonfinite_[index] != 0 || gate_.HasFaults(step.call);
+  const bool is_nonfinite = schedule_.is_nonfinite(index) || schedule_.gate().HasFaults(step.call);
   if (step.kind == StepKind::kVerdict) {
     kernels::Checksum held;
-    if (!is_nonfinite && step.region.bytes != 0) held = gate_.Held(step.call, step.chunk);
+    if (!is_nonfinite && step.region.bytes != 0)
+      held = schedule_.gate().Held(step.call, step.chunk);
     WriteVerdict(call, step, held, packet_checksums());
   } else {
     FinishPackets(call, step, !is_nonfinite, packet_checksums());
   }
-  Finish(index, is_nonfinite);
+  schedule_.Finish(index, is_nonfinite);
 }
 
 // Runs several steps at once, because those of small tensors take less time than a poll of
 // messages.
 bool HostExecutor::ComputeSome() {
-  StepQueue* queue = MostUrgent();
+  StepQueue* queue = schedule_.MostUrgent();
   if (queue == nullptr) return false;
   const auto begin = Clock::now();
   auto now = begin;
-  for (; queue != nullptr && now - begin < kPollInterval; queue = MostUrgent()) {
+  for (; queue != nullptr && now - begin < kPollInterval; queue = schedule_.MostUrgent()) {
     const uint32_t index = queue->Pop();
     const Step& step = plan_->steps[index];
-    const bool is_finite =
-        compute_.Run(batch_.calls[step.call], step, nonfinite_[index] != 0, packet_checksums());
-    Finish(index, !is_finite);
+    const bool is_finite = compute_.Run(batch_.calls[step.call], step,
+                                        schedule_.is_nonfinite(index), packet_checksums());
+    schedule_.Finish(index, !is_finite);
     const auto end = Clock::now();
     if (trace_ != nullptr) trace_->AddStep(step, now, end);
     now = end;
   }
   codec_ns_ += Nanoseconds(now - begin);
+  return true;
+}
+
+Result<bool> HostExecutor::CopyAll() {
+  StepQueue& copies = schedule_.copies();
+  if (copies.empty()) return false;
+  const auto begin = Clock::now();
+  while (!copies.empty()) {
+    const uint32_t index = copies.Pop();
+    const Step& step = plan_->steps[index];
+    bool is_nonfinite = false;
+    if (step.kind == StepKind::kSend) {  // all its pieces are packed
+      checksums_[step.packet] = kernels::cpu::ChecksumOf(batch_.Read(step), step.region.bytes);
+      schedule_.sends().Push(index);
+      continue;
+    }
+    if (step.kind == StepKind::kPack) {
+      Pack(batch_, step, schedule_.is_nonfinite(index));
+      schedule_.set_nonfinite(index, false);
+    } else {
+      ONEBIT_ASSIGN_OR_RETURN(is_nonfinite, Unpack(batch_, step));
+    }
+    schedule_.Finish(index, is_nonfinite);
+  }
+  const auto end = Clock::now();
+  codec_ns_ += Nanoseconds(end - begin);
+  if (trace_ != nullptr) trace_->AddCopies(begin, end);
   return true;
 }
 
@@ -359,24 +271,11 @@ Status HostExecutor::Deadline() const {
   return Error(Code::kTimeout, "{}; does every rank make this call, each on its own thread?", head);
 }
 
-uint32_t HostExecutor::LatePeer() const {
-  for (uint32_t exchange = 1; exchange <= plan_->exchanges; ++exchange) {
-    for (const StepKind kind : {StepKind::kReceive, StepKind::kSend}) {
-      for (uint32_t index = 0; index < plan_->steps.size(); ++index) {
-        const Step& step = plan_->steps[index];
-        const bool is_late = messages_[index] != MessageState::kDone;
-        if (step.kind == kind && step.exchange == exchange && is_late) return step.peer;
-      }
-    }
-  }
-  return TraceEvent::kNone32;
-}
-
 std::string HostExecutor::Progress() const {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-  return Describe({.plan = *plan_, .states = messages_, .seconds = seconds}, [this](uint32_t peer) {
-    return endpoint_.DescribePeer(static_cast<int>(peer)).text;
-  });
+  return Describe(
+      {.plan = *plan_, .states = messages_.states(), .seconds = seconds},
+      [this](uint32_t peer) { return endpoint_.DescribePeer(static_cast<int>(peer)).text; });
 }
 
 }  // namespace onebit

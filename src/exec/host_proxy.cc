@@ -10,6 +10,7 @@
 
 #include "base/guard.h"
 #include "base/log.h"
+#include "exec/engine.h"
 #include "steps/held_check.h"
 #include "wait/backoff.h"
 
@@ -25,11 +26,12 @@ constexpr uint64_t kEndMs = 5000;
 }  // namespace
 
 Result<std::unique_ptr<HostProxy>> HostProxy::Create(Comm& comm, PlanCache& plans,
-                                                     HostExecutor& executor, const Devices& devices,
-                                                     int device, CommTrace* trace) {
+                                                     CallLedger& ledger, HostExecutor& executor,
+                                                     const Devices& devices, int device) {
   ONEBIT_ASSIGN_OR_RETURN(auto compute, StreamCompute::Create(devices, device, comm.hosts()));
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
-  std::unique_ptr<HostProxy> proxy(new HostProxy(comm, plans, executor, std::move(compute), trace));
+  std::unique_ptr<HostProxy> proxy(
+      new HostProxy(comm, plans, ledger, executor, std::move(compute)));
   ONEBIT_ASSIGN_OR_RETURN(proxy->turn_words_,
                           Memory::CreatePinned(devices, device, sizeof(TurnWords), "turns"));
   // Fails now, before anything depends on it, if the device cannot wait for the host.
@@ -117,6 +119,15 @@ Status HostProxy::CheckRequests(std::span<const CallRequest> requests) const {
                "stream is being captured, but transport {} moves host memory, which a graph "
                "cannot replay: use transport nccl",
                comm_.transport_name());
+}
+
+Status HostProxy::Run(std::span<GroupMember> members) {
+  proxies_.clear();
+  for (const GroupMember& member : members) {
+    proxies_.push_back(member.engine->proxy());
+    ONEBIT_TRY(proxies_.back()->Prepare(member.requests));
+  }
+  return EnqueueAll(proxies_);
 }
 
 Status HostProxy::Prepare(std::span<const CallRequest> requests) {
@@ -355,13 +366,9 @@ StreamTurns HostProxy::TurnsOf(const Job& job, const Part& part) const {
 void HostProxy::Number(Job* job) {
   uint64_t sequence = 0;
   for (Part& part : std::span(job->parts).first(job->part_count)) {
-    if (part.whole().key.is_pairs()) {
-      NumberPairs(part.calls, &comm_);
-    } else if (part.is_sized && part.piece_index != 0) {
-      part.sequence = sequence;
-    } else {
-      part.sequence = sequence = comm_.NextSequence();
-    }
+    const bool shares = part.is_sized && part.piece_index != 0;
+    if (!shares) sequence = ledger_.Number(part.whole(), part.calls);
+    part.sequence = sequence;
   }
   for (const CallRequest& request : job->requests) {
     if (request.compressor != nullptr) request.compressor->compressor.CountCall();
@@ -389,11 +396,9 @@ Status HostProxy::EnqueueAll(std::span<HostProxy* const> proxies) {
   for (HostProxy* proxy : proxies) {
     Job* const job = proxy->next_job_;
     proxy->Number(job);
-    if (proxy->trace_ != nullptr) {
-      CallDescriptor first = job->parts[0].calls[0].descriptor;
-      if (!job->parts[0].whole().key.is_pairs()) first.sequence = job->parts[0].sequence;
-      proxy->trace_->BeginEnqueuing(first, job->requests.size());
-    }
+    CallDescriptor first = job->parts[0].calls[0].descriptor;
+    if (!job->parts[0].whole().key.is_pairs()) first.sequence = job->parts[0].sequence;
+    proxy->ledger_.BeginEnqueuing(first, job->requests.size());
     proxy->free_jobs_.pop_back();
     proxy->jobs_in_flight_[proxy->begun_++ % kMostJobs] = job;
     ONEBIT_TRY(proxy->thread_->Enqueue(HostStream::AfterFailure::kRun, [proxy, job]() -> Status {
@@ -415,12 +420,8 @@ Status HostProxy::EnqueueAll(std::span<HostProxy* const> proxies) {
   for (HostProxy* proxy : proxies) {
     proxy->EndEnqueuing(status);
     if (status.ok()) continue;
-    // Other ranks would wait for what was not enqueued here.
-    Comm& comm = proxy->comm_;
-    Status cause = comm.Fail(CatchNoMemory([&]() -> Status {
-      return Error(status.code(), "rank {}: {}", comm.rank(), status.text());
-    }));
-    if (first_failure.ok()) first_failure = std::move(cause);
+    Status failure = proxy->ledger_.FailEnqueuing(status);
+    if (first_failure.ok()) first_failure = std::move(failure);
   }
   return first_failure;
 }
@@ -485,7 +486,8 @@ Status HostProxy::EnqueuePhase(const Job& job, const Part& part, uint32_t phase)
   const std::vector<Step>& steps = part.whole().steps;
   const size_t begin = phase == 0 ? 0 : part.phase_ends[phase - 1];
   const auto indices = std::span(part.stream_steps).subspan(begin, part.phase_ends[phase] - begin);
-  const EnqueueSpan span(trace_, indices.empty() ? nullptr : NameOf(steps[indices[0]].kind));
+  const EnqueueSpan span(ledger_.trace(),
+                         indices.empty() ? nullptr : NameOf(steps[indices[0]].kind));
   for (const uint32_t index : indices) {
     const size_t call = steps[index].call;
     compute_->steps().Add(call, part.calls[call], steps[index], part.words[call]);
@@ -506,7 +508,7 @@ Status HostProxy::EnqueuePhase(const Job& job, const Part& part, uint32_t phase)
 }
 
 Status HostProxy::EnqueueEnd() {
-  const EnqueueSpan span(trace_, "commit");
+  const EnqueueSpan span(ledger_.trace(), "commit");
   const Job& job = *next_job_;
   for (const Part& part : std::span(job.parts).first(job.part_count)) {
     for (size_t i = 0; i < part.count; ++i) {
@@ -521,17 +523,7 @@ Status HostProxy::EnqueueEnd() {
 
 void HostProxy::EndEnqueuing(const Status& status) {
   Job& job = *std::exchange(next_job_, nullptr);
-  if (trace_ != nullptr) trace_->EndEnqueuing(status.ok());
-  for (const CallRequest& request : job.requests) {
-    if (request.compressor == nullptr) continue;
-    Compressor& compressor = request.compressor->compressor;
-    if (!status.ok()) {
-      compressor.NoteFailed();
-      continue;
-    }
-    RecordUse(request);
-    request.compressor->prepared.reset();
-  }
+  ledger_.EndEnqueuing(job.requests, status.ok());
   if (!status.ok()) compute_->Halt(job.requests[0].stream);
 }
 
@@ -667,17 +659,14 @@ Status HostProxy::MovePart(Job* job, Part* part) {
 }
 
 void HostProxy::CountCalls(const Job& job, const Status& status) {
-  if (comm_.ranks() > 1) CountMessages(&comm_);
-  if (!status.ok()) {
-    Add(comm_.counters().failed_calls, job.requests.size());
-    return;
-  }
+  if (comm_.ranks() > 1) ledger_.CountMessages();
+  if (!status.ok()) return ledger_.CountFailed(job.requests.size());
   for (const Part& part : std::span(job.parts).first(job.part_count)) {
     for (size_t i = 0; i < part.count; ++i) {
       const CallRequest& request = job.requests[part.first + i];
       const Plan& plan = part.PlanOf(i);
       if (part.piece_index == 0) {
-        CountCall(request, plan, &comm_);
+        ledger_.Count(request, plan);
       } else {
         Add(comm_.counters().logical_bytes, plan.tensor_elements * kernels::BytesOf(request.type));
       }

@@ -15,8 +15,9 @@
 
 #include "comm/comm.h"
 #include "device/host_stream.h"
+#include "exec/call_ledger.h"
 #include "exec/call_request.h"
-#include "exec/comm_trace.h"
+#include "exec/call_runner.h"
 #include "exec/dense_slots.h"
 #include "exec/host_executor.h"
 #include "exec/plan_cache.h"
@@ -26,15 +27,15 @@
 namespace onebit {
 
 // Belongs to a communicator. For the thread that has entered it, unless stated otherwise.
-class HostProxy {
+class HostProxy final : public CallRunner {
  public:
-  // Lends `plans` and `trace`, which may be null, to the calling thread and `executor` to the
-  // proxy's thread; all outlive it.
-  static Result<std::unique_ptr<HostProxy>> Create(Comm& comm, PlanCache& plans,
+  // Lends `plans` to the calling thread, `executor` to the proxy's thread and `ledger` to both; all
+  // outlive it.
+  static Result<std::unique_ptr<HostProxy>> Create(Comm& comm, PlanCache& plans, CallLedger& ledger,
                                                    HostExecutor& executor, const Devices& devices,
-                                                   int device, CommTrace* trace);
+                                                   int device);
   // Ends calls that do not end by themselves.
-  ~HostProxy();
+  ~HostProxy() override;
   HostProxy(const HostProxy&) = delete;
   HostProxy& operator=(const HostProxy&) = delete;
 
@@ -44,12 +45,8 @@ class HostProxy {
   // Allocates what the first dense call would, while no stream waits for this rank (memory.h).
   Status ReserveForDense();
 
-  // Prepares calls without enqueuing anything; then EnqueueAll, for all communicators of the thread
-  // whose calls belong together.
-  Status Prepare(std::span<const CallRequest> requests);
-  static Status EnqueueAll(std::span<HostProxy* const> proxies);
-  // Storage for a list of them, kept from group to group.
-  std::vector<HostProxy*>& ScratchForProxies() { return proxies_; }
+  // Enqueues calls.
+  Status Run(std::span<GroupMember> members) override;
 
   // Waits until the proxy's thread has done its part of all calls, so that another thread may use
   // the communicator's endpoint and the executor. Thread-safe.
@@ -124,13 +121,13 @@ class HostProxy {
     std::vector<uint32_t> digests;
   };
 
-  HostProxy(Comm& comm, PlanCache& plans, HostExecutor& executor,
-            std::unique_ptr<StreamCompute> compute, CommTrace* trace)
+  HostProxy(Comm& comm, PlanCache& plans, CallLedger& ledger, HostExecutor& executor,
+            std::unique_ptr<StreamCompute> compute)
       : comm_(comm),
         plans_(plans),
+        ledger_(ledger),
         executor_(executor),
         compute_(std::move(compute)),
-        trace_(trace),
         slots_(comm, compute_->devices(), compute_->device()) {}
 
   const Devices& devices() const { return compute_->devices(); }
@@ -140,7 +137,8 @@ class HostProxy {
   FaultWords WordsOf(const Job& job, size_t call) const;
   StreamTurns TurnsOf(const Job& job, const Part& part) const;
 
-  // Preparing.
+  // Preparing, which enqueues nothing.
+  Status Prepare(std::span<const CallRequest> requests);
   Status CheckRequests(std::span<const CallRequest> requests) const;
   void CopyRequests(std::span<const CallRequest> requests, Job* job) const;
   void AddParts(Job* job);
@@ -158,7 +156,8 @@ class HostProxy {
   // The staged form of a part's piece or of a whole dense call.
   CallRequest StagedOf(const Job& job, const Part& part, size_t call) const;
 
-  // Enqueuing.
+  // Enqueuing, for all communicators of the thread whose calls belong together.
+  static Status EnqueueAll(std::span<HostProxy* const> proxies);
   void Number(Job* job);
   bool has_ops() const {
     return next_job_ != nullptr && next_job_->next_op < next_job_->ops.size();
@@ -185,9 +184,9 @@ class HostProxy {
 
   Comm& comm_;
   PlanCache& plans_;
+  CallLedger& ledger_;
   HostExecutor& executor_;
   const std::unique_ptr<StreamCompute> compute_;
-  CommTrace* const trace_;  // of what is enqueued; null: nothing is recorded
   DenseSlots slots_;
   Memory turn_words_;           // pinned: TurnWords
   GrowableBuffer words_;        // pinned: OutcomeWords
@@ -203,7 +202,7 @@ class HostProxy {
   std::atomic<uint64_t> ended_{0};                // of these, on the proxy's thread
   uint32_t next_reached_ = 1;
   uint32_t next_released_ = 1;
-  std::vector<HostProxy*> proxies_;     // ScratchForProxies
+  std::vector<HostProxy*> proxies_;     // of the members of a group, kept from group to group
   std::unique_ptr<HostStream> thread_;  // last, so that it ends first
 };
 

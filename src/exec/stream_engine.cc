@@ -4,34 +4,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <new>
 
 #include "base/guard.h"
 #include "base/log.h"
+#include "exec/engine.h"
 #include "wait/backoff.h"
 
 namespace onebit {
-namespace {
-
-// Running out of memory for the log line does not fail the call.
-void WarnOfOverflow(const Comm& comm, const CallDescriptor& call) noexcept {
-  try {
-    Log(LogLevel::kWarn,
-        "rank {}: {} calls were enqueued before one could be reported to the other ranks: from {} "
-        "on some of this communicator's calls are not compared, and dense calls that differ "
-        "between ranks may hang or give wrong results",
-        comm.rank(), RecordRing::kCapacity, Describe(call));
-  } catch (const std::bad_alloc&) {
-  }
-}
-
-}  // namespace
-
 Result<std::unique_ptr<StreamEngine>> StreamEngine::Create(Comm& comm, PlanCache& plans,
-                                                           const Devices& devices, int device,
-                                                           CommTrace* trace) {
+                                                           CallLedger& ledger,
+                                                           const Devices& devices, int device) {
   plans.OrderByStreams();
-  std::unique_ptr<StreamEngine> engine(new StreamEngine(comm, plans, trace));
+  std::unique_ptr<StreamEngine> engine(new StreamEngine(comm, plans, ledger));
   ONEBIT_ASSIGN_OR_RETURN(engine->stream_, StreamExecutor::Create(comm, devices, device));
   if (comm.ranks() == 1) return engine;
   comm.RecordCalls();
@@ -133,7 +117,16 @@ void StreamEngine::AwaitCause() const {
             [this] { return comm_.is_stopped(); });
 }
 
-Status StreamEngine::Run(std::span<const CallRequest> requests) {
+Status StreamEngine::Run(std::span<GroupMember> members) {
+  engines_.clear();
+  for (const GroupMember& member : members) engines_.push_back(member.engine->stream());
+  if (members.size() > 1) {
+    for (const GroupMember& member : members) {
+      ONEBIT_TRY(member.engine->stream()->Prepare(member.requests));
+    }
+    return EnqueueAll(engines_);
+  }
+  const std::span<const CallRequest> requests = members[0].requests;
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope,
                           DeviceScope::Enter(stream_->devices(), stream_->device()));
   const bool is_on_host =
@@ -141,8 +134,7 @@ Status StreamEngine::Run(std::span<const CallRequest> requests) {
                   [](const CallRequest& request) { return !request.location.is_device(); });
   if (is_on_host) return RunFromHost(requests);
   ONEBIT_TRY(Prepare(requests));
-  StreamEngine* const self = this;
-  return EnqueueAll({&self, 1});
+  return EnqueueAll(engines_);
 }
 
 Status StreamEngine::CheckLocation(const CallRequest& request) const {
@@ -153,7 +145,6 @@ Status StreamEngine::CheckLocation(const CallRequest& request) const {
                comm_.rank(), Describe(request.location), stream_->device());
 }
 
-// Prepares everything for EnqueueAll without enqueuing anything.
 Status StreamEngine::Prepare(std::span<const CallRequest> requests) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope,
                           DeviceScope::Enter(stream_->devices(), stream_->device()));
@@ -185,33 +176,16 @@ Status StreamEngine::Prepare(std::span<const CallRequest> requests) {
 // may wait for each other.
 Status StreamEngine::EnqueueAll(std::span<StreamEngine* const> engines) {
   for (StreamEngine* engine : engines) {
-    for (size_t i = 0; i < engine->calls_.size(); ++i) {
-      CallDescriptor& call = engine->calls_[i].descriptor;
-      // Only two ranks know of a pair.
-      if (call.collective == Collective::kSendRecv) continue;
-      call.sequence = engine->comm_.NextSequence();
-      // Message sizes cannot be compared on arrival: a call that differs between ranks hangs, or
-      // does worse. So the control channel compares the enqueued calls, except for facts that only
-      // the device knows.
-      CallDescriptor posted = call;
-      posted.replica_age = 0;
-      if (!engine->comm_.PostCall(posted)) WarnOfOverflow(engine->comm_, call);
-    }
-    if (engine->trace_ != nullptr) {
-      engine->trace_->BeginEnqueuing(engine->calls_[0].descriptor, engine->calls_.size());
-    }
+    for (Call& call : engine->calls_) engine->ledger_.NumberAndPost(&call.descriptor);
+    engine->ledger_.BeginEnqueuing(engine->calls_[0].descriptor, engine->calls_.size());
   }
   const Status status = CatchNoMemory([&] { return EnqueuePhases(engines); });
   Status first_failure;
   for (StreamEngine* engine : engines) {
     engine->EndBatch(status.ok());
-    // Other ranks would wait for what was not enqueued here.
     if (status.ok()) continue;
-    Comm& comm = engine->comm_;
-    Status cause = comm.Fail(CatchNoMemory([&]() -> Status {
-      return Error(status.code(), "rank {}: {}", comm.rank(), status.text());
-    }));
-    if (first_failure.ok()) first_failure = std::move(cause);
+    Status failure = engine->ledger_.FailEnqueuing(status);
+    if (first_failure.ok()) first_failure = std::move(failure);
   }
   return first_failure;
 }
@@ -222,7 +196,7 @@ Status StreamEngine::EnqueuePhases(std::span<StreamEngine* const> engines) {
       ONEBIT_ASSIGN_OR_RETURN(
           const DeviceScope scope,
           DeviceScope::Enter(engine->stream_->devices(), engine->stream_->device()));
-      ONEBIT_TRY(body(*engine->stream_, engine->trace_));
+      ONEBIT_TRY(body(*engine->stream_, engine->ledger_.trace()));
     }
     return OkStatus();
   };
@@ -273,7 +247,7 @@ Status StreamEngine::ExchangeOnStreams(std::span<StreamEngine* const> engines, u
         return scope.ok() ? engine.comm_.endpoint().BeginGroup() : scope.status();
       });
       if (!status.ok()) break;  // no group to end
-      const EnqueueSpan span(engine.trace_, "exchange", exchange);
+      const EnqueueSpan span(engine.ledger_.trace(), "exchange", exchange);
       status = CatchNoMemory([&] { return engine.stream_->PostMessages(exchange); });
     }
     ++begun;
@@ -282,7 +256,7 @@ Status StreamEngine::ExchangeOnStreams(std::span<StreamEngine* const> engines, u
     StreamEngine& engine = *engines[i];
     if (engine.comm_.ranks() == 1) continue;
     const auto scope = DeviceScope::Enter(engine.stream_->devices(), engine.stream_->device());
-    const EnqueueSpan span(engine.trace_, "end exchange", exchange);
+    const EnqueueSpan span(engine.ledger_.trace(), "end exchange", exchange);
     Status ended = CatchNoMemory([&] { return engine.comm_.endpoint().EndGroup(); });
     if (status.ok()) status = std::move(ended);
   }
@@ -290,23 +264,13 @@ Status StreamEngine::ExchangeOnStreams(std::span<StreamEngine* const> engines, u
 }
 
 void StreamEngine::EndBatch(bool has_succeeded) {
-  CommCounters& counters = comm_.counters();
-  if (trace_ != nullptr) trace_->EndEnqueuing(has_succeeded);
-  if (comm_.ranks() > 1) CountMessages(&comm_);
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    const CallRequest& request = requests_[i];
-    if (!has_succeeded) {
-      if (request.compressor != nullptr) request.compressor->compressor.NoteFailed();
-      continue;
-    }
-    CountCall(request, *owned_plans_[i], &comm_);
-    if (request.compressor == nullptr) continue;
-    RecordUse(request);
-    request.compressor->prepared.reset();
-  }
-  if (!has_succeeded) {
+  ledger_.EndEnqueuing(requests_, has_succeeded);
+  if (comm_.ranks() > 1) ledger_.CountMessages();
+  if (has_succeeded) {
+    for (size_t i = 0; i < requests_.size(); ++i) ledger_.Count(requests_[i], *owned_plans_[i]);
+  } else {
     stream_->Drop(requests_[0].stream);
-    Add(counters.failed_calls, requests_.size());
+    ledger_.CountFailed(requests_.size());
   }
   requests_ = {};
 }
@@ -358,8 +322,7 @@ Status StreamEngine::RunFromHost(std::span<const CallRequest> requests) {
     request.stream = stream.get();
   }
   ONEBIT_TRY(Prepare(staged));
-  StreamEngine* const self = this;
-  ONEBIT_TRY(EnqueueAll({&self, 1}));
+  ONEBIT_TRY(EnqueueAll(engines_));
   ONEBIT_TRY(AwaitCall());
   for (size_t i = 0; i < staged.size(); ++i) {
     ONEBIT_TRY(devices.Copy(requests[i].recvbuff, staged[i].recvbuff,

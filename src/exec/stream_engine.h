@@ -11,8 +11,9 @@
 
 #include "comm/comm.h"
 #include "device/memory.h"
+#include "exec/call_ledger.h"
 #include "exec/call_request.h"
-#include "exec/comm_trace.h"
+#include "exec/call_runner.h"
 #include "exec/plan_cache.h"
 #include "exec/stream_executor.h"
 #include "exec/stream_watch.h"
@@ -20,13 +21,13 @@
 namespace onebit {
 
 // For the calling thread, which has entered the communicator, unless stated otherwise.
-class StreamEngine {
+class StreamEngine final : public CallRunner {
  public:
-  // `comm`, `plans` and `trace`, which may be null, must outlive it.
+  // All but `devices` must outlive it.
   static Result<std::unique_ptr<StreamEngine>> Create(Comm& comm, PlanCache& plans,
-                                                      const Devices& devices, int device,
-                                                      CommTrace* trace);
-  ~StreamEngine();
+                                                      CallLedger& ledger, const Devices& devices,
+                                                      int device);
+  ~StreamEngine() override;
   StreamEngine(const StreamEngine&) = delete;
   StreamEngine& operator=(const StreamEngine&) = delete;
 
@@ -35,14 +36,8 @@ class StreamEngine {
   Status CheckResidualLocation(const MemoryLocation& location) const;
   Status Reserve(const Plan& plan);
 
-  // Enqueues calls; blocks if their buffers are in host memory.
-  Status Run(std::span<const CallRequest> requests);
-  // The same on several communicators of the thread: Prepare on each, which enqueues nothing, then
-  // EnqueueAll.
-  Status Prepare(std::span<const CallRequest> requests);
-  static Status EnqueueAll(std::span<StreamEngine* const> engines);
-  // Storage for a list of engines, kept from group to group.
-  std::vector<StreamEngine*>& ScratchForEngines() { return engines_; }
+  // Enqueues calls. Those of a single communicator block if their buffers are in host memory.
+  Status Run(std::span<GroupMember> members) override;
 
   // Finds errors that occurred after calls had returned, and takes the communicator out of use if
   // there is one. Thread-safe.
@@ -54,11 +49,15 @@ class StreamEngine {
   uint64_t nonfinite_calls() const { return stream_->nonfinite_calls(); }
 
  private:
-  StreamEngine(Comm& comm, PlanCache& plans, CommTrace* trace)
-      : comm_(comm), plans_(plans), trace_(trace) {}
+  StreamEngine(Comm& comm, PlanCache& plans, CallLedger& ledger)
+      : comm_(comm), plans_(plans), ledger_(ledger) {}
 
   Status CheckLocation(const CallRequest& request) const;
   Status RunFromHost(std::span<const CallRequest> requests);
+  // Prepares everything for EnqueueAll without enqueuing anything.
+  Status Prepare(std::span<const CallRequest> requests);
+  // Enqueues what several communicators of the thread have prepared.
+  static Status EnqueueAll(std::span<StreamEngine* const> engines);
   static Status EnqueuePhases(std::span<StreamEngine* const> engines);
   static Status ExchangeOnStreams(std::span<StreamEngine* const> engines, uint32_t exchange);
   void EndBatch(bool has_succeeded);
@@ -71,9 +70,9 @@ class StreamEngine {
 
   Comm& comm_;
   PlanCache& plans_;
-  CommTrace* const trace_;  // null: nothing is recorded
+  CallLedger& ledger_;
   std::unique_ptr<StreamExecutor> stream_;
-  std::vector<StreamEngine*> engines_;  // ScratchForEngines
+  std::vector<StreamEngine*> engines_;  // of the members of a group, kept from group to group
 
   // State of the batch in progress, and capacity for later ones.
   std::span<const CallRequest> requests_;
