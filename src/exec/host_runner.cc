@@ -47,6 +47,21 @@ Status HostRunner::CheckThread() {
   return refusal.code() == Code::kInvalidUsage ? refusal : OkStatus();
 }
 
+inline Status HostRunner::MakeProgress(bool* has_moved) {
+  if (!is_batch_running_) StartBatch();
+  ONEBIT_TRY(executor_.MakeProgress(has_moved));
+  if (!executor_.is_done()) return OkStatus();
+  *has_moved = true;
+  is_batch_running_ = false;
+  const GroupCut& cut = batches_[next_batch_ - 1].cut;
+  for (size_t i = 0; i < cut.count; ++i) {
+    are_finite_[cut.begin + i] = executor_.is_finite(i);
+    if (executor_.is_finite(i)) ONEBIT_TRY(CheckHeld(&comm_, calls_[i], nullptr));
+  }
+  Add(comm_.counters().codec_ns, executor_.codec_ns());
+  return OkStatus();
+}
+
 Status HostRunner::Run(std::span<GroupMember> members) {
   for (const GroupMember& member : members) member.engine->AwaitProxy();
   for (GroupMember& member : members) {
@@ -141,21 +156,6 @@ void HostRunner::StartBatch() {
   run.packets = packets_.data();
   executor_.Start(run);
   is_batch_running_ = true;
-}
-
-Status HostRunner::MakeProgress(bool* has_moved) {
-  if (!is_batch_running_) StartBatch();
-  ONEBIT_TRY(executor_.MakeProgress(has_moved));
-  if (!executor_.is_done()) return OkStatus();
-  *has_moved = true;
-  is_batch_running_ = false;
-  const GroupCut& cut = batches_[next_batch_ - 1].cut;
-  for (size_t i = 0; i < cut.count; ++i) {
-    are_finite_[cut.begin + i] = executor_.is_finite(i);
-    if (executor_.is_finite(i)) ONEBIT_TRY(CheckHeld(&comm_, calls_[i], nullptr));
-  }
-  Add(comm_.counters().codec_ns, executor_.codec_ns());
-  return OkStatus();
 }
 
 // Until the last batch has ended another rank may still fail. In that case no call of the group

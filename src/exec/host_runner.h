@@ -36,7 +36,7 @@ class HostRunner final : public CallRunner {
   // moved. Last, or after an error of MakeProgress or Wait, Finish with that error: it commits all
   // compressors, or none after an error, and returns the error of the calls.
   Status Prepare(std::span<const CallRequest> requests);
-  Status MakeProgress(bool* has_moved);
+  [[gnu::always_inline]] Status MakeProgress(bool* has_moved);
   bool has_ended() const { return next_batch_ == batches_.size() && !is_batch_running_; }
   Status Finish(Status status);
 

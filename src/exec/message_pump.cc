@@ -61,14 +61,6 @@ void MessagePump::Start(const Batch& batch, std::span<kernels::Checksum> checksu
   }
 }
 
-Status MessagePump::Poll(bool* has_moved) {
-  ONEBIT_TRY(endpoint_.Progress());
-  ONEBIT_TRY(StartSends(has_moved));
-  ONEBIT_TRY(PollReceives(has_moved));
-  ONEBIT_TRY(PollSends(has_moved));
-  return schedule_.native() == kNoStep ? OkStatus() : PollNative(has_moved);
-}
-
 // A plan has at most one native step.
 Status MessagePump::PollNative(bool* has_moved) {
   if (native_.request == nullptr) {

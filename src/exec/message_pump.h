@@ -33,7 +33,13 @@ class MessagePump {
   // that arrive. `trace` may be null.
   void Start(const Batch& batch, std::span<kernels::Checksum> checksums, CommTrace* trace);
   // Starts, tests and checks what it can, and never blocks. Sets *has_moved if anything has moved.
-  Status Poll(bool* has_moved);
+  Status Poll(bool* has_moved) {
+    ONEBIT_TRY(endpoint_.Progress());
+    ONEBIT_TRY(StartSends(has_moved));
+    ONEBIT_TRY(PollReceives(has_moved));
+    ONEBIT_TRY(PollSends(has_moved));
+    return schedule_.native() == kNoStep ? OkStatus() : PollNative(has_moved);
+  }
   // Makes the endpoint forget all messages in progress.
   void CancelAll();
 
