@@ -3,14 +3,12 @@
 // onebit_schedule: see --help. Exit status: 0 on success, 1 for an error of the library or the
 // system, 2 for bad usage.
 #include <optional>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "perf/common/report_file.h"
 #include "perf/common/tool_error.h"
 #include "perf/common/tool_main.h"
-#include "perf/onebit_schedule/claims.h"
 #include "perf/onebit_schedule/policy_run.h"
 #include "perf/onebit_schedule/schedule_options.h"
 #include "perf/onebit_schedule/schedule_report.h"
@@ -19,15 +17,8 @@ namespace onebit::schedule {
 namespace {
 
 int Run(const ScheduleOptions& options) {
-  std::optional<perf::ReportFile> report;
-  if (!options.has_steps) {
-    const std::vector<Claim> claims = ComputeClaims();
-    if (!options.json_path.empty()) report.emplace(options.json_path, "--json");
-    fmt::print("{}", ClaimsText(claims));
-    if (report) report->Write(ToJson(claims));
-    return perf::kExitOk;
-  }
   const Steps steps = RunSteps(options.policy, options.rates, options.first, options.last);
+  std::optional<perf::ReportFile> report;
   if (!options.json_path.empty()) report.emplace(options.json_path, "--json");
   if (!options.is_volume) fmt::print("{}", RowsText(steps));
   fmt::print("{}", VolumeText(steps, options.dense_bits));

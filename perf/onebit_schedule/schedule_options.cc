@@ -31,14 +31,6 @@ const perf::Names<int32_t> kGradients = {{"fp16", 16}, {"fp32", 32}};
 const perf::Names<Decay> kSimpleDecays = {
     {"constant", Decay::kConstant}, {"cosine", Decay::kCosine}, {"linear", Decay::kLinear}};
 
-// All options of a policy: none has a meaning without --steps.
-const std::vector<std::string> kPolicyFlags = {
-    "--algorithm",          "--variant",
-    "--freeze-step",        "--var-freeze-step",
-    "--var-update-scaler",  "--local-step-scaler",
-    "--local-step-clipper", "--local-step-start",
-    "--rate-tied",          "--dense-step-feeds-momentum",
-    "--gradients"};
 const std::vector<std::string> kRateFlags = {"--lr", "--lr-warmup", "--lr-decay", "--total-steps"};
 
 std::string ParseSteps(const std::string& text, ScheduleOptions* options) {
@@ -47,7 +39,6 @@ std::string ParseSteps(const std::string& text, ScheduleOptions* options) {
     return fmt::format("{} is no range of steps like 1:100", text);
   }
   if (options->last > kMaxStep) return fmt::format("more than {} steps", kMaxStep);
-  options->has_steps = true;
   return "";
 }
 
@@ -156,16 +147,7 @@ void CheckRates(const CLI::App& app, const ScheduleOptions& options) {
 // An option without effect is an error. (Those of learning rates are taken together: with --rate-
 // tied only their ratios and zeros count, but nobody has to give ratios.)
 void CheckTogether(const CLI::App& app, const ScheduleOptions& options) {
-  if (!options.has_steps) {
-    std::string flag = FirstGiven(app, kPolicyFlags);
-    if (flag.empty()) flag = FirstGiven(app, kRateFlags);
-    if (!flag.empty()) throw perf::UsageError(flag + " needs --steps A:B");
-    if (!options.is_volume) {
-      throw perf::UsageError(
-          "--steps A:B says which steps; --volume alone prints the claims of the papers");
-    }
-    return;
-  }
+  if (app.count("--steps") == 0) throw perf::UsageError("--steps A:B must be given, as in 1:100");
   CheckRates(app, options);
   if (options.policy.algorithm != onebitAlgorithmZeroOneAdam) {
     const bool is_automatic = options.policy.freezeStep == ONEBIT_FREEZE_AUTOMATIC ||
@@ -202,8 +184,7 @@ std::optional<ScheduleOptions> ParseOptions(int argc, const char* const* argv) {
   AddRateOptions(app, &options);
   perf::AddChoice(app, "--gradients", kGradients, &options.dense_bits,
                   "type of what is averaged densely");
-  app.add_flag("--volume", options.is_volume,
-               "print volumes only; without --steps those that the papers claim");
+  app.add_flag("--volume", options.is_volume, "print the totals only");
   app.add_option("--json", options.json_path, "write a report to this file")->type_name("FILE");
   if (!perf::ParseCommandLine(app, argc, argv)) return std::nullopt;
   CheckTogether(app, options);

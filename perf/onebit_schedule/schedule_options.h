@@ -13,7 +13,6 @@
 namespace onebit::schedule {
 
 struct ScheduleOptions {
-  bool has_steps = false;  // without them the claims of the papers are printed
   uint64_t first = 0;
   uint64_t last = 0;
   bool is_volume = false;  // no rows of steps

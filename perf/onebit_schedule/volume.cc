@@ -20,22 +20,10 @@ double BitsPerStep(const StepCounts& counts, int dense_bits) {
   return static_cast<double>(TotalBits(counts, dense_bits)) / static_cast<double>(counts.steps());
 }
 
-double BitsPerStep(double dense_share, int dense_bits) {
-  return dense_bits * dense_share + (1 - dense_share);
-}
-
 double Reduction(double bits_per_step, int dense_bits) { return dense_bits / bits_per_step; }
 
 double RoundsSaved(const StepCounts& counts) {
   return 1 - static_cast<double>(counts.rounds()) / static_cast<double>(counts.steps());
-}
-
-double Speedup(double dense_share, double compressed_speedup) {
-  return 1 / (dense_share + (1 - dense_share) / compressed_speedup);
-}
-
-double CompressedSpeedupFor(double dense_share, double speedup) {
-  return (1 - dense_share) / (1 / speedup - dense_share);
 }
 
 }  // namespace onebit::schedule

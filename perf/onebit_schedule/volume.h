@@ -3,8 +3,7 @@
 // Computes how much the steps of a run send. All figures are per element of the model and per rank;
 // the factor 2(n-1)/n of an allreduce over n ranks is left out, as it cancels in every ratio.
 //
-// F is the bits of a dense element, T the number of steps, T_w that of the dense steps at the
-// beginning, and w = T_w / T.
+// F is the bits of a dense element, T the number of steps.
 #pragma once
 
 #include <array>
@@ -39,20 +38,13 @@ class StepCounts {
 // N_F F + N_1. A step with both averages counts in both.
 uint64_t TotalBits(const StepCounts& counts, int dense_bits);
 
-// V, the mean over the steps: of a run with these counts, or of dense steps followed by compressed
-// ones, V = F w + (1 - w).
+// V, the mean over the steps.
 double BitsPerStep(const StepCounts& counts, int dense_bits);
-double BitsPerStep(double dense_share, int dense_bits);
 
 // R = F / V, the reduction against dense steps only.
 double Reduction(double bits_per_step, int dense_bits);
 
 // 1 - rounds / T.
 double RoundsSaved(const StepCounts& counts);
-
-// S = 1 / (w + (1 - w) / S_c), the speed-up of a run whose compressed steps are S_c times as fast;
-// and the S_c that yields a given S.
-double Speedup(double dense_share, double compressed_speedup);
-double CompressedSpeedupFor(double dense_share, double speedup);
 
 }  // namespace onebit::schedule

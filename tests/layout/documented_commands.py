@@ -38,7 +38,6 @@ SCHEDULE = ("--steps 0:99 --algorithm zero-one-adam --var-freeze-step 40 --var-u
 
 COMMANDS = {
     f"build/release/perf/onebit_schedule {SCHEDULE}": Run(f"{{build}}/perf/onebit_schedule {SCHEDULE}"),
-    "build/release/perf/onebit_schedule --volume": Run("{build}/perf/onebit_schedule --volume"),
     "./perf/quickstart": Run("./perf/quickstart --quick --no-install --build {build}"),
     "./tests/run": RunBy(".ci/run", "tests/run --no-install"),
     "cmake --preset release": RunBy("tests/setup.sh", 'cmake --preset "$preset"'),

@@ -1,17 +1,15 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Computations of onebit_schedule: volumes, learning rates, and verdicts on claims.
+// Computations of onebit_schedule: volumes and learning rates.
 #include <map>
 #include <numbers>
 #include <string>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "perf/common/rate_schedule.h"
 #include "perf/common/tool_error.h"
-#include "perf/onebit_schedule/claims.h"
 #include "perf/onebit_schedule/policy_run.h"
 #include "perf/onebit_schedule/volume.h"
 
@@ -49,18 +47,10 @@ TEST(VolumeTest, BothAveragesOfAStepCost) {
   EXPECT_DOUBLE_EQ(RoundsSaved(counts), 4.0 / 12);
 }
 
-TEST(VolumeTest, SharesGiveWhatCountsGive) {
-  const StepCounts counts = Counts("FFF11111111111111111");  // 3 of 20
-  EXPECT_DOUBLE_EQ(BitsPerStep(0.15, 16), BitsPerStep(counts, 16));
-  EXPECT_NEAR(Reduction(BitsPerStep(0.15, 16), 16), 1 / (0.15 + 0.85 / 16), 1e-12);
-  EXPECT_DOUBLE_EQ(Reduction(BitsPerStep(1.0, 32), 32), 1);
-  EXPECT_DOUBLE_EQ(Reduction(BitsPerStep(0.0, 32), 32), 32);
-}
-
-TEST(VolumeTest, SpeedupsAreThoseOfAmdahl) {
-  EXPECT_DOUBLE_EQ(Speedup(0.25, 3), 2);
-  EXPECT_DOUBLE_EQ(Speedup(1, 100), 1);
-  EXPECT_DOUBLE_EQ(CompressedSpeedupFor(0.25, 2), 3);
+TEST(VolumeTest, DenseStepsReduceNothing) {
+  EXPECT_DOUBLE_EQ(Reduction(BitsPerStep(Counts("FFFF"), 32), 32), 1);
+  EXPECT_DOUBLE_EQ(Reduction(BitsPerStep(Counts("1111"), 32), 32), 32);
+  EXPECT_DOUBLE_EQ(Reduction(BitsPerStep(Counts("F1"), 16), 16), 32.0 / 17);
 }
 
 TEST(RateScheduleTest, WarmsUpThenDecays) {
@@ -112,41 +102,6 @@ TEST(PolicyRunTest, RatesReachThePolicy) {
   const RateSchedule rates = {.decay = Decay::kExponential, .factor = 0.5, .decay_steps = 4};
   EXPECT_EQ(RunSteps(config, rates, 0, 15).kinds, "BB11.1.1...1....")
       << "intervals 1, 2, 4 and 8, four steps each";
-}
-
-std::string VerdictOn(double claimed, double computed, Unit unit) {
-  return VerdictOf({.computed = computed, .unit = unit, .claimed = claimed});
-}
-
-TEST(ClaimsTest, VerdictAllowsForRounding) {
-  EXPECT_EQ(VerdictOn(5, 4.86, Unit::kFactor), "agrees");
-  EXPECT_EQ(VerdictOn(5, 4.84, Unit::kFactor), "below the claim");
-  EXPECT_EQ(VerdictOn(5, 5.16, Unit::kFactor), "above the claim");
-  EXPECT_EQ(VerdictOn(54, 53.6, Unit::kPercent), "agrees");
-  EXPECT_EQ(VerdictOn(54, 53.4, Unit::kPercent), "below the claim");
-  EXPECT_EQ(VerdictOn(54, 54.6, Unit::kPercent), "above the claim");
-  Claim claim = {.computed = 91, .unit = Unit::kPercent, .claimed = 90, .remark = "why"};
-  EXPECT_EQ(VerdictOf(claim), "above the claim: why");
-  claim.claimed.reset();
-  EXPECT_EQ(VerdictOf(claim), "why");
-}
-
-// Recomputed with a calculator from the settings. Those of 0/1 Adam are counted: 45178 steps with a
-// sync each, then one in 2, 4, 8 and 16 for 32678 steps each, and 153 refreshes.
-TEST(ClaimsTest, FormulasGiveTheKnownNumbers) {
-  std::vector<double> computed;
-  for (const Claim& claim : ComputeClaims()) computed.push_back(claim.computed);
-  const std::vector<double> expected = {
-      4.92, 4.89, 4.90, 5.57, 3.37, 3.77, 96.9, 93.75, 4.57, 4.53,  // volumes of two stages
-      3.59, 2.70, 1.74, 3.27, 2.91, 4.38,                           // speed-ups
-      53.7, 51.1, 47.6,                                             // rounds
-      85.4, 85.4, 91.3, 91.3, 81.2, 81.2, 88.5, 88.5,               // volumes of 0/1 Adam
-      17.8, 27.0, 33.5, 31.7, 29.4,                                 // and what follows from them
-      4.57, 4.33, 3.78, 2.83};                                      // bandwidths
-  ASSERT_EQ(computed.size(), expected.size());
-  for (size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_NEAR(computed[i], expected[i], expected[i] < 5.6 ? 0.005 : 0.051) << i;
-  }
 }
 
 }  // namespace

@@ -48,26 +48,6 @@ steps 998-1001: F 3, 1 1; 97 bits per element, 24.25 a step; 0.0 % of the rounds
 1.32x less than fp32
 """
 
-# Lines of the table of claims, blanks run together.
-CLAIMS = """\
-1-bit Adam: volume up to 5x less F 16, T_w/T 15 % 4.92x agrees
-1-bit Adam: volume up to 5x less F 16, BERT-Large, T_w 23000 of T 152000 4.89x agrees
-1-bit Adam: volume up to 5x less F 16, the same and 1500 of 10000 4.90x agrees
-1-bit Adam: volume up to 5x less F 16, BERT-Base, 16000 of 118000 and 1500 of 22000 5.57x above \
-the claim
-1-bit Adam, SQuAD: volume 3.4x less F 16, T_w/T 25 % 3.37x agrees
-1-bit LAMB: volume up to 4.6x less F 16, BERT-Large, 1000 of 5993 4.57x agrees
-0/1 Adam: 54 % fewer rounds than 1-bit Adam BERT-Large, 152000 + 10000 steps 53.7 % agrees
-0/1 Adam (ICLR): volume up to 87 % less than 1-bit Adam BERT-Large, F 16, B 17: 0.478 against \
-3.269 bits a step 85.4 % below the claim
-0/1 Adam (ICLR): volume up to 87 % less than 1-bit Adam BERT-Base, F 32, B 33: 0.559 against \
-4.875 bits a step 88.5 % above the claim
-0/1 Adam (arXiv v1): volume up to 90 % less than 1-bit Adam BERT-Base, F 32, B 33: 0.559 against \
-4.875 bits a step 88.5 % below the claim
-0/1 Adam, BERT-Large: volume up to 26x less than Adam F 16, B 17, 152000 + 10000 steps 33.49x \
-above the claim
-"""
-
 WRONG = {
     (): "--steps A:B",
     ("--steps", "5"): "5 is no range",
@@ -96,9 +76,8 @@ WRONG = {
     ("--steps", "1:5", *SMALL, "--lr", "0.1"): "--lr needs --rate-tied",
     ("--steps", "1:5", *SMALL, "--lr-warmup", "5"): "--lr-warmup needs --rate-tied",
     ("--steps", "1:5", "--algorithm", "zero-one-adam"): "varFreezeStep must be set",
-    ("--volume", "--var-freeze-step", "5"): "--var-freeze-step needs --steps",
-    ("--volume", "--lr", "5"): "--lr needs --steps",
-    ("--volume", "--json", "/nonexistent/folder/x"): "/nonexistent/folder/x",
+    ("--volume", "--freeze-step", "5"): "--steps A:B must be given",
+    ("--steps", "1:5", "--freeze-step", "2", "--json", "/nonexistent/folder/x"): "/nonexistent/folder/x",
     ("--volumes",): "--volumes",
 }
 
@@ -159,19 +138,6 @@ def check_json(tool: Tool, folder: pathlib.Path) -> None:
         "dense_step_feeds_momentum": False, "var_freeze_step": 40, "var_update_scaler": 4,
         "local_step_scaler": 16, "local_step_clipper": 8}, report
 
-    path = folder / "claims.json"
-    tool.output("--volume", "--json", str(path))
-    claims = json.loads(path.read_text())["claims"]
-    rounds = next(claim for claim in claims if "54 %" in claim["claim"])
-    assert rounds["claimed"] == 54 and rounds["unit"] == "percent", rounds
-    assert 53.7 <= rounds["computed"] < 53.8 and rounds["verdict"] == "agrees", rounds
-
-
-def check_claims(tool: Tool) -> None:
-    lines = [" ".join(line.split()) for line in tool.output("--volume").splitlines()]
-    for expected in CLAIMS.splitlines():
-        assert expected in lines, (expected, lines)
-
 
 def check_usage(tool: Tool) -> None:
     for options, text in WRONG.items():
@@ -185,7 +151,6 @@ def main() -> None:
     tool = Tool(sys.argv[1])
     check_schedules(tool)
     check_rates(tool)
-    check_claims(tool)
     check_usage(tool)
     with tempfile.TemporaryDirectory() as folder:
         check_json(tool, pathlib.Path(folder))
