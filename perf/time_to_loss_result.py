@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 
-from convergence.convergence_results import OPTIMIZERS
+from convergence.optimizer_study import OPTIMIZERS
 
 COLUMNS = ["rate", "optimizer", "final loss", "target", "step", "time to target", "over dense",
            "over 1-bit Adam", "published", "whole run", "rounds", "link sent"]

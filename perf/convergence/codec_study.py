@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which compression an optimizer stands: rows of settings, the order in which they are trained, and what
-codecs.json holds of them."""
+"""Which compression an optimizer stands: rows of settings, the order in which they are trained, and their
+losses."""
 
 from __future__ import annotations
 
 import math
 import statistics
 
-from convergence.convergence_results import Malformed
+from convergence.optimizer_study import Malformed
 
 # Options of train_text.
 MODELS = {"mlp": ["--model", "mlp"], "transformer": ["--model", "transformer"]}
@@ -29,8 +29,6 @@ RATES = [0.0002, 0.0003, 0.00045, 0.0007, 0.001, 0.0015, 0.002, 0.003, 0.0045, 0
 FIRST_RATES = [0.003, 0.0045, 0.007]
 
 CODEC_STUDY = {"models": list(MODELS), "rows": list(ROWS), "seeds": [0, 1, 2], "steps": 500, "ranks": 4}
-# Fields kept of each run's report.
-KEPT = ("heldout_loss", "diverged_at", "skipped_steps", "bytes_sent_per_rank", "bytes_expected")
 
 
 def next_rate(tried: dict[float, float | None]) -> float | None:
@@ -57,7 +55,7 @@ class CodecStudy:
     def __init__(self, results: dict):
         """Raises Malformed."""
         if (results.get("format"), results.get("version")) != ("onebit-codec-convergence", 1):
-            raise Malformed("these are no results of perf/convergence --study codecs, version 1")
+            raise Malformed("not the results of a study of codecs, version 1")
         self.results = results
         self.seeds: list[int] = results["seeds"]
         for run in results["runs"]:

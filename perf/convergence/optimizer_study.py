@@ -1,15 +1,17 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""The content of results.json and figures derived from it."""
+"""What a study of optimizers has found: its runs, figures derived from them, and tables in Markdown."""
 
 from __future__ import annotations
 
 import statistics
 
+from reporting.markdown import table
+
 # Optimizers, each with the dense one it is compared with.
 OPTIMIZERS = {"adam": "adam", "onebit-adam": "adam", "zero-one-adam": "adam",
               "lamb": "lamb", "onebit-lamb": "lamb"}
-CLOSE = 0.02  # of the dense one's loss
+OPTIMIZER_STUDY = {"optimizers": list(OPTIMIZERS), "seeds": [0, 1, 2], "steps": 500, "ranks": 4}
 # Bits of an element in one exchange.
 DENSE_BITS = {"float": 32, "half": 16, "bfloat16": 16}
 CODEC_BITS = {"sign": 1, "int2": 2, "fp4": 4, "int8": 8, "int8s": 8, "uint8mm": 8}
@@ -34,7 +36,7 @@ class Study:
     def __init__(self, results: dict):
         """Raises Malformed."""
         if (results.get("format"), results.get("version")) != ("onebit-convergence", 1):
-            raise Malformed("these are no results of perf/convergence, version 1")
+            raise Malformed("not the results of a study of optimizers, version 1")
         self.results = results
         self.optimizers = list(dict.fromkeys(run["optimizer"] for run in results["runs"]))
         self.seeds = list(dict.fromkeys(run["seed"] for run in results["runs"]))
@@ -108,3 +110,34 @@ def _check(run: dict) -> None:
     for field, count in counts.items():
         if run[field] != count:
             raise Malformed(f"{name}: {field} is {run[field]}, but there are {count} in the schedule")
+
+
+def loss_table(study: Study) -> list[str]:
+    """Held-out losses by seed, and how far each mean is from that of the dense optimizer."""
+    rows = [["optimizer", "learning rate", *(f"seed {seed}" for seed in study.seeds), "mean",
+             "least to greatest", "against dense"]]
+    for name in study.optimizers:
+        excess, limits = study.mean_excess(name), study.loss_range(name)
+        rows.append([name, f"{study.runs(name)[0]['config']['lr']:g}", *map(loss_text, study.losses(name)),
+                     loss_text(study.mean_loss(name)), f"{limits[0]:.4f} to {limits[1]:.4f}" if limits else "",
+                     "" if name == OPTIMIZERS[name] or excess is None else f"{excess:+.2%}"])
+    return table(rows, 1)
+
+
+def bytes_table(study: Study) -> list[str]:
+    """Rounds and bytes of rank 0 with the first seed."""
+    rows = [["optimizer", "rounds", "dense", "1-bit", "local", "sent", "by formula", "dense sends",
+             "bits counted", "formula"]]
+    for name in study.optimizers:
+        run = study.runs(name)[0]
+        dense = study.runs(OPTIMIZERS[name])
+        ratio = f"{dense[0]['bytes_sent_per_rank'] / run['bytes_sent_per_rank']:.2f}x" if dense else ""
+        rows.append([name, str(run["rounds"]), str(run["dense_steps"]), str(compressed_calls(run)),
+                     str(run["local_steps"]), f"{run['bytes_sent_per_rank']} B",
+                     "not checked" if run["bytes_expected"] is None else f"{run['bytes_expected']} B", ratio,
+                     f"{study.counted_bits(run):.3f}", f"{study.formula_bits(run):.3f}"])
+    return table(rows, 1)
+
+
+def loss_text(loss: float | None) -> str:
+    return "diverged" if loss is None else f"{loss:.4f}"
