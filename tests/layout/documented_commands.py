@@ -36,6 +36,9 @@ class RunBy:
 SCHEDULE = ("--steps 0:99 --algorithm zero-one-adam --var-freeze-step 40 --var-update-scaler 4 "
             "--local-step-scaler 16 --local-step-clipper 8")
 
+ALIGN = ('map((map(select(.name == "onebit_clock"))[0].args | (.unix_ns - .steady_ns) / 1000) as $shift | '
+         'map(if .ts then .ts += $shift else . end)) | add')
+
 COMMANDS = {
     f"build/release/perf/onebit_schedule {SCHEDULE}": Run(f"{{build}}/perf/onebit_schedule {SCHEDULE}"),
     "./perf/quickstart": Run("./perf/quickstart --quick --no-install --build {build}"),
@@ -99,6 +102,9 @@ COMMANDS = {
     "ONEBIT_TRACE=trace.%r.json onebit_run -n 4 onebit_all_reduce_perf -b 4M -e 4M --mode ef":
         Run("ONEBIT_TRACE={build}/documented.%r.json {build}/perf/onebit_run -n 4 {build}/perf/all_reduce_perf "
             "-b 64K -e 64K --mode ef -n 2"),
+    f"jq -s '{ALIGN}' trace.*.json > all.json":  # each file has the clock of its process
+        Run(f"jq -s '{ALIGN}' {{build}}/documented.?.json > {{build}}/documented_all.json && [ $(jq "
+            "'map(select(.ts and .ts < 1.7e15)) | length' {build}/documented_all.json) = 0 ]"),
     "build/release/perf/onebit_info": Run("{build}/perf/onebit_info"),
     "mpirun -np 4 build/release/perf/all_reduce_perf --transport mpi --mode ef":
         RunBy("tests/mpi/sweep_test.py", '"--transport", "mpi"'),
