@@ -80,11 +80,12 @@ use_cuda_toolkit() {
 # Number of compilers or tests to run at once.
 job_count() { echo "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"; }
 
-# configure_and_build PRESET [TARGET...]: what is up to date costs nothing.
+# configure_and_build PRESET [-DNAME=VALUE] [TARGET...]: what is up to date costs nothing.
 configure_and_build() {
-  local preset=$1
+  local preset=$1 options=()
   shift
+  if [[ ${1-} == -D* ]]; then options=("$1") && shift; fi
   use_cuda_toolkit
-  cmake --preset "$preset" &&
+  cmake --preset "$preset" "${options[@]}" &&
     cmake --build --preset "$preset" -j "$(job_count)" ${1:+--target "$@"}
 }

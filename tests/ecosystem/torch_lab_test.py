@@ -10,11 +10,11 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "perf"))
+sys.path[:0] = [str(ROOT / "perf" / "studies"), str(ROOT / "perf")]
 
 from ddp.ddp_results import HOSTS, read_file, wire_bytes  # pylint: disable=wrong-import-position
 
-STUDY = ROOT / "perf" / "ddp" / "study"
+STUDY = ROOT / "perf" / "studies" / "ddp" / "study"
 # Its matrices have more elements than one exchange takes, which sends more bytes than the formula says.
 SMALL = ["--steps", "12", "--width", "128", "--layers", "2", "--batch", "4"]
 FREEZE = ["--freeze-step", "4"]

@@ -18,6 +18,7 @@ from sources import project_files
 BUDGET = "tests/layout/budget.txt"
 PRODUCT = ("bindings", "include", "kernels", "perf", "plugins", "src")
 FOLDERS = (*PRODUCT, "tests")
+STUDIES = ("perf", "studies")
 SOURCES = {".h", ".hpp", ".c", ".cc", ".cu", ".cuh", ".py"}
 LEAST_SHARE = 0.8  # of its ceiling that a folder has
 SETTING = re.compile(r'(?:\.name = |BytesSetting\()"ONEBIT_\w+"')  # a row, or a function that makes one
@@ -97,14 +98,14 @@ def problems(budget: Budget, figures: dict[str, int], shared: dict[str, set[str]
 
 
 def lines_of(root: pathlib.Path, paths: list[pathlib.PurePosixPath]) -> dict[str, int]:
-    """Lines of sources by folder: each folder of src/ and plugins/, and the others whole."""
+    """Lines of sources by folder: each folder of src/ and plugins/, perf/studies, and the others whole."""
     lines: collections.Counter[str] = collections.Counter()
     for path in paths:
         if path.parts[0] not in FOLDERS or path.suffix not in SOURCES:
             continue
         content = (root / path).read_bytes()
         if b"\0" not in content:
-            has_parts = path.parts[0] in ("src", "plugins") and len(path.parts) > 2
+            has_parts = path.parts[0] in ("src", "plugins") and len(path.parts) > 2 or path.parts[:2] == STUDIES
             lines["/".join(path.parts[:2 if has_parts else 1])] += content.count(b"\n")
     return dict(lines)
 
@@ -139,7 +140,7 @@ def main() -> int:
     lines = lines_of(root, paths)
     for folder, count in sorted(lines.items()):
         print(f"{count:7d} lines in {folder}")
-    product = sum(count for folder, count in lines.items() if folder.split("/")[0] in PRODUCT and folder != "perf")
+    product = sum(count for folder, count in lines.items() if folder.split("/")[0] in PRODUCT and not folder.startswith("perf"))
     print(f"{product:7d} lines of product (bindings, include, kernels, plugins, src)")
     budget = Budget((root / BUDGET).read_text(encoding="utf-8"))
     found = problems(budget, figures, shared_names(paths)) + line_problems(budget.lines, lines)

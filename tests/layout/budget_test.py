@@ -57,11 +57,12 @@ class BudgetTest(unittest.TestCase):
     def test_lines_are_counted_by_folder(self):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
-            for name, text in (("src/a/x.cc", "1\n2\n"), ("src/a/README.md", "1\n"), ("perf/common/y.h", "1\n")):
+            files = {"src/a/x.cc": "1\n2\n", "src/a/README.md": "1\n", "perf/common/y.h": "1\n",
+                     "perf/studies/a/z.py": "1\n2\n3\n"}
+            for name, text in files.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(text)
-            self.assertEqual(budget.lines_of(root, paths("src/a/x.cc", "src/a/README.md", "perf/common/y.h")),
-                             {"src/a": 2, "perf": 1})
+            self.assertEqual(budget.lines_of(root, paths(*files)), {"src/a": 2, "perf": 1, "perf/studies": 3})
 
     def test_finds_a_new_shared_name(self):
         found = problems(shared={"group": {"src/a", "src/c"}})

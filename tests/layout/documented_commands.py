@@ -68,8 +68,7 @@ COMMANDS = {
     "./perf/lab run --hosts 4 --rate 1gbit -- build/release/perf/train_text --steps 40 --batch 256 --optimizer adam --transport socket --overlap":
         RunOnLab("./perf/lab run --hosts 2 --rate 1gbit -- {build}/perf/train_text --steps 3 --batch 4 "
                  "--hidden 16,16 --optimizer adam --transport socket --overlap"),
-    "build/release/perf/soak --procs 4 --seconds 60":
-        Run("{build}/perf/soak --procs 4 --seconds 2 --max-elements 4K"),
+    "build/release/perf/soak --procs 4 --seconds 60": RunBy("tests/studies/CMakeLists.txt", "soak_ranks_socket --procs 4"),
     "./perf/compare": Run(
         "rm -f {build}/documented.json && ./perf/compare --build {build} --links shm --hosts 2 --sizes 1K "
         "--systems onebit-dense,onebit-ef --repetitions 1 --output {build}/documented.json"),
@@ -87,8 +86,8 @@ COMMANDS = {
         RunOnLab("./perf/lab run --hosts 4 --rate 1gbit -- {build}/perf/all_reduce_perf -b 64K -e 64K "
                  "--transport socket --mode ef -c 1"),
     "build/release/perf/codec_perf": RunBy("tests/perf/codec_perf_test.py", "sys.argv[1]"),
-    "./perf/time_to_loss --hosts 4 --rates 100mbit,1gbit":
-        RunBy("tests/perf/time_to_loss_test.py", 'str(PERF / "time_to_loss")'),
+    "./perf/studies/time_to_loss --hosts 4 --rates 100mbit,1gbit":
+        RunBy("tests/studies/time_to_loss_test.py", 'str(STUDIES / "time_to_loss")'),
     "./tests/gpu/make-deps": RunBy("tests/gpu/run_test.py", 'FOLDER / "make-deps"'),
     "./tests/gpu/run": RunBy("tests/gpu/run_test.py", 'FOLDER / "run"'),
     "./tests/gpu/run --pack build/pack": RunBy("tests/gpu/gpu_pack_test.py", '"--pack", str(packed)'),

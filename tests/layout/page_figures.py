@@ -3,7 +3,7 @@
 """Checks the figures that pages show: page_figures.py ROOT
 
 docs/performance.md holds what the quickstart measured, and on which machine. The figures of the table in the
-README, and of that in docs/trainers.md, are those of a table in docs/performance.md or perf/ddp/README.md, so that
+README, and of that in docs/trainers.md, are those of a table in docs/performance.md or perf/studies/ddp/README.md, so that
 no measurement leaves an old one behind there. Figures differ from machine to machine, so nothing compares them with a
 new measurement.
 """
@@ -14,7 +14,7 @@ import sys
 
 from markdown_files import table_rows
 
-SUMMARIES, MEASURED = ["README.md", "docs/trainers.md"], ["docs/performance.md", "perf/ddp/README.md"]
+SUMMARIES, MEASURED = ["README.md", "docs/trainers.md"], ["docs/performance.md", "perf/studies/ddp/README.md"]
 BEGIN, END = "<!-- quickstart begin -->", "<!-- quickstart end -->"
 MACHINE = re.compile(r"\S.*, \d+ cores?, .+; \d+ ranks .*")  # as quickstart_report.py prints it
 MIN_ROWS = 2

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Rank 0 decides on every round for all ranks, because their clocks differ.
-#include "perf/soak/soak.h"
+#include "perf/studies/soak/soak.h"
 
 #include <unistd.h>
 

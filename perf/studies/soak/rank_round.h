@@ -13,10 +13,10 @@
 #include "perf/common/allreduce_model.h"
 #include "perf/common/comm_handles.h"
 #include "perf/common/rank_exchange.h"
-#include "perf/soak/live_comms.h"
-#include "perf/soak/soak_plan.h"
-#include "perf/soak/watchdog.h"
-#include "perf/soak/workspace.h"
+#include "perf/studies/soak/live_comms.h"
+#include "perf/studies/soak/soak_plan.h"
+#include "perf/studies/soak/watchdog.h"
+#include "perf/studies/soak/workspace.h"
 
 namespace onebit::soak {
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Declares the options to CLI11 and checks what it cannot.
-#include "perf/soak/soak_options.h"
+#include "perf/studies/soak/soak_options.h"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

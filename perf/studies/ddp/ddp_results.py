@@ -32,15 +32,15 @@ HEAD = """<!-- SPDX-FileCopyrightText: The onebit authors
      SPDX-License-Identifier: Apache-2.0 -->
 # A GPT under DistributedDataParallel and HSDP
 
-Written by `perf/ddp/study`, which trains the GPT of `bindings/python/examples` by torchrun. PyTorch's
+Written by `perf/studies/ddp/study`, which trains the GPT of `bindings/python/examples` by torchrun. PyTorch's
 DistributedDataParallel over Gloo is compared with the same program plus one line, the hook of
 `onebit.torch`, and with 1-bit Adam, which averages by itself; and HSDP, `fully_shard` with replicas across hosts,
 with `compress_replicas` and with the backend `onebit`. Run it again with
 
 ```sh
-perf/ddp/study learn --python PYTHON   # one with PyTorch and onebit
-perf/ddp/study lab --python PYTHON     # as root
-perf/ddp/study hsdp --python PYTHON    # as root; PyTorch 2.14 or newer
+perf/studies/ddp/study learn --python PYTHON   # one with PyTorch and onebit
+perf/studies/ddp/study lab --python PYTHON     # as root
+perf/studies/ddp/study hsdp --python PYTHON    # as root; PyTorch 2.14 or newer
 ```
 """
 

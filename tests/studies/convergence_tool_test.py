@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""perf/convergence: its arithmetic, its tables, and a small study: convergence_tool_test.py TRAIN_TEXT"""
+"""perf/studies/convergence: its arithmetic, its tables, and a small study: convergence_tool_test.py TRAIN_TEXT"""
 
 import copy
 import importlib.util
@@ -13,13 +13,13 @@ import unittest
 import xml.etree.ElementTree
 
 PERF = pathlib.Path(__file__).resolve().parents[2] / "perf"
-sys.path.insert(0, str(PERF))
+FOLDER = PERF / "studies" / "convergence"
+sys.path[:0] = [str(FOLDER.parent), str(PERF)]
 
 # pylint: disable=wrong-import-position
 from convergence.optimizer_study import Malformed, Study, bytes_table, loss_table
 
 BUILD = ""
-FOLDER = PERF / "convergence"
 
 
 def run_of(optimizer: str, seed: int, loss: float | None, schedule: str = "BB1.") -> dict:

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "perf/common/process_usage.h"
-#include "perf/soak/rank_round.h"
-#include "perf/soak/soak_options.h"
-#include "perf/soak/soak_plan.h"
+#include "perf/studies/soak/rank_round.h"
+#include "perf/studies/soak/soak_options.h"
+#include "perf/studies/soak/soak_plan.h"
 
 namespace onebit::soak {
 

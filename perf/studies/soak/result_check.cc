@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Compares bytes; the messages show numbers.
-#include "perf/soak/result_check.h"
+#include "perf/studies/soak/result_check.h"
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "perf/common/comm_handles.h"
-#include "perf/soak/soak_plan.h"
+#include "perf/studies/soak/soak_plan.h"
 
 namespace onebit::soak {
 

@@ -7,8 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "perf/soak/soak.h"
-#include "perf/soak/soak_options.h"
+#include "perf/studies/soak/soak.h"
+#include "perf/studies/soak/soak_options.h"
 
 namespace onebit::soak {
 

@@ -12,9 +12,9 @@
 #include "perf/common/report_file.h"
 #include "perf/common/tool_error.h"
 #include "perf/common/tool_main.h"
-#include "perf/soak/soak.h"
-#include "perf/soak/soak_options.h"
-#include "perf/soak/soak_report.h"
+#include "perf/studies/soak/soak.h"
+#include "perf/studies/soak/soak_options.h"
+#include "perf/studies/soak/soak_report.h"
 
 namespace onebit::soak {
 namespace {

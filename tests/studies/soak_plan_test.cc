@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Random plans of a soak are reproducible and never contain an impossible action.
-#include "perf/soak/soak_plan.h"
+#include "perf/studies/soak/soak_plan.h"
 
 #include <algorithm>
 #include <set>

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""A run of perf/ddp/study, started by torchrun: trains the GPT of the examples and writes what it learned,
+"""A run of perf/studies/ddp/study, started by torchrun: trains the GPT of the examples and writes what it learned,
 sent and took. Several ways to average train a model each, and take turns step by step, so that whatever else the
 machine does falls on all of them. Where they shard it (HSDP), the ranks of a host hold a replica together.
 
@@ -27,8 +27,8 @@ from torch.nn.parallel import DistributedDataParallel
 import onebit.torch
 
 sys.dont_write_bytecode = True
-PERF = pathlib.Path(__file__).resolve().parents[1]
-sys.path += [str(PERF), str(PERF.parent / "bindings" / "python" / "examples")]
+STUDIES = pathlib.Path(__file__).resolve().parents[1]
+sys.path += [str(STUDIES), str(STUDIES.parents[1] / "bindings" / "python" / "examples")]
 
 # pylint: disable=wrong-import-position
 from ddp.ddp_results import DENSE, HSDP_BACKEND, HSDP_FP4, NOTHING, ONEBIT_ADAM, SHARDED

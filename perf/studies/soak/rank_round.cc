@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Every rank runs the scalar model of all ranks beside the library; inputs are functions of seeds.
-#include "perf/soak/rank_round.h"
+#include "perf/studies/soak/rank_round.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,7 +13,7 @@
 #include "perf/common/comm_stats.h"
 #include "perf/common/seeded_elements.h"
 #include "perf/common/tool_error.h"
-#include "perf/soak/result_check.h"
+#include "perf/studies/soak/result_check.h"
 
 namespace onebit::soak {
 namespace {

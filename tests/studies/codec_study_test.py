@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""perf/convergence --study codecs: the search for rates, its arithmetic, its words, and a small study:
+"""perf/studies/convergence --study codecs: the search for rates, its arithmetic, its words, and a small study:
 codec_study_test.py TRAIN_TEXT"""
 
 import json
@@ -12,7 +12,8 @@ import tempfile
 import unittest
 
 PERF = pathlib.Path(__file__).resolve().parents[2] / "perf"
-sys.path.insert(0, str(PERF))
+FOLDER = PERF / "studies" / "convergence"
+sys.path[:0] = [str(FOLDER.parent), str(PERF)]
 
 # pylint: disable=wrong-import-position
 from convergence.codec_study import DENSE, FIRST_RATES, RATES, CodecStudy, best_of, next_rate
@@ -20,7 +21,6 @@ from convergence.codec_tables import codec_tables, worst_share
 from convergence.optimizer_study import Malformed
 
 BUILD = ""
-FOLDER = PERF / "convergence"
 
 
 def rates_tried(loss_of) -> dict[float, float | None]:

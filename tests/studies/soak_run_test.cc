@@ -14,8 +14,8 @@
 #include <gtest/gtest.h>
 
 #include "perf/common/tool_error.h"
-#include "perf/soak/soak.h"
-#include "perf/soak/watchdog.h"
+#include "perf/studies/soak/soak.h"
+#include "perf/studies/soak/watchdog.h"
 
 namespace onebit::soak {
 namespace {

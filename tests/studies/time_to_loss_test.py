@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""perf/time_to_loss: its arithmetic, and small runs: time_to_loss_test.py TRAIN_TEXT"""
+"""perf/studies/time_to_loss: its arithmetic, and small runs: time_to_loss_test.py TRAIN_TEXT"""
 
 import json
 import pathlib
@@ -9,11 +9,11 @@ import subprocess
 import sys
 import unittest
 
-import lab_case
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STUDIES = ROOT / "perf" / "studies"
+sys.path[:0] = [str(STUDIES), str(ROOT / "perf"), str(ROOT / "tests" / "perf")]
 
-PERF = pathlib.Path(__file__).resolve().parents[2] / "perf"
-sys.path.insert(0, str(PERF))
-
+import lab_case  # pylint: disable=wrong-import-position
 from time_to_loss_result import Run, notes, table  # pylint: disable=wrong-import-position
 
 BUILD = ""
@@ -89,7 +89,7 @@ class ResultTest(unittest.TestCase):
 
 class ToolTest(lab_case.LabTestCase):
     def start_tool(self, *arguments: str) -> subprocess.Popen:
-        return subprocess.Popen([str(PERF / "time_to_loss"), "--build", BUILD, *arguments], text=True,
+        return subprocess.Popen([str(STUDIES / "time_to_loss"), "--build", BUILD, *arguments], text=True,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, env=self.environment)
 

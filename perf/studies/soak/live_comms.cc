@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // A list with a lock.
-#include "perf/soak/live_comms.h"
+#include "perf/studies/soak/live_comms.h"
 
 #include "perf/common/tool_error.h"
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // A thread sleeps until a deadline that every note moves.
-#include "perf/soak/watchdog.h"
+#include "perf/studies/soak/watchdog.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Draws one action after the other, tracking what exists after each.
-#include "perf/soak/soak_plan.h"
+#include "perf/studies/soak/soak_plan.h"
 
 #include <algorithm>
 #include <array>
 #include <map>
 #include <utility>
 
-#include "perf/soak/draws.h"
+#include "perf/studies/soak/draws.h"
 
 namespace onebit::soak {
 namespace {

@@ -3,7 +3,7 @@
 // Plans in words.
 #include <string>
 
-#include "perf/soak/soak_plan.h"
+#include "perf/studies/soak/soak_plan.h"
 
 namespace onebit::soak {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Texts and JSON of a soak.
-#include "perf/soak/soak_report.h"
+#include "perf/studies/soak/soak_report.h"
 
 #include <fmt/format.h>
 
