@@ -12,7 +12,7 @@ import re
 import typing
 
 import matplotlib
-from matplotlib.axis import Axis
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -28,6 +28,7 @@ SETTINGS = {
     "font.family": "DejaVu Sans", "font.size": 9.0,
     "text.color": INK, "axes.labelcolor": INK, "axes.titlecolor": INK, "axes.edgecolor": QUIET,
     "xtick.color": QUIET, "ytick.color": QUIET, "axes.titlesize": 9.0, "axes.labelsize": 9.0,
+    "xtick.major.pad": 6.0,
     "axes.facecolor": "none", "axes.grid": True, "axes.axisbelow": True, "grid.color": RULE, "grid.linewidth": 0.8,
     "legend.frameon": False, "lines.linewidth": 1.3, "lines.markersize": 5.0, "path.simplify": False}
 LICENCE = "<!-- SPDX-FileCopyrightText: The onebit authors\n     SPDX-License-Identifier: Apache-2.0 -->\n"
@@ -40,39 +41,39 @@ def settings():
     return matplotlib.rc_context(SETTINGS)
 
 
-def logarithmic(axis: Axis, values: typing.Iterable[float], ticks: typing.Iterable[float],
+def logarithmic(panel: Axes, axis: str, values: typing.Iterable[float], ticks: typing.Iterable[float],
                 text: typing.Callable[[float], str]) -> None:
-    """Shows all values on a logarithmic axis with room around them, and the ticks that lie within."""
+    """Shows all values on the axis, "x" or "y", with room around them, and the ticks that lie within."""
     values = list(values)
     low, high = min(values) / 1.25, max(values) * 1.25
     if high / low < 4:  # a single value has neighbours to be read against
         middle = math.sqrt(low * high)
         low, high = middle / 2, middle * 2
-    axis._set_axes_scale("log")  # pylint: disable=protected-access  # the public form depends on x or y
-    axis.set_view_interval(low, high, ignore=True)
-    axis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+    panel.set(**{f"{axis}scale": "log", f"{axis}lim": (low, high)})
+    place = {"x": panel.xaxis, "y": panel.yaxis}[axis]
+    place.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
+    place.set_minor_locator(NullLocator())
+    place.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
 
 
-def sizes(axis: Axis, values: typing.Iterable[float]) -> None:
+def sizes(panel: Axes, axis: str, values: typing.Iterable[float]) -> None:
     """Bytes at powers of two, at most seven."""
     values = list(values)
-    powers = [math.log2(value) for value in values]
-    first, last = math.floor(min(powers)), math.ceil(max(powers))
+    first, last = math.floor(math.log2(min(values))), math.ceil(math.log2(max(values)))
     step = next(step for step in (1, 2, 4, 5, 10, 20, 40) if (last - first) // step < 7)
-    logarithmic(axis, values, [2.0 ** power for power in range(-(-first // step) * step, last + 1, step)], size_text)
+    ticks = [2.0 ** power for power in range(-(-first // step) * step, last + 1, step)]
+    logarithmic(panel, axis, values, ticks, size_text)
 
 
-def decimals(axis: Axis, values: typing.Iterable[float], text: typing.Callable[[float], str]) -> None:
+def decimals(panel: Axes, axis: str, values: typing.Iterable[float], text: typing.Callable[[float], str]) -> None:
     """Powers of ten, with 2 and 5 between them where there is room."""
     values = list(values)
     low, high = math.floor(math.log10(min(values))) - 1, math.ceil(math.log10(max(values))) + 1
     decades = math.log10(max(values) / min(values))
     factors = (1, 2, 5) if decades <= 2 else (1,)
     step = 1 if decades <= 7 else 2
-    logarithmic(axis, values, [factor * 10.0 ** power for power in range(low, high + 1) if power % step == 0
-                               for factor in factors], text)
+    ticks = [factor * 10.0 ** power for power in range(low, high + 1) if power % step == 0 for factor in factors]
+    logarithmic(panel, axis, values, ticks, text)
 
 
 def inline(figure: Figure, identity: str, title: str, description: str) -> Markup:
@@ -98,7 +99,8 @@ def _drawn(figure: Figure, identity: str, title: str, description: str, namespac
     for part in ("metadata", "style"):
         body = re.sub(rf"<{part}\b.*?</{part}>", "", body, flags=re.DOTALL)
     body = re.sub(r"<!--.*?-->|\n\s*", lambda match: "" if match[0].startswith("<!") else "\n", body)
-    body = re.sub(r"(\d\.\d\d)\d+", r"\1", body).replace("'DejaVu Sans'", FONTS)
+    body = re.sub(r"<[^>]+>", lambda match: re.sub(r"(\d\.\d\d)\d+", r"\1", match[0]), body)
+    body = body.replace("'DejaVu Sans'", FONTS)
     # Elements that nothing refers to need no name; other names must differ from those of other charts.
     used = set(re.findall(r'(?:href="|url\()#([^")]+)', body))
     body = re.sub(r' id="([^"]*)"', lambda match: f' id="{identity}-{match[1]}"' if match[1] in used else "", body)

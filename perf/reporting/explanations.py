@@ -30,7 +30,7 @@ READING = {
         "the link; no better program exists for it, only sending less.",
     "The vertical line":
         "stands where one bit breaks even. A gap in a line is a run that failed, gave wrong results or "
-        "was not made; the reason is given below the charts. Point at a marker for all its figures.",
+        "was not made; the reason is given below the charts. All figures are in the table.",
 }
 
 WIRE = (

@@ -47,15 +47,20 @@ def figure_row(group: GroupFigures, size: int) -> Markup:
              bytes_text(one_bit.wire_bytes if one_bit else None),
              bytes_text(one_bit.link_bytes if one_bit else None),
              NO_FIGURE if one_bit is None or one_bit.rel_error is None else digits(one_bit.rel_error)]
+    if group.group.layout.ranks_per_host > 1:
+        cells.append(NO_FIGURE if one_bit is None or one_bit.levels is None else str(one_bit.levels))
     return tag("tr", tag("th", size_text(size), scope="row"),
                *(time_cell(group, system, size) for system in group.systems),
                *(tag("td", cell) for cell in cells))
 
 
 NO_BREAK = "\u2011"  # a hyphen that does not end a line
+
+
 def figure_table(group: GroupFigures) -> Markup:
     names = (["size"] + [f"{system.label}, ms" for system in group.systems]
-             + ["1-bit over best dense", "limit, ms", "of limit", "sent per rank", "on the link", "error"])
+             + ["1-bit over best dense", "limit, ms", "of limit", "sent per rank", "on the link", "error"]
+             + (["levels"] if group.group.layout.ranks_per_host > 1 else []))
     head = tag("tr", *(tag("th", name.replace("-", NO_BREAK), scope="col") for name in names))
     table = tag("table", tag("caption", explanations.FIGURES), tag("thead", head),
                 tag("tbody", *(figure_row(group, size) for size in group.sizes)))

@@ -2,25 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of a report: one HTML file with its style and charts inside, without any script."""
 
-import pathlib
-
-from reporting import explanations, limits
+from reporting import explanations
 from reporting.comparison import Machine
+from reporting.drawing import STYLE
 from reporting.figure_table import figure_table, problem_list
 from reporting.figures import Figures, GroupFigures
-from reporting.group_charts import bandwidth_chart, share_chart, time_chart
-from reporting.legends import key, layouts_legend, systems_legend
+from reporting.group_charts import group_chart
 from reporting.link_load import link_load_rows, link_load_text
 from reporting.markup import Markup, joined, tag
 from reporting.overview import break_even_table, losses, speedup_table, summary_tables
-from reporting.summary_charts import break_even_chart, wire_chart
-from reporting.systems import Kind
-from reporting.units import digits, group_text, hosts_text, link_text
+from reporting.summary_charts import break_even_chart, wire_chart, wire_lines, wire_name
+from reporting.units import NO_FIGURE, digits, group_text, hosts_text, link_text, size_text
 
 TITLE = "onebit against other allreduces"
 # Nothing may be loaded or run, whatever a text of the input contains.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-STYLE = pathlib.Path(__file__).parent / "style.css"
 
 
 def paragraph(text: str) -> Markup:
@@ -40,12 +36,10 @@ def group_section(group: GroupFigures, is_open: bool) -> Markup:
     layout = group.group.layout
     several = f"x{layout.ranks_per_host}" if layout.ranks_per_host > 1 else ""
     name = f"{group.group.link}-{group.group.bits_per_second or 0}-{layout.hosts}{several}"
-    charts = joined(figure(time_chart(group, name), "Time (lower is better)"),
-                    figure(bandwidth_chart(group, name), "Bus bandwidth (higher is better)"),
-                    figure(share_chart(group, name), "Share of the limit (higher is better)"))
+    charts = group_chart(group, name)
     table = tag("details", tag("summary", f"Figures: {group_text(group.group)}"), figure_table(group))
     return tag("details", tag("summary", tag("h3", hosts_text(group.group))),
-               tag("div", charts or paragraph("No system has a time here."), class_="charts"),
+               tag("div", charts, class_="wide charts") if charts else paragraph("No system has a time here."),
                problem_list(group), table, open=is_open, class_="group")
 
 
@@ -57,8 +51,7 @@ def link_section(figures: Figures, link: tuple[str, int | None]) -> Markup:
     """All layouts of ranks; one of them is unfolded."""
     groups = figures.groups_on(link)
     main = next((group for group in groups if group.group.layout in figures.main_layouts()), groups[-1])
-    systems = [system for system in figures.systems if any(system in group.systems for group in groups)]
-    return tag("section", tag("h2", link_text(link)), systems_legend(systems),
+    return tag("section", tag("h2", link_text(link)),
                *(group_section(group, group is main) for group in groups), id=anchor(link))
 
 
@@ -72,12 +65,12 @@ def navigation(figures: Figures) -> Markup:
 
 def glance_section(figures: Figures) -> Markup:
     chart = break_even_chart(figures)
-    picture = tag("div", layouts_legend(figures), figure(chart, "Lower is better")) if chart else joined()
     return tag("section", tag("h2", "At a glance"), summary_tables(figures), losses(figures),
                tag("h3", "Speed of one bit over the best system in full precision"),
                paragraph(explanations.SPEEDUP), speedup_table(figures),
                tag("h3", "Break-even"), paragraph(explanations.BREAK_EVEN),
-               tag("div", picture, tag("div", break_even_table(figures), class_="wide"), class_="beside"),
+               tag("div", figure(chart, "Lower is better"), tag("div", break_even_table(figures), class_="wide"),
+                   class_="beside"),
                id="glance")
 
 
@@ -105,11 +98,21 @@ def wire_section(figures: Figures) -> Markup:
     loads = link_load_tables(figures)
     if chart is None:
         return tag("section", head, loads or paragraph("No system counted its bytes."), id="wire-bytes")
-    formula = key("limit-one-bit", "", f"formula: {limits.BITS_PER_ELEMENT[Kind.ONE_BIT]:.4f}")
     caption = "Bits per element and exchange (lower is better, full precision is 32)"
-    return tag("section", head, layouts_legend(figures, formula),
-               tag("div", figure(chart, caption), paragraph(explanations.WIRE), class_="beside"), loads,
-               id="wire-bytes")
+    return tag("section", head, tag("div", figure(chart, caption), paragraph(explanations.WIRE), class_="beside"),
+               wire_table(figures), loads, id="wire-bytes")
+
+
+def wire_table(figures: Figures) -> Markup:
+    """What the chart of bytes shows."""
+    lines = wire_lines(figures)
+    sizes = sorted({size for bits in lines.values() for size in bits})
+    rows = [tag("tr", tag("th", wire_name(*key), scope="row"),
+                *(tag("td", digits(bits[size], 4) if size in bits else NO_FIGURE) for size in sizes))
+            for key, bits in lines.items()]
+    heads = tag("tr", *(tag("th", name, scope="col") for name in ["ranks", *map(size_text, sizes)]))
+    return tag("div", tag("table", tag("caption", "Bits per element and exchange."), tag("thead", heads),
+                          tag("tbody", *rows)), class_="wide")
 
 
 def limits_section(figures: Figures) -> Markup:
@@ -145,17 +148,12 @@ def method_section(figures: Figures) -> Markup:
                tag("h3", "Commands"), command_lists(figures.comparison.commands), id="method")
 
 
-def head(title: str) -> Markup:
+def page_head() -> Markup:
     return tag("head", tag("meta", charset="utf-8"),
                tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
                tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-               tag("meta", name="color-scheme", content="light dark"), tag("title", title),
+               tag("meta", name="color-scheme", content="light dark"), tag("title", TITLE),
                tag("style", Markup(STYLE.read_text(encoding="utf-8"))))
-
-
-def document(title: str, body: Markup) -> str:
-    """A whole file."""
-    return f"<!DOCTYPE html>\n{tag('html', head(title), tag('body', body), lang='en')}\n"
 
 
 def page(figures: Figures) -> str:
@@ -167,4 +165,4 @@ def page(figures: Figures) -> str:
     main = tag("main", glance_section(figures), reading_section(),
                *(link_section(figures, link) for link in figures.links()),
                wire_section(figures), limits_section(figures), method_section(figures))
-    return document(TITLE, joined(header, main))
+    return f"<!DOCTYPE html>\n{tag('html', page_head(), tag('body', header, main), lang='en')}\n"

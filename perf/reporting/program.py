@@ -8,9 +8,11 @@ import pathlib
 import signal
 import sys
 
-from reporting import comparison, markdown, markers, output, page
+from reporting import comparison, markdown, markers, output
 from reporting.fields import Malformed
 from reporting.figures import Figures
+
+EXIT_UNAVAILABLE = 77  # to CTest, what is skipped
 
 
 def parser() -> argparse.ArgumentParser:
@@ -21,7 +23,8 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("files", metavar="FILE.json", nargs="+", type=pathlib.Path,
                            help="what perf/compare --output wrote")
     arguments.add_argument("--html", metavar="OUT.html", type=pathlib.Path,
-                           help="write a page that needs no network and no other file")
+                           help="write a page that needs no network and no other file; takes matplotlib "
+                                "(Debian: python3-matplotlib)")
     arguments.add_argument("--markdown", action="store_true", help="print tables in Markdown")
     arguments.add_argument("--update", metavar="PAGE.md", type=pathlib.Path,
                            help=f"put the tables between {markers.BEGIN} and {markers.END} of a file")
@@ -42,6 +45,7 @@ def make_tables(options: argparse.Namespace) -> tuple[dict[pathlib.Path, str], s
         old = options.update.read_text(encoding="utf-8")
         texts[options.update] = markers.updated(old, tables, str(options.update))
     if options.html:
+        from reporting import page  # pylint: disable=import-outside-toplevel  # tables need no matplotlib
         texts[options.html] = page.page(figures)
     return texts, tables
 
@@ -65,6 +69,9 @@ def main(arguments: list[str]) -> int:
     except Malformed as error:
         print(f"perf/report: {error}", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as error:
+        print(f"perf/report: {error}: charts need it; Debian has it in python3-matplotlib", file=sys.stderr)
+        return EXIT_UNAVAILABLE
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere, in silence
         print("perf/report: output pipe was closed", file=sys.stderr)

@@ -13,11 +13,6 @@ class Kind(enum.Enum):
     ONE_BIT = "one bit"
     FOUR_BITS = "four bits"
 
-    @property
-    def limit_class(self) -> str:
-        """The class of lines that show its limit."""
-        return {Kind.DENSE: "limit-dense", Kind.ONE_BIT: "limit-one-bit", Kind.FOUR_BITS: "limit-four-bits"}[self]
-
 
 @dataclasses.dataclass(frozen=True)
 class System:
@@ -26,18 +21,17 @@ class System:
     name: str
     label: str
     kind: Kind
-    marker: str  # shape of its points, so that nobody needs to tell colours apart
 
 
 SYSTEMS = (
-    System("openmpi", "Open MPI", Kind.DENSE, "circle"),
-    System("openmpi-ring", "Open MPI ring", Kind.DENSE, "hollow-circle"),
-    System("mpich", "MPICH", Kind.DENSE, "triangle"),
-    System("gloo", "Gloo", Kind.DENSE, "square"),
-    System("multipass", "multi-pass 1-bit", Kind.ONE_BIT, "cross"),
-    System("onebit-dense", "onebit dense", Kind.DENSE, "hollow-diamond"),
-    System("onebit-ef", "onebit 1-bit", Kind.ONE_BIT, "diamond"),
-    System("onebit-fp4", "onebit fp4", Kind.FOUR_BITS, "hollow-triangle"),
+    System("openmpi", "Open MPI", Kind.DENSE),
+    System("openmpi-ring", "Open MPI ring", Kind.DENSE),
+    System("mpich", "MPICH", Kind.DENSE),
+    System("gloo", "Gloo", Kind.DENSE),
+    System("multipass", "multi-pass 1-bit", Kind.ONE_BIT),
+    System("onebit-dense", "onebit dense", Kind.DENSE),
+    System("onebit-ef", "onebit 1-bit", Kind.ONE_BIT),
+    System("onebit-fp4", "onebit fp4", Kind.FOUR_BITS),
 )
 BY_NAME = {system.name: system for system in SYSTEMS}
 DENSE = tuple(system for system in SYSTEMS if system.kind is Kind.DENSE)

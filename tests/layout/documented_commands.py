@@ -20,8 +20,8 @@ class Run(str):
     """A command for the shell, at the root of the project; {build} is the build folder."""
 
 
-class RunOnLab(Run):
-    """The same, where this user and machine can have network namespaces."""
+class RunWhereAble(Run):
+    """The same; where this user or machine lacks network namespaces or matplotlib, it ends with UNAVAILABLE."""
 
     UNAVAILABLE = 77
 
@@ -66,24 +66,24 @@ COMMANDS = {
     "build/release/perf/group_perf --procs 4":
         Run("{build}/perf/group_perf --procs 4 --tensors 20 --max-elements 2000"),
     "./perf/lab run --hosts 4 --rate 1gbit -- build/release/perf/train_text --steps 40 --batch 256 --optimizer adam --transport socket --overlap":
-        RunOnLab("./perf/lab run --hosts 2 --rate 1gbit -- {build}/perf/train_text --steps 3 --batch 4 "
+        RunWhereAble("./perf/lab run --hosts 2 --rate 1gbit -- {build}/perf/train_text --steps 3 --batch 4 "
                  "--hidden 16,16 --optimizer adam --transport socket --overlap"),
     "build/release/perf/soak --procs 4 --seconds 60": RunBy("tests/studies/CMakeLists.txt", "soak_ranks_socket --procs 4"),
     "./perf/compare": Run(
         "rm -f {build}/documented.json && ./perf/compare --build {build} --links shm --hosts 2 --sizes 1K "
         "--systems onebit-dense,onebit-ef --repetitions 1 --output {build}/documented.json"),
     "./perf/report build/release/compare.json --html build/release/compare.html --update docs/performance.md":
-        Run("cp docs/performance.md {build}/documented.md && ./perf/report {build}/documented.json --html "
-            "{build}/documented.html --update {build}/documented.md"),
+        RunWhereAble("cp docs/performance.md {build}/documented.md && PATH=/usr/bin:$PATH ./perf/report "
+                     "{build}/documented.json --html {build}/documented.html --update {build}/documented.md"),
     "./perf/compare --ranks-per-host 4 --hosts 4 --links 100mbit --sizes 4M --output build/release/shared.json":
-        RunOnLab("rm -f {build}/shared.json; ./perf/lab run --hosts 2 --rate 1gbit --build {build} -- true || exit $?; "
+        RunWhereAble("rm -f {build}/shared.json; ./perf/lab run --hosts 2 --rate 1gbit --build {build} -- true || exit $?; "
                  "./perf/compare --build {build} --ranks-per-host 2 --hosts 2 --links 1gbit --sizes 64K --systems "
                  "onebit-dense,onebit-ef,onebit-fp4 --repetitions 1 --output {build}/shared.json"),
     "./perf/report build/release/shared.json --markdown":
-        RunOnLab("[ -e {build}/shared.json ] || exit 77; ./perf/report {build}/shared.json --markdown"),
+        RunWhereAble("[ -e {build}/shared.json ] || exit 77; ./perf/report {build}/shared.json --markdown"),
     "./perf/lab run --hosts 4 --rate 1gbit -- build/release/perf/all_reduce_perf -b 64M -e 64M "
     "--transport socket --mode ef -c 1":
-        RunOnLab("./perf/lab run --hosts 4 --rate 1gbit -- {build}/perf/all_reduce_perf -b 64K -e 64K "
+        RunWhereAble("./perf/lab run --hosts 4 --rate 1gbit -- {build}/perf/all_reduce_perf -b 64K -e 64K "
                  "--transport socket --mode ef -c 1"),
     "build/release/perf/codec_perf": RunBy("tests/perf/codec_perf_test.py", "sys.argv[1]"),
     "./perf/studies/time_to_loss --hosts 4 --rates 100mbit,1gbit":
@@ -137,7 +137,7 @@ def problem_with(root: pathlib.Path, build: str, how: Run | RunBy) -> str | None
     run = subprocess.run(how.format(build=build), shell=True, cwd=root, text=True, timeout=240,
                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                          check=False)
-    if isinstance(how, RunOnLab) and run.returncode == RunOnLab.UNAVAILABLE:
+    if isinstance(how, RunWhereAble) and run.returncode == RunWhereAble.UNAVAILABLE:
         print(run.stdout)
         return None
     return f"exit status {run.returncode}\n{run.stdout}" if run.returncode else None

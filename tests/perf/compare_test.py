@@ -174,9 +174,9 @@ def check_failing_repetition(fakes: Fakes) -> None:
     assert (dense["state"], dense["error"], dense["repetitions"]) == ("measured", None, 1), dense
     assert (dense["failed_repetitions"], dense["failure"]) == (1, reason), dense
     assert (ef["failed_repetitions"], ef["failure"]) == (0, None), ef
-    page = fakes.folder / "page.html"
-    subprocess.run([ROOT / "perf/report", fakes.output, "--html", page], check=True, timeout=60)
-    assert f"A repetition failed of onebit dense at 1 KiB: <code>{reason}" in page.read_text()
+    tables = subprocess.run([ROOT / "perf/report", fakes.output, "--markdown"], check=True, timeout=60,
+                            capture_output=True, text=True).stdout
+    assert f"A repetition failed of onebit dense, shared memory, 2 processes, 1 KiB: {reason}" in tables, tables
     fakes.behave()
     done = compare(*fakes.flags, "--resume")
     assert done.returncode == 0, done

@@ -4,6 +4,7 @@
 data/compare_synthetic.json were chosen so that results can be checked by hand."""
 
 import copy
+import importlib.util
 import json
 import pathlib
 import sys
@@ -16,6 +17,16 @@ sys.path.insert(0, str(ROOT / "perf"))
 from reporting import comparison  # noqa: E402  (the path comes first)
 from reporting.figures import Figures, GroupFigures  # noqa: E402
 from reporting.rank_layout import Layout  # noqa: E402
+
+
+HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
+
+
+def need_matplotlib() -> None:
+    """Ends the test with the status of a skipped one where charts cannot be drawn."""
+    if not HAS_MATPLOTLIB:
+        print("skipped: no matplotlib (apt-get install python3-matplotlib)")
+        sys.exit(77)
 
 
 def document() -> dict:

@@ -3,18 +3,22 @@
 """The page of perf/report as text: well-formed, self-contained, complete, and safe with any input."""
 
 import html.parser
+import math
 import re
 import unittest
 
 import report_input
-from reporting import axes, markdown, page
-from reporting.axes import LogAxis, ShareAxis
-from reporting.clipping import clipped
+
+report_input.need_matplotlib()
+
+# pylint: disable=wrong-import-position
+from matplotlib.figure import Figure
+from reporting import drawing, group_charts, markdown, page, units
 from reporting.page import POLICY
 from reporting.systems import SYSTEMS
 
 VOID = {"meta", "br"}
-CHARTS = 4 * 3 + 2  # three of each group; break-even and bytes on the wire
+CHARTS = 4 + 2  # of four groups; break-even and bytes on the wire
 
 
 class Reader(html.parser.HTMLParser):
@@ -66,9 +70,10 @@ def contrast(first: str, second: str) -> float:
 
 
 class PageTest(unittest.TestCase):
-    def setUp(self):
-        self.text = page_of(report_input.document())
-        self.reader = Reader(self.text)
+    @classmethod
+    def setUpClass(cls):
+        cls.text = page_of(report_input.document())
+        cls.reader = Reader(cls.text)
 
     def test_is_well_formed(self):
         self.assertEqual(self.reader.problems, [])
@@ -86,19 +91,27 @@ class PageTest(unittest.TestCase):
             self.assertEqual(set(chart["aria-labelledby"].split()) - names, set())
 
     def test_has_a_point_for_each_time(self):
-        # 69 rows have times; each is a point in three charts. Two break-evens of 4 hosts, one of 2.
-        points = len(self.reader.all("circle", "hover"))
+        # 69 rows have times; each is a point in three charts. Two break-evens of 4 hosts, one of 2. Legends of the
+        # groups have a point for each system, the others one for each line.
+        points = len(self.reader.all("use")) - self.ticks()
         counted = sum(bool(row["wire_bytes"]) + bool(row["link_bytes"]) for row in most_sent_rows())
-        self.assertEqual(points, 3 * 69 + 3 + counted)
+        legends = sum(len(group.systems) for group in report_input.figures_of(report_input.document()).groups) + 2 + 4
+        self.assertEqual(points, 3 * 69 + 3 + counted + legends)
+
+    def ticks(self) -> int:
+        """Each has its text: of all texts those on axes, which are quiet."""
+        return sum("var(--quiet)" in text["style"] for text in self.reader.all("text"))
 
     def test_loads_and_runs_nothing(self):
         self.assertIn(POLICY, [meta.get("content") for meta in self.reader.all("meta")])
-        forbidden = {"script", "link", "img", "iframe", "object", "embed", "image", "use", "base", "form"}
+        forbidden = {"script", "link", "img", "iframe", "object", "embed", "image", "base", "form"}
         self.assertEqual({tag for tag, _ in self.reader.elements} & forbidden, set())
         for tag, attributes in self.reader.elements:
             for name in attributes:
-                self.assertNotRegex(name, "^(on.*|src|style)$", tag)
-        self.assertNotRegex(self.text, r"https?:|@import|url\(")
+                self.assertNotRegex(name, "^(on.*|src)$", tag)
+            if "href" in attributes:
+                self.assertEqual(attributes["href"][0], "#", tag)
+        self.assertNotRegex(self.text, r"https?:|@import|url\((?!#)")
 
     def test_says_where_one_bit_loses(self):
         self.assertIn("Slower at the largest size measured: shared memory with 4 processes.", self.text)
@@ -163,10 +176,22 @@ class PageTest(unittest.TestCase):
         self.assertIn("No time of Gloo at 64 MiB: <code>ended with status 1</code>", self.text)
         self.assertIn("<code>2 wrong elements in its result</code>", self.text)
         # In the line of dense on 2 hosts, the points on both sides of the wrong one are not joined.
-        chart = self.text[self.text.index('id="lab-1000000000-2-time-title"'):].split("</svg>")[0]
-        dense = re.search(r'<g class="line s-onebit-dense">(.*?)</g></g>', chart)[1]
-        lines = re.findall(r'<polyline points="([^"]*)"', dense)
-        self.assertEqual([len(line.split()) for line in lines], [2])  # 16 and 256 KiB; 64 MiB stands alone
+        figures = report_input.figures_of(report_input.document())
+        group = report_input.group_of(figures, "lab", 10**9, 2)
+        panel = Figure().subplots()
+        group_charts._measured(panel, group, group.systems, lambda _, us: us)  # pylint: disable=protected-access
+        dense, = (line.get_ydata() for line in panel.get_lines() if line.get_label() == "onebit dense")
+        self.assertEqual([math.isnan(us) for us in dense], [False, False, True, False])
+
+    def test_limits_are_drawn_near_what_was_measured(self):
+        figures = report_input.figures_of(report_input.document())
+        group = report_input.group_of(figures, "lab", 10**9, 4)
+        heights = group_charts._measured(Figure().subplots(), group, group.systems,  # pylint: disable=protected-access
+                                         lambda _, us: us)
+        times = [row.times for system in group.systems for row in group.timed_rows(system)]
+        least, most = min(time.least for time in times), max(time.most for time in times)
+        self.assertTrue({least, most} <= set(heights))
+        self.assertTrue(least / 4 <= min(heights) and max(heights) <= most * 4, heights)
 
     def test_commands_are_listed_by_kind_of_link(self):
         self.assertNotIn("<h4>", self.text)  # of a file that does not tell them apart
@@ -222,11 +247,11 @@ class InputTest(unittest.TestCase):
         return len(reader.all("svg", "chart"))
 
     def test_any_part_may_be_missing(self):
-        self.assertEqual(self.charts(lambda row: row["system"] != "onebit-ef"), 4 * 3)
-        self.assertEqual(self.charts(lambda row: row["system"] == "onebit-ef"), 4 * 3 + 1)
-        self.assertEqual(self.charts(lambda row: row["link"] == "shm"), 3 + 1)
-        self.assertEqual(self.charts(lambda row: row["size"] == 16384), 4 * 3 + 1)
-        self.assertEqual(self.charts(lambda row: row["hosts"] == 2), 3 + 2)
+        self.assertEqual(self.charts(lambda row: row["system"] != "onebit-ef"), 4)
+        self.assertEqual(self.charts(lambda row: row["system"] == "onebit-ef"), 4 + 1)
+        self.assertEqual(self.charts(lambda row: row["link"] == "shm"), 1 + 1)
+        self.assertEqual(self.charts(lambda row: row["size"] == 16384), 4 + 1)
+        self.assertEqual(self.charts(lambda row: row["hosts"] == 2), 1 + 2)
 
     def test_several_ranks_on_a_host(self):
         document = report_input.document()
@@ -237,22 +262,23 @@ class InputTest(unittest.TestCase):
         self.assertEqual(reader.problems, [])
         names = [attributes["id"] for _, attributes in reader.elements if "id" in attributes]
         self.assertEqual(len(names), len(set(names)))
-        self.assertEqual(len(reader.all("svg", "chart")), CHARTS + 3 * 3)
+        self.assertEqual(len(reader.all("svg", "chart")), CHARTS + 3)
         for part in ("<h3>4 hosts x 4 ranks</h3>", "<caption>4 hosts x 4 ranks</caption>",
                      "<caption>4 hosts, or processes on shared memory</caption>",
-                     "1 Gbit/s with 2, 4 hosts; 1 Gbit/s with 2, 4 hosts x 4 ranks; ", "</svg>4 hosts x 4 ranks</li>",
+                     "1 Gbit/s with 2, 4 hosts; 1 Gbit/s with 2, 4 hosts x 4 ranks; ", ">4 hosts x 4 ranks, on the link</text>",
                      "<caption>Sent by the busiest host for one call on 4 hosts x 4 ranks, in tensors.",
-                     " on the link of the busiest host, in two levels</title>"):
+                     '<th scope="col">levels</th>', "<td>2</td></tr>"):
             self.assertIn(part, text)
         # What a rank's transport counts is not what its host's link carries; the counters of links are.
-        self.assertIn("4 ranks, 64 MiB: 3.03 MiB sent, 1.010 bits per element and exchange", text)
-        self.assertNotIn("4 hosts x 4 ranks, 64 MiB: 3.03 MiB sent", text)
-        self.assertIn("4 hosts x 4 ranks, 64 MiB: 3.19 MiB on the link, 1.062 bits per element and exchange", text)
+        rows = {head: cells for head, cells in re.findall(r'<tr><th scope="row">([^<]*)</th>(.*?)</tr>', text)}
+        self.assertTrue(rows["4 ranks"].endswith("<td>1.010</td>"), rows)
+        self.assertNotIn("<td>1.010</td>", rows["4 hosts x 4 ranks, on the link"])
+        self.assertTrue(rows["4 hosts x 4 ranks, on the link"].endswith("<td>1.062</td>"), rows)
 
     def test_one_row_makes_a_page(self):
         document = report_input.document()
         document["results"] = document["results"][:1]
-        self.assertEqual(len(Reader(page_of(document)).all("svg", "chart")), 3)
+        self.assertEqual(len(Reader(page_of(document)).all("svg", "chart")), 1)
 
     def test_failures_alone_make_a_page(self):
         document = report_input.document()
@@ -271,61 +297,33 @@ class InputTest(unittest.TestCase):
         self.assertIn("Tensors that the caches (32 MiB) hold have no limit of memory.", text)
         document["results"] = [row for row in document["results"]
                                if row["link"] == "shm" and row["size"] <= 256 << 10]
-        self.assertEqual(len(Reader(page_of(document)).all("svg", "chart")), 2 + 1)  # no shares
-
+        self.assertIn(">share of the limit</text>", text)
+        self.assertNotIn(">share of the limit</text>", page_of(document))
 
     def test_the_most_that_was_sent_counts(self):
         document = report_input.document()
         for row in document["results"]:
             if row["rate"] == "10gbit" and row["size"] == 4 << 20 and row["wire_bytes"]:
                 row["wire_bytes"] = 2 * (4 << 20) * 3 // 4 // 16  # two bits for each element and exchange
-        self.assertIn("4 ranks, 4 MiB: 384 KiB sent, 2.000 bits per element", page_of(document))
-
-
-class ClippingTest(unittest.TestCase):
-    def test_cuts_where_the_line_crosses(self):
-        self.assertEqual(clipped([(1.0, 1.0), (100.0, 100.0)], 0.5, 200), [[(1.0, 1.0), (100.0, 100.0)]])
-        (one, other), = clipped([(1.0, 1.0), (100.0, 10_000.0)], 1.0, 100.0)
-        self.assertEqual(one, (1.0, 1.0))
-        self.assertAlmostEqual(other[0], 10.0)
-        (one, other), = clipped([(1.0, 1.0), (100.0, 100.0)], 4.0, 25.0)
-        self.assertAlmostEqual(one[0], 4.0)
-        self.assertAlmostEqual(other[0], 25.0)
-
-    def test_a_line_may_come_back(self):
-        lines = clipped([(1.0, 1.0), (2.0, 100.0), (4.0, 1.0), (8.0, 1.0)], 0.5, 10.0)
-        self.assertEqual([len(line) for line in lines], [2, 3])
-        self.assertEqual(lines[1][1:], [(4.0, 1.0), (8.0, 1.0)])
-
-    def test_nothing_may_be_left(self):
-        self.assertEqual(clipped([(1.0, 1.0), (2.0, 2.0)], 5.0, 10.0), [])
-        self.assertEqual(clipped([(1.0, 1.0)], 5.0, 10.0), [])
-        self.assertEqual(clipped([(1.0, 6.0)], 5.0, 10.0), [[(1.0, 6.0)]])
-        self.assertEqual(clipped([], 5.0, 10.0), [])
+        self.assertIn("<td>2.000</td>", page_of(document))
 
 
 class AxesTest(unittest.TestCase):
-    def test_values_lie_inside_in_proportion(self):
-        axis = LogAxis("size", [1024.0, 1 << 26], axes.size_ticks)
-        low, middle, high = (axis.part(value) for value in (1024.0, float(1 << 18), float(1 << 26)))
-        self.assertTrue(0 < low < 0.05 and 0.95 < high < 1)
-        self.assertAlmostEqual(middle, (low + high) / 2)
-        self.assertAlmostEqual(axis.part(axis.ticks[0].value), axis.part(2.0**12))
-
     def test_ticks_are_few_and_inside(self):
-        for low, high in [(1.0, 3.0), (1e-3, 5.0), (0.9, 1e8), (700.0, 1e5), (1e3, 1.2e3), (1.0, 1e15)]:
-            for ticks in (axes.size_ticks, axes.time_ticks, axes.plain_ticks):
-                axis = LogAxis("", [low, high], ticks)
-                self.assertTrue(1 <= len(axis.ticks) <= 9, (low, high, ticks, axis.ticks))
-                self.assertTrue(all(0 <= axis.part(tick.value) <= 1 for tick in axis.ticks))
+        for low, high in [(1.0, 3.0), (1e-3, 5.0), (0.9, 1e8), (700.0, 1e5), (1e3, 1.2e3), (1.0, 1e15), (64.0, 64.0)]:
+            for scale in (drawing.sizes, lambda *arguments: drawing.decimals(*arguments, units.short)):
+                panel = Figure().subplots()
+                scale(panel, "y", [low, high])
+                least, most = panel.get_ylim()
+                self.assertTrue(least < low and high < most, (low, high))
+                ticks = [tick for tick in panel.get_yticks() if least <= tick <= most]
+                self.assertTrue(1 <= len(ticks) <= 9, (low, high, ticks))
 
-    def test_shares_above_the_limit_have_room(self):
-        self.assertEqual([tick.text for tick in ShareAxis("", [0.5]).ticks],
-                         ["0 %", "25 %", "50 %", "75 %", "100 %"])
-        for share in (1.01, 1.7, 4.0, 33.0, 4000.0):
-            axis = ShareAxis("", [0.2, share])
-            self.assertLess(axis.part(share), 1)
-            self.assertTrue(2 <= len(axis.ticks) <= 7, axis.ticks)
+    def test_sizes_are_named_in_powers_of_two(self):
+        panel = Figure().subplots()
+        drawing.sizes(panel, "x", [1024.0, float(1 << 22)])
+        self.assertEqual([text.get_text() for text in panel.get_xticklabels()],
+                         ["1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB", "4 MiB"])
 
 
 class ColoursTest(unittest.TestCase):
@@ -341,11 +339,11 @@ class ColoursTest(unittest.TestCase):
             for name in ("blue", "sky", "green", "orange", "pink", "grey", "red", "violet"):
                 self.assertGreaterEqual(contrast(theme[name], theme["surface"]), 3, name)
 
-    def test_every_system_has_a_style_and_a_marker_of_its_own(self):
-        style = (report_input.ROOT / "perf" / "reporting" / "style.css").read_text()
-        for system in SYSTEMS:
-            self.assertIn(f".s-{system.name} {{", style)
-        self.assertEqual(len({system.marker for system in SYSTEMS}), len(SYSTEMS))
+    def test_every_system_has_a_colour_and_a_marker_of_its_own(self):
+        self.assertEqual({system.name for system in SYSTEMS}, set(group_charts.STYLES))
+        self.assertEqual({colour for colour, _ in group_charts.STYLES.values()} - drawing.COLOURS.keys(), set())
+        markers = {(marker, name in group_charts.HOLLOW) for name, (_, marker) in group_charts.STYLES.items()}
+        self.assertEqual(len(markers), len(SYSTEMS))
 
 
 if __name__ == "__main__":

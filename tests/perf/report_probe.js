@@ -34,25 +34,13 @@ function chartProblems(chart) {
       if (overlap(box, other.box)) found.push(`${name}: '${text}' overlaps '${other.text}'`);
     }
   });
-  const frame = chart.querySelector(".frame").getBoundingClientRect();
-  for (const {box} of boxes(chart.querySelectorAll(".marker, polyline"))) {
-    const middle = {left: (box.left + box.right) / 2, top: (box.top + box.bottom) / 2};
-    const point = {...middle, right: middle.left, bottom: middle.top};
-    if (reachesOut(point, frame)) found.push(`${name}: a line leaves the frame`);
-  }
   return found;
-}
-
-function keyProblems() {
-  return boxes(document.querySelectorAll(".legend li"))
-      .filter(({box}) => box.right > document.documentElement.clientWidth)
-      .map(({text}) => `legend: '${text}' reaches out of the page`);
 }
 
 function probe() {
   document.querySelectorAll("details").forEach((details) => { details.open = true; });
   const charts = Array.from(document.querySelectorAll("svg.chart"));
-  const problems = charts.flatMap(chartProblems).concat(keyProblems());
+  const problems = charts.flatMap(chartProblems);
   const root = document.documentElement;
   if (root.scrollWidth > root.clientWidth) {
     problems.push(`the page is ${root.scrollWidth} wide in a window of ${root.clientWidth}`);

@@ -41,7 +41,7 @@ class ProgramTest(unittest.TestCase):
         self.folder = pathlib.Path(self.folder_owner.name)
 
     def run_report(self, *arguments) -> subprocess.CompletedProcess:
-        return subprocess.run([report_input.REPORT, *arguments], capture_output=True, text=True, timeout=60,
+        return subprocess.run([sys.executable, report_input.REPORT, *arguments], capture_output=True, text=True, timeout=60,
                               check=False, cwd=self.folder)
 
     def assert_fails(self, status: int, text: str, *arguments) -> None:
@@ -53,6 +53,7 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(result.stdout, "")
         self.assertEqual(sorted(self.folder.rglob("*")), before)
 
+    @unittest.skipUnless(report_input.HAS_MATPLOTLIB, "no matplotlib")
     def test_makes_all_at_once(self):
         target = self.folder / "page.md"
         target.write_text(MARKED)
@@ -75,7 +76,8 @@ class ProgramTest(unittest.TestCase):
         self.assert_fails(1, "perf/report: absent.json: No such file", "absent.json", "--markdown")
         self.assert_fails(1, "README.md: is not JSON", report_input.ROOT / "README.md", "--markdown")
         self.assert_fails(1, "absent.md", report_input.DATA, "--update", "absent.md")
-        self.assert_fails(1, "absent/out.html", report_input.DATA, "--html", "absent/out.html")
+        if report_input.HAS_MATPLOTLIB:
+            self.assert_fails(1, "absent/out.html", report_input.DATA, "--html", "absent/out.html")
 
     def test_a_page_without_markers_stays_and_nothing_else_is_written(self):
         target = self.folder / "page.md"
@@ -92,28 +94,41 @@ class ProgramTest(unittest.TestCase):
         self.assertTrue((self.folder / "link.md").is_symlink())
         self.assertIn("Synthetic", target.read_text())
 
+    @unittest.skipUnless(report_input.HAS_MATPLOTLIB, "no matplotlib")
     def test_writes_to_what_is_no_file(self):
         result = self.run_report(report_input.DATA, "--html", "/dev/stdout")
         self.assertEqual(result.returncode, 0, result)
         self.assertTrue(result.stdout.startswith("<!DOCTYPE html>"))
 
+    @unittest.skipUnless(report_input.HAS_MATPLOTLIB, "no matplotlib")
     def test_says_that_its_reader_has_left(self):
         reader, writer = os.pipe()
         os.close(reader)
         try:
             for output_options in (["--markdown"], ["--html", "/dev/stdout"]):
-                result = subprocess.run([report_input.REPORT, report_input.DATA, *output_options], stdout=writer,
+                result = subprocess.run([sys.executable, report_input.REPORT, report_input.DATA, *output_options], stdout=writer,
                                         stderr=subprocess.PIPE, text=True, timeout=60, check=False)
                 self.assertEqual((result.returncode, result.stderr),
                                  (1, "perf/report: output pipe was closed\n"))
         finally:
             os.close(writer)
 
+    def test_without_matplotlib_there_are_tables(self):
+        program = (f"import sys; sys.dont_write_bytecode = True; sys.path.insert(0, {str(report_input.ROOT / 'perf')!r});"
+                   "sys.modules['matplotlib'] = None\nfrom reporting import program; sys.exit(program.main(sys.argv[1:]))")
+        for option, status in (["--markdown"], 0), (["--html", "out.html"], 77):
+            result = subprocess.run([sys.executable, "-c", program, report_input.DATA, *option], capture_output=True,
+                                    text=True, timeout=60, check=False, cwd=self.folder)
+            self.assertEqual(result.returncode, status, result)
+            self.assertEqual("python3-matplotlib" in result.stderr, status == 77, result)
+            self.assertLessEqual(result.stderr.count("\n"), 1)
+        self.assertEqual(list(self.folder.iterdir()), [])
+
     def test_signals_end_it_while_it_waits(self):
         source = self.folder / "compare.json"
         os.mkfifo(source)  # reading it waits for somebody to write
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            process = subprocess.Popen([report_input.REPORT, source, "--html", self.folder / "out.html"],
+            process = subprocess.Popen([sys.executable, report_input.REPORT, source, "--html", self.folder / "out.html"],
                                        stderr=subprocess.PIPE, text=True)
             try:
                 with open_when_read(source):
@@ -125,12 +140,13 @@ class ProgramTest(unittest.TestCase):
             self.assertEqual((process.returncode, stderr), (-number, ""))
         self.assertEqual(list(self.folder.iterdir()), [source])
 
+    @unittest.skipUnless(report_input.HAS_MATPLOTLIB, "no matplotlib")
     def test_leaves_no_code_in_the_source_tree(self):
         package = report_input.ROOT / "perf" / "reporting"
         shutil.copytree(package, self.folder / "reporting", ignore=shutil.ignore_patterns("__pycache__"))
         report = shutil.copy(report_input.REPORT, self.folder)
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-        subprocess.run([report, report_input.DATA, "--html", "out.html"], check=True, timeout=60,
+        subprocess.run([sys.executable, report, report_input.DATA, "--html", "out.html"], check=True, timeout=60,
                        cwd=self.folder, env=environment)
         self.assertEqual(list(self.folder.rglob("__pycache__")), [])
 
@@ -147,6 +163,7 @@ class OutputTest(unittest.TestCase):
                 self.assertEqual(list(pathlib.Path(folder).iterdir()), [target])
                 self.assertEqual(target.read_text(), "old")
 
+    @unittest.skipUnless(report_input.HAS_MATPLOTLIB, "no matplotlib")
     def test_a_signal_in_the_middle_is_cleaned_up_after(self):
         program = f"""
 import os, pathlib, sys, time

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import typing
 
-from matplotlib.axis import Axis
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from convergence.optimizer_study import Study
@@ -19,11 +19,12 @@ STYLES = {"adam": ("o", "grey"), "onebit-adam": ("s", "red"), "zero-one-adam": (
 
 def charts(study: Study) -> dict[str, str]:
     """Files by name."""
-    return {"loss-steps.svg": _chart(study, "step", "step", lambda axis, values: None),
-            "loss-bytes.svg": _chart(study, "bytes_sent", "sent by a rank", sizes)}
+    return {"loss-steps.svg": _chart(study, "step", "step", lambda axes, values: None),
+            "loss-bytes.svg": _chart(study, "bytes_sent", "sent by a rank",
+                                     lambda axes, values: sizes(axes, "x", values))}
 
 
-def _chart(study: Study, x_of: str, label: str, scale: typing.Callable[[Axis, list[float]], None]) -> str:
+def _chart(study: Study, x_of: str, label: str, scale: typing.Callable[[Axes, list[float]], None]) -> str:
     with settings():
         figure = Figure(figsize=(6.4, 4.4), layout="constrained")
         axes = figure.subplots()
@@ -34,7 +35,7 @@ def _chart(study: Study, x_of: str, label: str, scale: typing.Callable[[Axis, li
             positions += [one[x_of] for one in shown]
             axes.plot([one[x_of] for one in shown], [one["heldout_loss"] for one in shown], marker=marker,
                       color=COLOURS[colour], label=optimizer)
-        scale(axes.xaxis, positions)
+        scale(axes, positions)
         axes.set(xlabel=label, ylabel="held-out loss, nats per byte")
         axes.legend()
         what = f"Held-out loss against {'steps' if x_of == 'step' else 'bytes sent by a rank'}"
