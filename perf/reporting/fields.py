@@ -43,12 +43,6 @@ class Fields:
         """Left out, or null."""
         return self._members.get(key) is None
 
-    def is_true(self, key: str) -> bool:
-        return self._members.get(key) is True
-
-    def members(self) -> dict[str, object]:
-        return dict(self._members)
-
     def wrong(self, key: str, expected: str) -> Malformed:
         text = json.dumps(self._members.get(key), default=str)
         if len(text) > 60:

@@ -111,11 +111,8 @@ class GroupFigures:
         time_us, limit_us = self.time_us(system, size), self.limit(system, size).us
         return None if time_us is None or limit_us is None else limit_us / time_us
 
-    def bus_gbps(self, row: Row) -> float:
+    def bus_gbps(self, size: int, time_us: float) -> float:
         """nccl-tests' bus bandwidth. Of compressed calls, too, over the bytes they stand for."""
-        return self.bus_gbps_of(row.size, row.times.median)
-
-    def bus_gbps_of(self, size: int, time_us: float) -> float:
         return limits.exchange_factor(self.group.layout.ranks) * size / time_us / 1e3
 
     def break_even(self) -> BreakEven:

@@ -41,7 +41,7 @@ def group_chart(group: GroupFigures, identity: str) -> Markup | None:
         panels = figure.subplots(1, len(names))
         figure.subplots_adjust(left=0.17 / len(names), right=1 - 0.04 / len(names), top=0.92, bottom=0.27, wspace=0.19)
         decimals(panels[0], "y", _measured(panels[0], group, systems, lambda size, us: us), tick_time_text)
-        decimals(panels[1], "y", _measured(panels[1], group, systems, group.bus_gbps_of), short)
+        decimals(panels[1], "y", _measured(panels[1], group, systems, group.bus_gbps), short)
         if any(shares.values()):
             _shares(panels[2], shares)
         for panel, name in zip(panels, names, strict=True):

@@ -83,7 +83,6 @@ def summary_row(group: GroupFigures) -> Markup:
         nothing = tag("td", "nothing to compare", colspan=len(SUMMARY_HEAD) - 1, class_="gap")
         return tag("tr", tag("th", name, scope="row"), nothing)
     dense = group.best_dense(size)
-    speedup = group.speedup(size, dense)
     limit = group.limit(ONEBIT_EF, size)
     share = share_text(group.share(ONEBIT_EF, size)) + (f" ({limit.cause})" if limit.us else "")
     return tag(

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """onebit_run starts, watches and ends the ranks of a job: launcher_test.py ONEBIT_RUN"""
 
-import fcntl
 import os
 import pathlib
 import pty

@@ -158,7 +158,7 @@ class RowsTest(unittest.TestCase):
         row = two.row(ONEBIT_EF, 64 << 20)
         self.assertEqual((one.row(ONEBIT_EF, 64 << 20).levels, row.levels), (None, 2))
         # 2 (n-1)/n is 1.5 among 4 ranks and 1.75 among 8; a host's link carries 1.5 for either.
-        self.assertAlmostEqual(two.bus_gbps(row) / one.bus_gbps(one.row(ONEBIT_EF, 64 << 20)), 1.75 / 1.5)
+        self.assertAlmostEqual(two.bus_gbps(64 << 20, 1.0) / one.bus_gbps(64 << 20, 1.0), 1.75 / 1.5)
         self.assertEqual(two.limit(ONEBIT_EF, 64 << 20).wire_us, one.limit(ONEBIT_EF, 64 << 20).wire_us)
 
     def test_a_lab_without_a_limit(self):

@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import math
+import textwrap
 
 from convergence.codec_study import DENSE, CodecStudy
 from convergence.optimizer_study import loss_text, mean
 from reporting.markdown import table
-from reporting.paragraph import paragraph
 
 SAFE = 0.01  # of dense Adam's loss: what a row may lose on every model and still be called safe
 COSTLY = 0.02
@@ -17,6 +17,11 @@ COSTLY = 0.02
 MODIFIED = ("onebit-adam", "zero-one-adam")
 # 97.5th percentiles of Student's t by degrees of freedom: of two-sided intervals of 95 %.
 STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+
+
+def paragraph(text: str, bullet: str = "") -> str:
+    return textwrap.fill(text, 105, initial_indent=bullet, subsequent_indent=" " * len(bullet),
+                         break_on_hyphens=False, break_long_words=False)
 
 
 def _loss_table(study: CodecStudy, model: str) -> list[str]:
