@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the table of faults against the sources, and on a small made-up tree what checks it."""
 
+import dataclasses
 import pathlib
 import tempfile
 import unittest
@@ -73,6 +74,27 @@ class CheckTest(unittest.TestCase):
     def test_names_rows_that_overlap(self):
         self.assert_wrong("overlaps that of", fault(), fault(id="two", code="return x < 1;"))
 
+    def test_names_files_and_tests_with_too_many_rows(self):
+        letters = "abcdefghi"
+        self.write("src/a/b.cc", "".join(f"{letter} < 1;\n" for letter in letters))
+        self.write("tests/a/a_test.cc", "".join(f"TEST(ATest, T{letter}) {{}}\n" for letter in letters))
+        rows = [fault(id=letter, code=f"{letter} < 1", caught_by=f"a_test ATest.T{letter}") for letter in letters]
+        self.assertEqual(self.errors(*rows[1:]), [])
+        self.assert_wrong("src/a/b.cc: 9 rows: at most 8", *rows)
+        rows = [dataclasses.replace(row, caught_by="a_test ATest.Ta:ATest.T" + row.id) for row in rows]
+        self.assertEqual(self.errors(*rows[1:3]), [])
+        self.assert_wrong("a_test ATest.Ta: 3 rows: at most 2", *rows[1:4])
+
+    def test_names_a_table_with_too_many_rows(self):
+        numbers = range(fault_table.MOST_ROWS + 1)
+        for number in numbers:
+            self.write(f"src/a/{number}.cc", "x < 1\n")
+        self.write("tests/a/a_test.cc", "".join(f"TEST(ATest, T{number}) {{}}\n" for number in numbers))
+        rows = [fault(id=str(number), file=f"src/a/{number}.cc", caught_by=f"a_test ATest.T{number}")
+                for number in numbers]
+        self.assertEqual(self.errors(*rows[1:]), [])
+        self.assert_wrong("421 rows: at most 420", *rows)
+
     def test_names_rows_that_are_no_expression(self):
         self.assert_wrong("brackets do not match", fault(code="F(int", fault="G(int"))
         self.write("src/a/b.cc", "for (; a && b; ++c) {\n}\n")
@@ -90,13 +112,13 @@ class ReadTest(unittest.TestCase):
 
     def test_reads_rows(self):
         rows = self.read('[[fault]]\nid = "a"\nfile = "b"\ncode = "c"\nfault = ""\nwhy = "d"\n'
-                         'survives = "e"\n')
-        self.assertEqual(rows, [Fault("a", "b", "c", "", "d", survives="e")])
+                         'caught_by = "e f"\n')
+        self.assertEqual(rows, [Fault("a", "b", "c", "", "d", "e f")])
 
     def test_refuses_other_rows(self):
         good = {"id": "a", "file": "b", "code": "c", "fault": "d", "why": "e", "caught_by": "f g"}
         for change in ({"id": None}, {"more": "x"}, {"caught_by": None}, {"caught_by": "f"},
-                       {"survives": "x"}, {"fault": "c"}):
+                       {"fault": "c"}):
             row = {key: value for key, value in (good | change).items() if value is not None}
             text = "[[fault]]\n" + "".join(f'{key} = "{value}"\n' for key, value in row.items())
             with self.assertRaises(fault_table.TableError, msg=text):
