@@ -60,7 +60,7 @@ TEST(JoinTest, ARankMayBeLate) {
   const onebitUniqueId id = NewUniqueId();
   std::vector<Joined> early;
   std::thread first([&] { early = JoinRanks(id, {{.rank = 1, .nranks = 2}}); });
-  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_TRUE(AwaitOtherThreadsAsleep());
   const auto late = JoinRanks(id, {{.rank = 0, .nranks = 2}});
   first.join();
   EXPECT_EQ(late[0].outcome.result, onebitSuccess) << late[0].outcome.text;
@@ -117,7 +117,7 @@ TEST(JoinTest, AnAbortEndsABlockedCallAndIsNamedByTheOthers) {
   auto comms = JoinGroup(4);
   std::atomic<int> returned{0};
   std::thread aborter([&] {
-    std::this_thread::sleep_for(milliseconds(200));
+    EXPECT_TRUE(AwaitOtherThreadsAsleep());
     EXPECT_EQ(returned, 0);
     EXPECT_EQ(onebitCommAbort(comms[1].get()), onebitSuccess);
   });
@@ -142,7 +142,7 @@ TEST(JoinTest, AnAbortEndsABlockedCallAndIsNamedByTheOthers) {
 TEST(JoinTest, WhoIsDestroyedInTheMiddleIsNamed) {
   auto comms = JoinGroup(3);
   std::thread leaver([&, leaving = std::move(comms[2])]() mutable {
-    std::this_thread::sleep_for(milliseconds(200));
+    EXPECT_TRUE(AwaitOtherThreadsAsleep());
     leaving.reset();
   });
   const auto outcomes = CallAll(comms, Reduce);

@@ -15,6 +15,7 @@
 #include "tests/api/join_ranks.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/deadlines.h"
+#include "tests/support/process_figures.h"
 
 namespace onebit::testing {
 namespace {
@@ -219,7 +220,7 @@ TEST_P(RegroupTest, ShrinkEndsTheCallOfAnotherThread) {
   const std::vector<UniqueComm> comms = MakeGroup(3);
   std::vector<Members> members(comms.size());
   std::jthread blocked([&] { EXPECT_EQ(onebitBarrier(comms[0].get(), nullptr), onebitAborted); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(AwaitOtherThreadsAsleep());
   const int excluded = 2;
   const auto outcomes = CallRanks({0, 1}, [&](size_t r) {
     onebitComm_t comm = nullptr;
@@ -274,7 +275,7 @@ TEST_P(RegroupTest, AnAttemptThatFailedCanBeRepeated) {
 TEST_P(RegroupTest, AbortEndsAShrinkThatWaits) {
   const std::vector<UniqueComm> comms = MakeGroup(3);
   std::jthread watchdog([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_TRUE(AwaitOtherThreadsAsleep());
     onebitCommAbort(comms[1].get());
   });
   onebitComm_t comm = nullptr;

@@ -14,6 +14,7 @@
 
 #include "device/host_stream.h"
 #include "tests/support/comm_group.h"
+#include "tests/support/process_figures.h"
 
 namespace onebit::testing {
 namespace {
@@ -315,7 +316,7 @@ TEST_F(StreamTest, FullQueueWaitsForRoomButNotForItself) {
   Gate gate;
   gate.Close(stream(0));
   auto opener = std::async(std::launch::async, [&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(AwaitOtherThreadsAsleep());
     EXPECT_EQ(done, 0);
     gate.Open();
   });

@@ -77,7 +77,7 @@ TEST(ComputeThreadsTest, AbortAtAnyTimeLeavesNoThreadInTheBuffers) {
     std::vector<std::vector<float>> values(kRanks, std::vector<float>(kCount, 1.0f));
     const auto delay = std::chrono::microseconds(random() % 3000);
     std::thread aborter([&] {
-      std::this_thread::sleep_for(delay);
+      std::this_thread::sleep_for(delay);  // to abort at any time
       EXPECT_EQ(onebitCommAbort(group.comm(1)), onebitSuccess);
     });
     group.Run([&](int rank) {

@@ -16,6 +16,7 @@
 
 #include "tests/collectives/low_bit_calls.h"
 #include "tests/support/comm_group.h"
+#include "tests/support/process_figures.h"
 #include "tests/support/tensor.h"
 
 namespace onebit::testing {
@@ -261,7 +262,7 @@ TEST(SendRecvTest, AbortEndsAPendingReceive) {
   CommGroup group(2);
   float value = 0;
   std::thread aborting([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(AwaitOtherThreadsAsleep());
     onebitCommAbort(group.comm(0));
   });
   const Outcome outcome = CallHere(

@@ -52,6 +52,7 @@ class Sequence {
     }
     for (size_t i = 0; i < operations_.size(); ++i) {
       SCOPED_TRACE(::testing::Message() << "operation " << i << ", rank " << rank);
+      // Ranks come at different times.
       if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 500));
       const Operation& operation = operations_[i];
       ASSERT_EQ(Do(operation, comm, rank, compressors[operation.tensor].get()), onebitSuccess)

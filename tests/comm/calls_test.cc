@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -26,7 +27,6 @@ using std::chrono::steady_clock;
 using ::testing::HasSubstr;
 
 constexpr int kRanks = 4;
-constexpr milliseconds kAWhile{300};  // in which all records are compared
 
 // Sanitizers keep freed memory for a while: AddressSanitizer 256 MiB, and its notes on each piece.
 constexpr size_t kMostGrowthBytes = ONEBIT_HAS_SANITIZER != 0 ? 512 << 20 : 8 << 20;
@@ -56,6 +56,20 @@ void Post(Control& control, const CallDescriptor& call) {
 void Post(Comm& comm, const CallDescriptor& call) {
   static_cast<void>(comm.PostCall(call));
   comm.SendCalls();
+}
+
+// Returns once the records that ranks have posted are compared: what each rank gathers comes behind
+// them, the second time at the latest, because its thread sends records between two messages.
+template <typename RankControl>
+void AwaitComparison(std::span<const std::unique_ptr<RankControl>> ranks) {
+  for (int times = 0; times < 2; ++times) {
+    std::vector<std::jthread> threads;
+    for (const auto& rank : ranks) {
+      threads.emplace_back([&rank] {
+        EXPECT_TRUE(rank->Gather({}, steady_clock::now() + kTestTimeout, "comparing").ok());
+      });
+    }
+  }
 }
 
 class CallsTest : public ::testing::TestWithParam<Channel> {
@@ -91,7 +105,7 @@ class CallsTest : public ::testing::TestWithParam<Channel> {
     return true;
   }
   void ExpectThatNobodyFails() {
-    std::this_thread::sleep_for(kAWhile);
+    AwaitComparison<Control>(controls_);
     for (int rank = 0; rank < kRanks; ++rank) {
       const auto failure = control(rank).first_failure();
       EXPECT_FALSE(failure.has_value()) << failure->cause.text();
@@ -111,6 +125,7 @@ TEST_P(CallsTest, EqualCallsOfRanksAtDifferentPaceNeverFail) {
     threads.emplace_back([this, rank] {
       for (uint64_t call = 0; call < kCalls; ++call) {
         Tell(rank, AllReduceOf(call, static_cast<uint32_t>(call % 13)));
+        // Rank 2 is slower.
         if (rank == 2 && call % 300 == 0) std::this_thread::sleep_for(milliseconds(10));
       }
     });
@@ -128,7 +143,7 @@ TEST_P(CallsTest, AnotherCallOnOneRankFailsOnAllOfThem) {
   for (int rank = 0; rank < kRanks; ++rank) {
     for (uint64_t call = 0; call < 17; ++call) Tell(rank, AllReduceOf(call, 1024));
   }
-  std::this_thread::sleep_for(kAWhile);
+  AwaitComparison<Control>(controls_);
   const auto begin = steady_clock::now();
   for (const int rank : {0, 3, 1}) Tell(rank, AllReduceOf(17, 1024));
   Tell(2, BroadcastOf(17, 8));
@@ -157,7 +172,7 @@ TEST_P(CallsTest, ARankThatIsLateOrNeverTellsIsNoFailure) {
 
 TEST_P(CallsTest, AGatherThatWaitsEndsWhenCallsDiffer) {
   std::jthread other([this] {
-    std::this_thread::sleep_for(milliseconds(50));
+    EXPECT_TRUE(AwaitOtherThreadsAsleep());
     Tell(1, AllReduceOf(0, 1));
     Tell(2, AllReduceOf(0, 2));
   });
@@ -169,7 +184,7 @@ TEST_P(CallsTest, AGatherThatWaitsEndsWhenCallsDiffer) {
 // Errors of a rank after calls differ are consequences of the difference.
 TEST_P(CallsTest, ADifferenceCountsBeforeWhatTheRankReportsAfterIt) {
   Tell(0, AllReduceOf(0, 1));
-  std::this_thread::sleep_for(kAWhile);
+  AwaitComparison<Control>(controls_);
   Tell(1, AllReduceOf(0, 2));
   const Failure first =
       control(1).Report({.rank = 1, .is_loss = false, .cause = Error(Code::kTimeout, "too late")});
@@ -265,9 +280,9 @@ TEST(CallsMemoryTest, AServerThatIsStoppedNeitherBlocksNorFillsARank) {
   EXPECT_LT(growth, kMostGrowthBytes);
   server.Signal(SIGCONT);
   // It learns that calls are missing, and compares those that it has.
-  std::this_thread::sleep_for(kAWhile);
+  AwaitComparison<ControlClient>(job.ranks);
   Post(*job.ranks[0], AllReduceOf(kCalls, 8));
-  std::this_thread::sleep_for(kAWhile);
+  AwaitComparison<ControlClient>(job.ranks);
   EXPECT_FALSE(job.ranks[1]->first_failure().has_value());
   Post(*job.ranks[1], BroadcastOf(0, 8));
   const auto failure = AwaitFailure(*job.ranks[0]);

@@ -11,11 +11,10 @@
 
 #include "tests/support/comm_group.h"
 #include "tests/support/deadlines.h"
+#include "tests/support/process_figures.h"
 
 namespace onebit::testing {
 namespace {
-
-using namespace std::chrono_literals;
 
 constexpr size_t kCount = 30'000;
 
@@ -45,7 +44,7 @@ class AbortTest : public ::testing::TestWithParam<bool> {
       blocked_.push_back(std::async(std::launch::async,
                                     [this, rank] { return CallHere([&] { return Call(rank); }); }));
     }
-    std::this_thread::sleep_for(50ms);
+    EXPECT_TRUE(AwaitOtherThreadsAsleep());
   }
 
   onebitResult_t Call(int rank) {
@@ -173,6 +172,7 @@ TEST(AbortRaceTest, NeverHangsAndNeverLosesTheCause) {
         return result;
       }));
     }
+    // The abort comes at any time.
     std::this_thread::sleep_for(std::chrono::microseconds(100 * (round % 20)));
     onebitCommAbort(group.comm(round % 3));
     for (int rank = 0; rank < 3; ++rank) {

@@ -64,7 +64,7 @@ TEST(ControlChannelTest, TheListOfTheMissingIsUpToDate) {
   const milliseconds timeout(PacedMs(300));
   // The second rank joins while the first one waits, and stays longer.
   std::thread second([&] {
-    std::this_thread::sleep_for(timeout / 2);
+    std::this_thread::sleep_for(timeout / 2);  // within the first one's wait
     auto joined = ValueOrThrow(JoinOne(id, 1, 3, {.heartbeat = milliseconds(50)}));
     static_cast<void>(joined->Gather({}, steady_clock::now() + 3 * timeout, "testing"));
   });
@@ -103,7 +103,7 @@ TEST(ControlChannelTest, RanksThatSpeakAreNotLost) {
   const UniqueId id = StartControlServer();
   const milliseconds loss_timeout(ShortTimeoutMs());
   const Job job = JoinJob(id, 3, {.heartbeat = milliseconds(50), .loss_timeout = loss_timeout});
-  std::this_thread::sleep_for(2.25 * loss_timeout);
+  std::this_thread::sleep_for(2.25 * loss_timeout);  // in which a silent rank would be lost
   for (const auto& client : job.ranks) EXPECT_FALSE(client->first_failure().has_value());
 }
 
@@ -141,9 +141,9 @@ TEST(ControlChannelTest, AStartThatFailedDoesNotSpinWhileARankStays) {
   peer.Send(Join{.rank = 0, .ranks = 2, .heartbeat_ms = 1000, .loss_timeout_ms = 5000});
   peer.Send(Report{.lost = {}, .cause = Error(Code::kCorrupt, "x")});
   peer.AwaitFailure(kTestTimeout);
-  std::this_thread::sleep_for(milliseconds(100));
+  std::this_thread::sleep_for(milliseconds(100));  // longer than it lingers
   const double before = CpuSeconds();
-  std::this_thread::sleep_for(milliseconds(300));
+  std::this_thread::sleep_for(milliseconds(300));  // while the cost is measured
   EXPECT_LT(CpuSeconds() - before, 0.03);
   // After the rank has left the server ends and closes its port.
   peer.Send(Leave{});
@@ -162,7 +162,7 @@ TEST(ControlChannelTest, AServerWaitsAsLongAsARankIsThere) {
   const UniqueId id = StartControlServer({.first_rank_timeout = first_rank_timeout});
   ControlPeer peer(id);
   peer.Send(Join{.rank = 0, .ranks = 2, .heartbeat_ms = 1000, .loss_timeout_ms = 5000});
-  std::this_thread::sleep_for(3 * first_rank_timeout);
+  std::this_thread::sleep_for(3 * first_rank_timeout);  // a server without ranks would have ended
   EXPECT_TRUE(Connect(id.address, steady_clock::now() + kTestTimeout).ok());
 }
 
@@ -198,7 +198,7 @@ TEST(ServerProcessTest, WhenItIsKilledAGatherEndsAtOnce) {
   const ServerProcess server;
   const auto client = ValueOrThrow(JoinOne(server.id(), 1, 2, kNoLossBySilence));
   std::thread killer([&] {
-    std::this_thread::sleep_for(milliseconds(100));
+    EXPECT_TRUE(AwaitOtherThreadsAsleep());
     server.Signal(SIGKILL);
   });
   const auto gathered = client->Gather({}, steady_clock::now() + kTestTimeout, "testing");
@@ -235,9 +235,9 @@ TEST(ServerProcessTest, WhenItWasStoppedForAWhileItBlamesNobody) {
   const Job job =
       JoinJob(server.id(), 2, {.heartbeat = milliseconds(100), .loss_timeout = milliseconds(3000)});
   server.Signal(SIGSTOP);
-  std::this_thread::sleep_for(milliseconds(900));
+  std::this_thread::sleep_for(milliseconds(900));  // it hears nothing of nine heartbeats
   server.Signal(SIGCONT);
-  std::this_thread::sleep_for(milliseconds(300));
+  std::this_thread::sleep_for(milliseconds(300));  // in which it would blame somebody
   EXPECT_FALSE(job.ranks[0]->first_failure().has_value());
 }
 
@@ -247,7 +247,7 @@ TEST(IdleTest, AnIdleGroupCostsNextToNothing) {
   constexpr double kSeconds = 2.1;
   const double before = CpuSeconds();
   const uint64_t sleeps_before = Sleeps();
-  std::this_thread::sleep_for(std::chrono::duration<double>(kSeconds));
+  std::this_thread::sleep_for(std::chrono::duration<double>(kSeconds));  // while it is measured
   const double used = CpuSeconds() - before;
   const uint64_t sleeps = Sleeps() - sleeps_before;
   std::printf(

@@ -18,6 +18,6 @@ int main(int argc, char** argv) {
   const auto id = onebit::EncodeUniqueId(onebit::testing::StartControlServer());
   if (write(STDOUT_FILENO, id.data(), id.size()) != static_cast<ssize_t>(id.size())) return 1;
   close(STDOUT_FILENO);
-  sleep(60);
+  sleep(60);  // until the test ends it
   return 0;
 }

@@ -29,8 +29,7 @@ TEST(ControlStartTest, AStartThatLackedDescriptorsCanBeRepeated) {
     const ServerProcess server;
     const Job job = JoinJob(server.id(), 1);
     server.Signal(SIGKILL);
-    while (!job.ranks[0]->first_failure())
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(AwaitFailure(*job.ranks[0]).has_value());
   }
   // No connection is left whose end could wake the thread.
   EXPECT_TRUE(ThreadsSettleAt(threads, std::chrono::milliseconds(2000)))

@@ -13,11 +13,10 @@
 
 #include "tests/support/comm_group.h"
 #include "tests/support/deadlines.h"
+#include "tests/support/process_figures.h"
 
 namespace onebit::testing {
 namespace {
-
-using namespace std::chrono_literals;
 
 bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -41,7 +40,7 @@ TEST(DestroyTest, ReleasesPeersThatAreBlocked) {
         return CallHere([&] { return Reduce(group.comm(rank), count); });
       }));
     }
-    std::this_thread::sleep_for(50ms);
+    EXPECT_TRUE(AwaitOtherThreadsAsleep());
     EXPECT_EQ(group.Destroy(2), onebitSuccess);
     for (std::future<Outcome>& call : blocked) {
       const Outcome outcome = call.get();
@@ -53,13 +52,9 @@ TEST(DestroyTest, ReleasesPeersThatAreBlocked) {
 
 TEST(DestroyTest, IsRefusedWhileACallIsInside) {
   CommGroup group(2);
-  std::promise<void> is_next;
-  std::future<onebitResult_t> blocked = std::async(std::launch::async, [&] {
-    is_next.set_value();
-    return onebitBarrier(group.comm(0), nullptr);
-  });
-  is_next.get_future().wait();
-  std::this_thread::sleep_for(std::chrono::milliseconds(PacedMs(50)));
+  std::future<onebitResult_t> blocked =
+      std::async(std::launch::async, [&] { return onebitBarrier(group.comm(0), nullptr); });
+  EXPECT_TRUE(AwaitOtherThreadsAsleep());
   EXPECT_EQ(onebitCommDestroy(group.comm(0)), onebitInvalidUsage);
   EXPECT_TRUE(Contains(onebitGetLastError(nullptr), "onebitCommAbort"));
   EXPECT_EQ(onebitBarrier(group.comm(1), nullptr), onebitSuccess);
@@ -104,7 +99,7 @@ TEST(LateRankTest, IsOnlyLate) {
     std::atomic<bool> has_come = false;
     for (const Outcome& outcome : group.Call([&](int rank) {
            if (rank == 1) {
-             std::this_thread::sleep_for(200ms);
+             EXPECT_TRUE(AwaitOtherThreadsAsleep());
              has_come = true;
            }
            const onebitResult_t result = Reduce(group.comm(rank), count);
@@ -122,6 +117,7 @@ TEST(LateRankTest, DeadlineCountsSilenceNotDuration) {
   const uint64_t timeout_ms = PacedMs(2000);
   CommGroup group(3, {.timeout_ms = timeout_ms});
   const std::vector<Outcome> outcomes = group.Call([&](int rank) {
+    // Each comes before the silence is as long as the time-out.
     std::this_thread::sleep_for(rank * std::chrono::milliseconds(timeout_ms) * 13 / 20);
     return onebitBarrier(group.comm(rank), nullptr);
   });

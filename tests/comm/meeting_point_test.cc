@@ -147,7 +147,7 @@ TEST_F(MeetingPointTest, ARankThatLivesIsWaitedForBeyondTheGrace) {
         EXPECT_EQ(result.value().members, (Ranks{0, 1, 2, 3}));
       });
     }
-    std::this_thread::sleep_for(milliseconds(1000));
+    std::this_thread::sleep_for(milliseconds(1000));  // far beyond the grace
     EXPECT_EQ(decided, 0);
     const auto result = points_[late]->Meet(wish, {});
     ASSERT_TRUE(result.ok()) << result.status().text();

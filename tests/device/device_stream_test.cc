@@ -11,6 +11,7 @@
 
 #include "tests/device/device_plugin.h"
 #include "tests/support/cuda/cuda_stand_in.h"
+#include "tests/support/process_figures.h"
 
 namespace onebit::testing {
 namespace {
@@ -82,7 +83,7 @@ TEST(StreamTest, SynchronizeTakesAnyTimeout) {
   Gate gate;
   gate.Stop(stream);
   std::jthread opener([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(AwaitOtherThreadsAsleep());
     gate.Open();
   });
   EXPECT_OK(Plugin().Synchronize(stream, UINT64_MAX));

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tests/support/cuda/cuda_stand_in.h"
+#include "tests/support/process_figures.h"
 
 namespace onebit::testing {
 namespace {
@@ -212,7 +213,7 @@ TEST_F(CudaStandInTest, DeviceFunctionsOfTestsRunInOrderAndInGraphs) {
 TEST_F(CudaStandInTest, AFullStreamMakesTheHostWait) {
   StopStream(stream);
   std::thread opener([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(AwaitOtherThreadsAsleep());
     OpenGate();
   });
   for (int i = 0; i < 2000; ++i) {

@@ -10,6 +10,7 @@
 
 #include "tests/nccl/modes.h"
 #include "tests/nccl/ranks.h"
+#include "tests/support/process_figures.h"
 
 namespace onebit::testing {
 namespace {
@@ -22,10 +23,7 @@ class ConnectTest : public ::testing::TestWithParam<Mode> {
   void TearDown() override {
     // Threads in which NCCL waits for missing ranks free what they have created.
     ONEBIT_OF_MODE(GetParam(), onebitTestNcclEndInits)();
-    for (int i = 0; i < 200 && Counts::Get(GetParam()).live_comms != 0; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    const Counts counts = Counts::Get(GetParam());
+    const Counts counts = Counts::GetAtTheEnd(GetParam());
     EXPECT_EQ(counts.live_comms, 0u);
     EXPECT_EQ(counts.after_end, 0u);
     EXPECT_EQ(counts.at_a_time, 0u);
@@ -62,7 +60,7 @@ TEST_P(ConnectTest, EndsWhenItIsAborted) {
   ASSERT_EQ(endpoint.Open(plugin_, 0, 2), onebitSuccess);
   const auto address = endpoint.Address();
   std::thread aborter([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_TRUE(AwaitOtherThreadsAsleep());
     EXPECT_EQ(endpoint.Abort(), onebitSuccess);
   });
   EXPECT_EQ(endpoint.Connect({address, address}, 60'000), onebitAborted);

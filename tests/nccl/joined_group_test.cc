@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/nccl/nccl_join.h"
+#include "tests/support/process_figures.h"
 
 namespace onebit::testing {
 namespace {
@@ -82,7 +83,7 @@ TEST_P(JoinedGroupTest, AGroupEndsWhenAnyOfItIsAborted) {
       }
       if (rank == 0) {
         std::thread aborter([&] {
-          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          EXPECT_TRUE(AwaitOtherThreadsAsleep());
           EXPECT_EQ(endpoints[1].Abort(), onebitSuccess);
           exchange.Wait();
         });
@@ -195,7 +196,7 @@ TEST_P(JoinedGroupTest, AGroupThatWaitsForItsTurnDoesNotUseWhatWasAborted) {
       const UseDevice current(0);
       EXPECT_EQ(joined[1].Send(1, buffer.at(0), 1, streams[1]), onebitSuccess);
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_TRUE(AwaitOtherThreadsAsleep());
     std::thread grouping([&] {
       const UseDevice current(0);
       EXPECT_EQ(joined[0].GroupBegin(), onebitSuccess);
@@ -206,6 +207,7 @@ TEST_P(JoinedGroupTest, AGroupThatWaitsForItsTurnDoesNotUseWhatWasAborted) {
       EXPECT_EQ(own.GroupEnd(), onebitSuccess);
       EXPECT_EQ(joined[0].GroupEnd(), onebitAborted);
     });
+    // No event tells that a group waits for its turn, and its thread is awake.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     EXPECT_EQ(own.Abort(), onebitSuccess);
     was_held = Plugin::warnings().find("was aborted under a call") != std::string::npos;

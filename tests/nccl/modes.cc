@@ -43,4 +43,12 @@ Counts Counts::Get(const Mode& mode) {
   return counts;
 }
 
+Counts Counts::GetAtTheEnd(const Mode& mode) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (Get(mode).live_comms != 0 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return Get(mode);
+}
+
 }  // namespace onebit::testing

@@ -28,6 +28,8 @@ std::string NameOf(const ::testing::TestParamInfo<Mode>& info);
 // Counters of the stand-in of a mode.
 struct Counts : onebitTestNcclCounts {
   static Counts Get(const Mode& mode);
+  // The same once no communicator is left, or after a minute: ends go on in threads of their own.
+  static Counts GetAtTheEnd(const Mode& mode);
 };
 
 // Returns the loaded stand-in of a mode.

@@ -236,7 +236,7 @@ TEST_P(NonBlockingJoinTest, AbortLeavesARevocationThatTakesLong) {
     EXPECT_THAT(Plugin::warnings(), HasSubstr("within 5000 ms and is at work on it yet"));
     End(comm);
     hold(0);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));  // the revocation goes on
   });
 }
 

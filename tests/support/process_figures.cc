@@ -7,9 +7,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <fstream>
+#include <map>
 #include <memory>
+#include <string>
 #include <thread>
 
 namespace onebit::testing {
@@ -35,6 +39,35 @@ bool SettlesAt(Count count, size_t most, std::chrono::milliseconds timeout) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return true;
+}
+
+struct ThreadLook {
+  bool is_asleep = false;
+  uint64_t sleeps = 0;  // so far
+};
+
+// Looks at all threads but the calling one, by thread id.
+std::map<std::string, ThreadLook> LookAtOtherThreads() {
+  std::map<std::string, ThreadLook> looks;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir("/proc/self/task"), closedir);
+  while (directory != nullptr) {
+    const dirent* entry = readdir(directory.get());  // no other thread uses this stream
+    if (entry == nullptr) break;
+    const std::string thread = entry->d_name;
+    if (thread[0] == '.' || thread == std::to_string(gettid())) continue;
+    std::ifstream status("/proc/self/task/" + thread + "/status");
+    ThreadLook look;
+    bool has_ended = true;
+    for (std::string line; std::getline(status, line);) {
+      look.is_asleep |= line == "State:\tS (sleeping)";
+      if (line.starts_with("voluntary_ctxt_switches:")) {
+        look.sleeps = std::stoull(line.substr(line.find(':') + 1));
+        has_ended = false;
+      }
+    }
+    if (!has_ended) looks[thread] = look;
+  }
+  return looks;
 }
 
 }  // namespace
@@ -74,6 +107,28 @@ bool DescriptorsSettleAt(size_t most, std::chrono::milliseconds timeout) {
 
 bool ThreadsSettleAt(size_t most, std::chrono::milliseconds timeout) {
   return SettlesAt(Threads, most, timeout);
+}
+
+bool AwaitOtherThreadsAsleep(std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  // A thread that polls is awake at times, and on a busy machine for long while it waits for a
+  // processor: what counts is that it has slept since the last look.
+  constexpr std::chrono::milliseconds kLongestPause(50);
+  std::chrono::milliseconds pause(1);
+  for (int times = 0; times < 3;) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    const std::map<std::string, ThreadLook> before = LookAtOtherThreads();
+    std::this_thread::sleep_for(pause);
+    const std::map<std::string, ThreadLook> now = LookAtOtherThreads();
+    const bool all_sleep = std::ranges::all_of(now, [&](const auto& thread) {
+      const auto [id, look] = thread;
+      const auto former = before.find(id);
+      return look.is_asleep || (former != before.end() && look.sleeps > former->second.sleeps);
+    });
+    times = all_sleep ? times + 1 : 0;
+    if (!all_sleep) pause = std::min(2 * pause, kLongestPause);
+  }
+  return true;
 }
 
 }  // namespace onebit::testing

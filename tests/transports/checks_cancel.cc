@@ -35,6 +35,7 @@ bool IsContent(const std::vector<std::byte>& payload) {
           std::memcmp(payload.data(), payload.data() + 1, payload.size() - 1) == 0);
 }
 
+// Puts a cancellation at some moment of a transfer, of which no event tells.
 void BusyWait(double seconds) {
   const Clock::time_point start = Clock::now();
   while (SecondsSince(start) < seconds) continue;

@@ -75,6 +75,7 @@ void AbortDuringConnect(const Subject& subject, OutOfBand& oob) {
   UnconnectedEndpoint endpoint(subject, oob);
   if (oob.rank() == 0) {
     std::jthread other([&endpoint] {
+      // No event tells that Connect waits, and a transport may poll meanwhile.
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       endpoint.Abort();
     });

@@ -4,6 +4,7 @@
 #include <string>
 #include <thread>
 
+#include "tests/support/process_figures.h"
 #include "tests/transports/checks.h"
 #include "tests/transports/traffic.h"
 
@@ -132,7 +133,7 @@ void WaitEndsOnAbort(const Subject& subject, OutOfBand& oob) {
   Clock::time_point aborted_at;
   {
     const std::jthread watchdog([&endpoint, &aborted_at] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      Expect(onebit::testing::AwaitOtherThreadsAsleep(), "Wait does not wait");
       aborted_at = Clock::now();
       endpoint.channel().Abort();
     });

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/process_figures.h"
 #include "tests/transports/ucx_fixture.h"
 
 namespace onebit::ucx {
@@ -160,7 +161,7 @@ TEST_F(FramePair, RoomIsBoundedAndReturns) {
 TEST_F(FramePair, AnAbortEndsEverySleep) {
   constexpr uint64_t kLongNs = 1'000'000'000ull * 600;
   std::jthread other([this] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(onebit::testing::AwaitOtherThreadsAsleep());
     EXPECT_EQ(api_.abort(comms_[0]), onebitSuccess);
   });
   int has_moved = 1;

@@ -23,6 +23,7 @@
 #include "plugins/transport_ucx/ucx_settings.h"
 #include "plugins/transport_ucx/worker.h"
 #include "tests/support/bytes_of.h"
+#include "tests/support/process_figures.h"
 #include "tests/transports/conformance.h"
 #include "tests/transports/ucx_fixture.h"
 
@@ -208,7 +209,7 @@ TEST(UcxConnectTest, EndsOnAbort) {
   const StartedTransport started;
   MissingRank missing(started);
   const std::jthread watchdog([&missing] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(onebit::testing::AwaitOtherThreadsAsleep());
     missing.Abort();
   });
   EXPECT_EQ(missing.Connect(20'000), onebitAborted);
