@@ -96,10 +96,12 @@ Generations GenerationsOf(const FaultSubject& subject) {
   Generations generations;
   if (!subject.mode) return generations;
   FaultRun run(subject);
-  for (int rank = 0; rank < kFaultRanks; ++rank) generations.before.push_back(run.residuals(rank));
-  run.Call();
-  for (int rank = 0; rank < kFaultRanks; ++rank) generations.after.push_back(run.residuals(rank));
-  return generations;
+  for (int call = 1;; ++call) {
+    std::vector<Residuals>& of_call = generations.emplace_back();
+    for (int rank = 0; rank < kFaultRanks; ++rank) of_call.push_back(run.residuals(rank));
+    if (call == 3) return generations;
+    run.Call();
+  }
 }
 
 }  // namespace onebit::testing

@@ -70,10 +70,8 @@ class FaultRun {
   int calls_ = 0;
 };
 
-// The generations before and after the second call, by rank, as they are without a fault.
-struct Generations {
-  std::vector<Residuals> before, after;
-};
+// Residuals after the first three calls, by call and rank, as they are without a fault.
+using Generations = std::vector<std::vector<Residuals>>;
 Generations GenerationsOf(const FaultSubject& subject);
 
 }  // namespace onebit::testing
