@@ -9,12 +9,12 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 import trace_rules  # noqa: E402  (the path comes first)
+from waiting import comes_true  # noqa: E402
 
 PROBE, LISTENER = "", None  # None: built without NVTX
 RANKS = 4
@@ -22,13 +22,6 @@ HEADER_BYTES = 64
 WAIT_SECONDS = 60
 SPAN_NAMES = {"compress", "reduce", "decode", "exchange", "send", "receive", "allreduce", "group", "barrier",
               "all-gather", "send/recv"}
-
-
-def await_that(condition) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come true"
-        time.sleep(0.005)
 
 
 def is_asleep(thread: int, process: int) -> bool:
@@ -61,8 +54,8 @@ class TraceTest(unittest.TestCase):
         self.addCleanup(probe.kill)
         threads = [int(probe.stdout.readline()) for _ in range(RANKS - 1)]
         # Each of them has the messages of the others, so it waits for the last rank alone.
-        await_that(lambda: sorted(self.received().values()) == [RANKS - 2] * (RANKS - 1))
-        await_that(lambda: all(is_asleep(thread, probe.pid) for thread in threads))
+        self.assertTrue(comes_true(lambda: sorted(self.received().values()) == [RANKS - 2] * (RANKS - 1)))
+        self.assertTrue(comes_true(lambda: all(is_asleep(thread, probe.pid) for thread in threads)))
         return probe, threads
 
     def received(self) -> dict[int, int]:

@@ -3,16 +3,18 @@
 """Processes over `socket` or `ucx` of which one is killed or stopped at a chosen message."""
 
 import dataclasses
+import functools
 import os
 import pathlib
 import re
 import signal
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "processes"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 import job  # pylint: disable=wrong-import-position
+from waiting import comes_true  # noqa: E402
 
 RANKS = 4
 CALLS = 5
@@ -123,11 +125,9 @@ def calls_of(rank: job.Rank) -> dict:
 def wait_for_strike(victim: job.Rank, how: signal.Signals) -> float:
     """When the victim was about to be killed or stopped, once it is."""
     since = float(victim.wait_for("struck", 20).split()[1])
-    deadline = time.monotonic() + job.PATIENCE_SECONDS
     state = os.WEXITED if how == signal.SIGKILL else os.WSTOPPED
-    while not os.waitid(os.P_PID, victim.process.pid, state | os.WNOWAIT | os.WNOHANG):
-        assert time.monotonic() < deadline, "the victim lives"
-        time.sleep(0.002)
+    has_happened = functools.partial(os.waitid, os.P_PID, victim.process.pid, state | os.WNOWAIT | os.WNOHANG)
+    assert comes_true(has_happened, job.PATIENCE_SECONDS), "the victim lives"
     return since
 
 

@@ -13,9 +13,11 @@ import unittest
 
 FOLDER = pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(FOLDER))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 import gpu_parts  # noqa: E402
 import processes  # noqa: E402
+from waiting import comes_true  # noqa: E402
 
 
 def stat_of(pid: int) -> list[str]:
@@ -65,9 +67,7 @@ class ProcessesTest(unittest.TestCase):
         self.assertEqual(ended.problem, "not done after 2 s")
         children = [int(pid) for pid in ended.text().split()]
         self.assertEqual(len(children), 2)
-        while any(is_running(child) for child in children):
-            self.assertLess(time.monotonic() - start, 20, "a child goes on")
-            time.sleep(0.05)
+        self.assertTrue(comes_true(lambda: not any(map(is_running, children))), "a child goes on")
 
     def test_what_is_told_to_end_has_time_for_it(self):
         code = ("import signal, sys, time\n"
@@ -100,20 +100,15 @@ class StarterTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         log = pathlib.Path(folder.name, "log")
-        self.deadline = time.monotonic() + 20
         self.starter = subprocess.Popen([sys.executable, "-B", "-c", self.CODE, log], cwd=FOLDER,
                                         start_new_session=True)
         self.addCleanup(self.starter.wait)
         self.addCleanup(self.starter.kill)
-        while not (log.exists() and log.read_text().endswith("\n")):
-            self.assertLess(time.monotonic(), self.deadline)
-            time.sleep(0.02)
+        self.assertTrue(comes_true(lambda: log.exists() and log.read_text().endswith("\n")))
         self.shell, self.child = map(int, log.read_text().split())
 
     def require_end_of(self, *pids: int) -> None:
-        while any(is_running(pid) for pid in pids):
-            self.assertLess(time.monotonic(), self.deadline, "something goes on")
-            time.sleep(0.02)
+        self.assertTrue(comes_true(lambda: not any(map(is_running, pids))), "something goes on")
 
     def test_ends_what_runs_when_it_is_told_to_end(self):
         self.starter.terminate()

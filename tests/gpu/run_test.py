@@ -22,10 +22,12 @@ from unittest import mock
 FOLDER = pathlib.Path(sys.argv.pop(1)).resolve()
 STAND_IN = pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(FOLDER))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 import gpu_parts  # noqa: E402
 import gpu_preload  # noqa: E402
 import gpu_speed  # noqa: E402
+from waiting import comes_true  # noqa: E402
 
 
 class WithoutGpuTest(unittest.TestCase):
@@ -216,18 +218,15 @@ class CallTest(BuildFolder):
         call = self.start("staged", "kernels")
         self.addCleanup(call.communicate)
         self.addCleanup(call.kill)
-        log, deadline = self.build / "logs/kernels", time.monotonic() + 20
-        while not (log.exists() and log.read_text().endswith("\n")):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
+        log = self.build / "logs/kernels"
+        self.assertTrue(comes_true(lambda: log.exists() and log.read_text().endswith("\n")))
         call.kill()
         self.assertEqual(call.wait(20), -signal.SIGKILL)
         self.assertEqual(self.statuses(), {"build": "passed", "staged": "passed"})
         self.assertIn("12 tests", (self.build / "output.txt").read_text())
         command = pathlib.Path(f"/proc/{int(log.read_text())}/cmdline")
-        while command.exists() and command.read_bytes():  # a zombie has none
-            self.assertLess(time.monotonic(), deadline, "the program goes on")
-            time.sleep(0.02)
+        # A zombie has no command.
+        self.assertTrue(comes_true(lambda: not (command.exists() and command.read_bytes())), "the program goes on")
 
     def test_programs_have_the_library_of_this_build(self):
         self.make(KERNELS, "import os\nprint(os.environ['LD_LIBRARY_PATH'].split(':')[0])\n"

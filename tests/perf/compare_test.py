@@ -16,6 +16,10 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from waiting import comes_true  # noqa: E402
+
 ROOT, BUILD, WHAT = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
 ENTRY_KEYS = {"link", "rate", "rate_bits_per_second", "hosts", "ranks_per_host", "system", "size",
               "time_us", "time_us_min", "time_us_max", "repetitions", "calls", "wire_bytes", "link_bytes",
@@ -215,10 +219,7 @@ def check_interruption(fakes: Fakes, number: signal.Signals) -> None:
     started.unlink(missing_ok=True)
     with subprocess.Popen([ROOT / "perf/compare", *fakes.flags], stderr=subprocess.PIPE,
                           start_new_session=True) as process:
-        deadline = time.monotonic() + 30
-        while not started.exists():
-            assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
-            time.sleep(0.02)
+        assert comes_true(started.exists) and process.poll() is None, process.stderr.read()
         process.send_signal(number)
         process.communicate(timeout=30)
     assert process.returncode == 128 + number, process.returncode

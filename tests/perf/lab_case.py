@@ -9,10 +9,12 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
-import marked_processes
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+import marked_processes  # noqa: E402
+from waiting import comes_true  # noqa: E402
 
 LAB = str(pathlib.Path(__file__).resolve().parents[2] / "perf" / "lab")
 FOREIGN = re.compile(r"(RANK|WORLD_SIZE|OMPI_.*|PMI_.*|SLURM_.*|ONEBIT_.*)")
@@ -42,10 +44,7 @@ class LabTestCase(unittest.TestCase):
         self.owners: list[int] = []
 
     def tearDown(self) -> None:
-        deadline = time.monotonic() + 10
-        while self.leftovers() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        self.assertEqual(self.leftovers(), [])
+        self.assertTrue(comes_true(lambda: not self.leftovers()), self.leftovers())
 
     def leftovers(self) -> list[str]:
         """Processes, namespaces and files of the labs of this test."""
@@ -77,7 +76,4 @@ class LabTestCase(unittest.TestCase):
         return json.loads(path.read_text()), result.stdout
 
     def wait_for_file(self, path: pathlib.Path) -> None:
-        deadline = time.monotonic() + 30
-        while not path.exists():
-            self.assertLess(time.monotonic(), deadline, f"{path} does not appear")
-            time.sleep(0.01)
+        self.assertTrue(comes_true(path.exists), f"{path} does not appear")

@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   if (argc > 2 && strcmp(argv[2], "abort") == 0 && rank == 1) MPI_Abort(MPI_COMM_WORLD, 7);
   if (argc > 2) {
     if (argc > 3 && rank == 1) fclose(fopen(argv[3], "w"));
-    sleep(60);
+    sleep(60); /* until it is ended */
   }
   MPI_Barrier(MPI_COMM_WORLD);
 #ifdef MPICH_VERSION

@@ -94,7 +94,7 @@ class OutputReaderTest(unittest.TestCase):
         with tempfile.TemporaryFile() as output:
             source = subprocess.Popen(
                 [sys.executable, "-c", "import sys, time\nfor part in sys.argv[1].split('|'):\n"
-                 " sys.stdout.write(part); sys.stdout.flush(); time.sleep(0.02)", text],
+                 " sys.stdout.write(part); sys.stdout.flush(); time.sleep(0.02)", text],  # it arrives in pieces
                 stdout=subprocess.PIPE)
             reader = OutputReader(source.stdout, output.fileno())
             source.wait()

@@ -12,7 +12,10 @@ import tempfile
 import time
 import unittest
 
-import marked_processes
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+import marked_processes  # noqa: E402
+from waiting import comes_true  # noqa: E402
 
 TOOL = ""
 OTHERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "ONEBIT_RENDEZVOUS", "ONEBIT_JOB",
@@ -33,10 +36,7 @@ class LauncherTest(unittest.TestCase):
 
     def tearDown(self) -> None:
         # Killed processes are gone as soon as the kernel has cleaned up.
-        deadline = time.monotonic() + 10
-        while self.leftover() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        self.assertEqual(self.leftover(), [])
+        self.assertTrue(comes_true(lambda: not self.leftover()), self.leftover())
 
     def leftover(self) -> list[str]:
         """Returns the living processes of this test."""
@@ -55,16 +55,12 @@ class LauncherTest(unittest.TestCase):
         return self.run_tool("-n", str(ranks), *options, "sh", "-c", script, **environment)
 
     def wait_for_files(self, *names: str) -> None:
-        deadline = time.monotonic() + 30
-        while not all((self.path / name).exists() for name in names):
-            self.assertLess(time.monotonic(), deadline, f"{names} did not appear")
-            time.sleep(0.01)
+        self.assertTrue(comes_true(lambda: all((self.path / name).exists() for name in names)),
+                        f"{names} did not appear")
 
     def wait_for_no_folder(self) -> None:
-        deadline = time.monotonic() + 30
-        while list((self.path / "tmp").iterdir()):
-            self.assertLess(time.monotonic(), deadline, "the folder did not go away")
-            time.sleep(0.01)
+        self.assertTrue(comes_true(lambda: not list((self.path / "tmp").iterdir())),
+                        "the folder did not go away")
 
     def assert_no_folder_left(self) -> None:
         self.assertEqual(list((self.path / "tmp").iterdir()), [])
@@ -202,14 +198,13 @@ class LauncherTest(unittest.TestCase):
 
     def test_a_dead_rank_ends_a_job_whose_reader_stalls(self):
         job = self.start("-n", "2", "--tag-output", "--grace", "0.1", "sh", "-c",
-                         "if [ $RANK = 0 ]; then sleep 0.5; exit 7; fi; trap '' TERM; "
+                         f"if [ $RANK = 0 ]; then until [ -e {self.path}/pid ]; do sleep 0.05; done; exit 7; fi; "
+                         "trap '' TERM; "
                          f"echo $$ >{self.path}/new; mv {self.path}/new {self.path}/pid; yes")
         self.wait_for_files("pid")
         pid = int((self.path / "pid").read_text())
-        deadline = time.monotonic() + 10
-        while ") Z " not in pathlib.Path(f"/proc/{pid}/stat").read_text():
-            self.assertLess(time.monotonic(), deadline, "rank 1 is still there")
-            time.sleep(0.05)
+        stat = pathlib.Path(f"/proc/{pid}/stat")
+        self.assertTrue(comes_true(lambda: ") Z " in stat.read_text()), "rank 1 is still there")
         self.assertIsNone(job.poll())  # what was written before is not lost on a slow reader
         stdout, stderr = job.communicate(timeout=30)
         self.assertEqual(job.returncode, 7)
@@ -218,7 +213,7 @@ class LauncherTest(unittest.TestCase):
 
     def test_a_slow_reader_gets_everything(self):
         job = self.start("-n", "2", "--tag-output", "seq", "400000")
-        time.sleep(0.5)
+        time.sleep(0.5)  # the reader is slow
         stdout, stderr = job.communicate(timeout=60)
         self.assertEqual((job.returncode, stderr), (0, ""))
         lines = stdout.splitlines()
@@ -314,7 +309,7 @@ class LauncherTest(unittest.TestCase):
                                  preexec_fn=lambda: signal.signal(number, signal.SIG_IGN))
                 self.wait_for_files(f"{name}0", f"{name}1")
                 job.send_signal(number)
-                time.sleep(0.2)
+                time.sleep(0.2)  # in which it would end
                 (self.path / f"{name}-go").touch()
                 self.assertEqual(job.communicate(timeout=30), ("on\n" * 2, ""))
                 self.assertEqual(job.returncode, 0)
@@ -323,9 +318,10 @@ class LauncherTest(unittest.TestCase):
         job = self.start("-n", "2", "--grace", "600", "sh", "-c",
                          f"trap '' INT; touch {self.path}/$RANK; while :; do sleep 0.05; done")
         self.wait_for_files("0", "1")
-        job.send_signal(signal.SIGINT)
-        time.sleep(0.2)
-        job.send_signal(signal.SIGINT)
+        # One that comes before the launcher has taken the one before counts as the same.
+        while job.poll() is None:
+            job.send_signal(signal.SIGINT)
+            time.sleep(0.1)
         job.communicate(timeout=30)
         self.assertEqual(job.returncode, 128 + signal.SIGTERM)
 

@@ -16,7 +16,10 @@ import tempfile
 import time
 import unittest
 
-import ssh_hosts
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+import ssh_hosts  # noqa: E402
+from waiting import comes_true  # noqa: E402
 
 ONEBIT_RUN, TOOL = "", ""
 HOSTS: ssh_hosts.SshHosts
@@ -51,10 +54,7 @@ class SeveralHostsTest(unittest.TestCase):
             path.unlink()
 
     def tearDown(self) -> None:
-        deadline = time.monotonic() + 20
-        while (left := self.left()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        self.assertEqual(left, [])
+        self.assertTrue(comes_true(lambda: not self.left()), self.left())
 
     def left(self) -> list[str]:
         """Leftovers of jobs: processes on the hosts, folders."""
@@ -83,10 +83,8 @@ class SeveralHostsTest(unittest.TestCase):
         return sorted((json.loads(line) for line in result.stdout.splitlines()), key=lambda rank: int(rank["RANK"]))
 
     def wait_for_marks(self, *names: str) -> None:
-        deadline = time.monotonic() + 30
-        while not all((self.folder / "marks" / name).exists() for name in names):
-            self.assertLess(time.monotonic(), deadline, f"{names} did not appear")
-            time.sleep(0.02)
+        self.assertTrue(comes_true(lambda: all((self.folder / "marks" / name).exists() for name in names)),
+                        f"{names} did not appear")
 
     def start_waiting(self, before: str = "", grace: str = "0.5", **options: str) -> subprocess.Popen:
         """Starts a job on a and b whose ranks wait, together with processes that they have started."""
@@ -285,7 +283,7 @@ class SeveralHostsTest(unittest.TestCase):
     def test_a_stopped_launcher_does_not_lose_its_job(self):
         job = self.start_waiting(ONEBIT_LOSS_TIMEOUT_MS="3000")
         job.send_signal(signal.SIGTSTP)  # as Ctrl-Z does
-        time.sleep(5)
+        time.sleep(5)  # longer than a rank may be silent
         self.assertIsNone(job.poll())
         self.assertNotEqual(HOSTS.left_on("b"), [])
         job.terminate()

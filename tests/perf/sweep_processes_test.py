@@ -15,6 +15,10 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from waiting import pid_of_rank  # noqa: E402
+
 TOOL, RUN = "", ""
 LAUNCHERS = ("RANK", "WORLD_SIZE", "OMPI_", "PMI_", "SLURM_", "ONEBIT_")
 SMALL = ["-b", "1K", "-e", "64K", "-f", "4", "-n", "4"]
@@ -80,13 +84,13 @@ class ProcessesTest(unittest.TestCase):
                 self.assertEqual(ours[name], theirs[name], name)
 
     def test_a_rank_that_is_killed_ends_all(self):
-        for victim in ("0", "1"):
+        for victim in (0, 1):
             with self.subTest(victim=victim):
                 job = subprocess.Popen(
                     [TOOL, "-b", "1M", "-e", "1M", "-n", "1000000", "--procs", "3"],
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment)
-                pid = self.pid_of_rank(job.pid, victim)
-                time.sleep(0.5)
+                pid = pid_of_rank(job.pid, victim)
+                time.sleep(0.5)  # so that it dies in a call, of which no event tells
                 os.kill(pid, signal.SIGKILL)
                 _, errors = job.communicate(timeout=60)
                 self.assertEqual(job.returncode, 128 + signal.SIGKILL, errors)
@@ -95,17 +99,6 @@ class ProcessesTest(unittest.TestCase):
                 self.assertRegex(errors, rf"(?m)^all_reduce_perf: .*rank {victim}")
                 self.assertNotIn("terminating", errors)  # before the grace period ends
                 self.assertEqual(list(pathlib.Path(self.folder.name).iterdir()), [])
-
-    def pid_of_rank(self, parent: int, rank: str) -> int:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            children = pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-            for child in children:
-                variables = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-                if f"RANK={rank}".encode() in variables:
-                    return int(child)
-            time.sleep(0.01)
-        raise AssertionError(f"rank {rank} did not start")
 
     def test_header_and_report_tell_of_hosts(self):
         for ranks in (["--procs", "3"], ["-t", "3"]):

@@ -226,6 +226,7 @@ class ProgramOfRank {
       Options options;
       options.Tensor(static_cast<uint64_t>(used[i])).Codec(tensor.choice->text);
       is_made &= Make(tensor, *made[i], options.config()) == ncclSuccess;
+      // Ranks come at different times.
       if (own_() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own_() % 500));
     }
     if (is_grouped) is_made &= ncclGroupEnd() == ncclSuccess;
@@ -349,6 +350,7 @@ TEST(PreloadedRandomTest, RanksAgreeAboutTensorsWithoutNumbers) {
           Tensor& tensor = of_tensor[own() % of_tensor.size()];
           EXPECT_EQ(tensor.AllReduce(self), ncclSuccess);
           used.push_back(&tensor);
+          // Ranks come at different times.
           if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 500));
         }
         if (is_grouped) {

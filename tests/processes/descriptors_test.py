@@ -10,8 +10,9 @@ import job
 def check_server(loop: str):
     """Of four ranks the first lacks them, for letting the others in or for connecting to them: all name the cause.
 
-    With fewer than 10 it may lack even the one at which it listens, and then nobody can ask it."""
-    failed = []
+    It may lack even the one with which it looks for its address, or the one at which it listens: how many it needs
+    until then depends on the networks of the machine. Then nobody can ask it."""
+    failed, told = [], 0
     for limit in (11, 12, 18, 20):
         poor = ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", loop, "2", "1000", "ef"]
         with job.Job([poor] + [[loop, "2", "1000", "ef"]] * 3, ONEBIT_CONNECT_TIMEOUT_MS="8000") as running:
@@ -19,11 +20,12 @@ def check_server(loop: str):
             if status == [0] * 4:
                 continue
             failed.append(limit)
-            for rank in running.ranks:
-                text = rank.lines[-1]
-                assert "too few file descriptors" in text and "ulimit -n" in text, (
-                    limit, [rank.lines for rank in running.ranks])
-    assert 11 in failed, failed
+            texts = [rank.lines[-1] for rank in running.ranks]
+            names_cause = ["too few file descriptors" in text and "ulimit -n" in text for text in texts]
+            told += all(names_cause)
+            assert all(names_cause) or names_cause[0] and not told and all(
+                "is rank 0 running" in text for text in texts[1:]), (limit, texts)
+    assert 11 in failed and told, failed
     print("limits at which rank 0 of four lacks descriptors:", failed)
 
 

@@ -38,7 +38,7 @@ def check(loop: str, way: str, seed: int) -> str:
     victim, delay = source.randrange(RANKS), source.uniform(0, LATEST_SECONDS)
     times = {"ONEBIT_CONNECT_TIMEOUT_MS": str(1000 * CONNECT_SECONDS), "ONEBIT_DEBUG": "NONE"}
     with job.Job([[loop, "0", "100000", "ef"]] * RANKS, **times, **job.SOCKET_WAYS[way]) as running:
-        time.sleep(delay)
+        time.sleep(delay)  # any moment of a start
         running.hurt(victim, signal.SIGKILL)
         what = f"seed {seed}, {way}, rank {victim} killed after {delay:.3f} s"
         for number, rank in enumerate(running.ranks):

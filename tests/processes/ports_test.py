@@ -111,7 +111,7 @@ def attack(addresses: list[tuple[str, int]], connections: int, seed: int) -> lis
         else:
             stranger.close()
         if number % 100 == 99:
-            time.sleep(0.01)
+            time.sleep(0.01)  # a rank has time to let them in
     return held
 
 
@@ -200,7 +200,7 @@ def data_ports(running: job.Job) -> list[tuple[str, int]]:
             if all(map(answers, ports)):
                 return ports
         last.send_signal(job.signal.SIGCONT)
-        time.sleep(0.001)
+        time.sleep(0.001)  # it starts a little further
     return []
 
 

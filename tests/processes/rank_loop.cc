@@ -55,7 +55,7 @@ int Fail(const char* what) {
   Say("worker " + std::to_string(getpid()) + " reduced " + std::to_string(reduced) + " aborted " +
       std::to_string(aborted) + " destroyed " + std::to_string(onebitCommDestroy(comm)) + " " +
       text);
-  sleep(60);
+  sleep(60);  // until it is killed
   _exit(0);
 }
 

@@ -11,6 +11,7 @@ import job
 
 def check(program: str, what: str, **place: str):
     early = [program, "3", "1000", "ef", "--tries", "8"]
+    # Longer than the time-out.
     late = ["sh", "-c", "sleep 1.5; exec \"$@\"", "sh", *early]
     with job.Job([early, early, late], ONEBIT_CONNECT_TIMEOUT_MS="1000", **place) as running:
         for rank in running.ranks[:2]:

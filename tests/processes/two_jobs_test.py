@@ -16,9 +16,11 @@ import random
 import re
 import sys
 import tempfile
-import time
 
-import job
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+import job  # noqa: E402
+from waiting import comes_true  # noqa: E402
 
 JOINED = re.compile(r"communicator ([0-9a-f]{8}): rank (\d+) of 2, ")
 SECRET = "a secret of both jobs"
@@ -166,10 +168,7 @@ def await_rank_0(pair: Pair, place: dict[str, str]):
         local = f"0100007F:{int(at.rsplit(':', 1)[1]):04X} 00000000:0000 0A"  # it listens
         return local in pathlib.Path("/proc/net/tcp").read_text()
 
-    deadline = time.monotonic() + job.PATIENCE_SECONDS
-    while not is_waiting():
-        assert time.monotonic() < deadline, pair.ranks["a0"].lines
-        time.sleep(0.01)
+    assert comes_true(is_waiting, job.PATIENCE_SECONDS), pair.ranks["a0"].lines
 
 
 def check_restart_counts(program: str):

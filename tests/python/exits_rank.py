@@ -155,7 +155,7 @@ def interrupts(rank: Rank) -> dict:
         signal.signal(signal.SIGINT, lambda *_: seen.append(1))
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
-        time.sleep(2)
+        time.sleep(2)  # the other rank waits meanwhile
     found["handled"] = text_of(lambda: rank.communicator.all_reduce(values))
     return found
 

@@ -83,7 +83,7 @@ class Rank:
         self.state.state_dict("rank")
         self.optimizer.state_dict("rank")
         if self.number != 0:
-            time.sleep(1)
+            time.sleep(1)  # rank 0 waits meanwhile
         self.state._membership.communicator.all_reduce(torch.ones(4))
         onebit.torch.State(self.model.module).close()
         return self.warned[before:]

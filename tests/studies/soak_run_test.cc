@@ -81,7 +81,7 @@ TEST(SoakWatchdogDeathTest, EndsAProcessThatHangs) {
   const auto hang = [] {
     Watchdog watchdog("soak", std::chrono::milliseconds(200));
     watchdog.Note("rank 2, round 17");
-    std::this_thread::sleep_for(std::chrono::seconds(20));
+    std::this_thread::sleep_for(std::chrono::seconds(20));  // the hang
   };
   EXPECT_EXIT(hang(), testing::ExitedWithCode(1),
               "nothing has happened for 0.2 s after rank 2, round 17");
@@ -90,7 +90,7 @@ TEST(SoakWatchdogDeathTest, EndsAProcessThatHangs) {
 TEST(SoakWatchdogDeathTest, LeavesAProcessThatDoesNot) {
   Watchdog watchdog("soak", std::chrono::milliseconds(2000));
   for (int i = 0; i < 30; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // longer than it watches, in all
     watchdog.Note("something");
   }
 }

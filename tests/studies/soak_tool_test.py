@@ -14,6 +14,10 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from waiting import pid_of_rank  # noqa: E402
+
 LAUNCHERS = ("RANK", "WORLD_SIZE", "OMPI_", "PMI_", "SLURM_", "ONEBIT_")
 SMALL = ["--max-elements", "4K", "--seed", "3", "--deadline", "20"]
 WAYS = {"local": ["-t", "3"], "socket": ["--procs", "3"]}
@@ -55,16 +59,6 @@ def check(first: dict, rounds: int, ranks: int) -> None:
     assert first["wire_bytes"] == sum(rank["wire_bytes"] for rank in first["ranks"]) > 0, first
 
 
-def pid_of_rank(parent: int, rank: int) -> int:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        for child in pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-            if f"RANK={rank}".encode() in pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
-                return int(child)
-        time.sleep(0.01)
-    raise AssertionError(f"rank {rank} did not start")
-
-
 def check_killed(soak: str) -> None:
     """If a rank dies in the middle of a round, no other rank waits for it. One that dies between two
     communicators is missed only when the next one is made, which the launcher does not wait for."""
@@ -72,7 +66,7 @@ def check_killed(soak: str) -> None:
         job = subprocess.Popen([soak, *SMALL, "--procs", "3", "--seconds", "90"], env=clean(), text=True,
                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         pid = pid_of_rank(job.pid, 1)
-        time.sleep(1 + tries)
+        time.sleep(1 + tries)  # no event tells of the middle of a round
         os.kill(pid, signal.SIGKILL)
         _, errors = job.communicate(timeout=60)
         assert job.returncode == 128 + signal.SIGKILL, (job.returncode, errors)
