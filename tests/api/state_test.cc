@@ -10,6 +10,7 @@
 
 #include "api/handles.h"
 #include "tests/support/comm_group.h"
+#include "tests/support/exported_state.h"
 #include "tests/support/residuals.h"
 
 namespace onebit::testing {
@@ -25,14 +26,6 @@ UniqueCompressor Make(onebitComm_t comm, size_t count = kCount,
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
   if (change) change(config);
   return NewCompressor(comm, count, type, config);
-}
-
-Blob StateOf(onebitCompressor_t compressor, onebitStateKind_t kind) {
-  size_t bytes = 0;
-  EXPECT_EQ(onebitCompressorExport(compressor, kind, nullptr, &bytes), onebitSuccess);
-  Blob blob(bytes);
-  EXPECT_EQ(onebitCompressorExport(compressor, kind, blob.data(), &bytes), onebitSuccess);
-  return blob;
 }
 
 onebitResult_t Import(onebitCompressor_t compressor, const Blob& blob) {

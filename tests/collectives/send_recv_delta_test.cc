@@ -15,6 +15,7 @@
 #include "kernels/reference/elements.h"
 #include "tests/collectives/low_bit_calls.h"
 #include "tests/support/comm_group.h"
+#include "tests/support/exported_state.h"
 #include "tests/support/tensor.h"
 
 namespace onebit::testing {
@@ -121,15 +122,6 @@ onebitResult_t Call(onebitComm_t comm, int rank, onebitCompressor_t compressor, 
                     size_t count, DataType type) {
   return rank == 0 ? onebitSend(values.data(), count, ApiType(type), 1, compressor, comm, nullptr)
                    : onebitRecv(values.data(), count, ApiType(type), 0, compressor, comm, nullptr);
-}
-
-std::vector<std::byte> StateOf(onebitCompressor_t compressor) {
-  size_t bytes = 0;
-  EXPECT_EQ(onebitCompressorExport(compressor, onebitStateRank, nullptr, &bytes), onebitSuccess);
-  std::vector<std::byte> state(bytes);
-  EXPECT_EQ(onebitCompressorExport(compressor, onebitStateRank, state.data(), &bytes),
-            onebitSuccess);
-  return state;
 }
 
 void ExpectEqual(const Tensor& got, const Tensor& expected, const std::string& what) {

@@ -16,6 +16,7 @@
 #include "perf/common/sparse_model.h"
 #include "tests/support/chunk_calls.h"
 #include "tests/support/comm_group.h"
+#include "tests/support/exported_state.h"
 #include "tests/support/residuals.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/tensor.h"
@@ -486,15 +487,10 @@ TEST(SparseMismatchTest, EpochsOfDrawsThatDifferAreNamed) {
     return onebitAllReduce(buffers[r].data(), buffers[r].data(), 100, onebitFloat32, onebitAvg,
                            compressors[r].get(), group.comm(rank), nullptr);
   };
-  size_t bytes = 0;
-  std::vector<std::byte> state;
-  ASSERT_EQ(onebitCompressorExport(compressors[0].get(), onebitStateRank, nullptr, &bytes),
-            onebitSuccess);
-  state.resize(bytes);
-  ASSERT_EQ(onebitCompressorExport(compressors[0].get(), onebitStateRank, state.data(), &bytes),
-            onebitSuccess);
+  const std::vector<std::byte> state = StateOf(compressors[0].get());
   for (const Outcome& outcome : group.Call(call)) ASSERT_EQ(outcome.result, onebitSuccess);
-  ASSERT_EQ(onebitCompressorImport(compressors[0].get(), state.data(), bytes), onebitSuccess);
+  ASSERT_EQ(onebitCompressorImport(compressors[0].get(), state.data(), state.size()),
+            onebitSuccess);
   const std::vector<Outcome> outcomes = group.Call(call);
   ExpectMismatch(outcomes, "mod 255) 0 here, 1 there", "mod 255) 1 here, 0 there");
 }

@@ -16,6 +16,7 @@
 #include "tests/collectives/allreduce_case.h"
 #include "tests/collectives/level_kinds.h"
 #include "tests/support/dense_types.h"
+#include "tests/support/exported_state.h"
 #include "tests/support/residuals.h"
 
 namespace onebit::testing {
@@ -395,14 +396,7 @@ TEST_P(PartsCodecTest, StatesOfReduceScattersKeepWhatIsOwed) {
     std::vector<std::vector<std::byte>> states(from.compressors.size());
     from.group.Run([&](int rank) {
       const auto r = static_cast<size_t>(rank);
-      size_t bytes = 0;
-      ASSERT_EQ(onebitCompressorExport(from.compressors[r].get(), state_kind, nullptr, &bytes),
-                onebitSuccess);
-      states[r].resize(bytes);
-      ASSERT_EQ(
-          onebitCompressorExport(from.compressors[r].get(), state_kind, states[r].data(), &bytes),
-          onebitSuccess)
-          << onebitGetLastError(nullptr);
+      states[r] = StateOf(from.compressors[r].get(), state_kind);
     });
     return states;
   };

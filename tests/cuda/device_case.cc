@@ -14,6 +14,7 @@
 #include "onebit/onebit.hpp"
 #include "tests/cuda/cuda_test_memory.h"
 #include "tests/cuda/device_ranks.h"
+#include "tests/support/exported_state.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/tensor.h"
 
@@ -288,11 +289,7 @@ class CaseRun {
     record->epoch = stats.epoch;
     record->nonfinite_calls = stats.nonfinite_calls;
     if (one_.mode == onebitModePlain) record->nonfinite_blocks = stats.nonfinite_blocks;
-    size_t bytes = 0;
-    Check(onebitCompressorExport(compressor_.get(), onebitStateRank, nullptr, &bytes), "export");
-    record->state.resize(bytes);
-    Check(onebitCompressorExport(compressor_.get(), onebitStateRank, record->state.data(), &bytes),
-          "export");
+    record->state = StateOf(compressor_.get());
   }
 
   const DeviceCase& one_;

@@ -15,6 +15,7 @@
 
 #include "tests/cuda/cuda_test_memory.h"
 #include "tests/support/comm_group.h"
+#include "tests/support/exported_state.h"
 
 namespace onebit::testing {
 namespace {
@@ -162,12 +163,7 @@ Outcomes GatherOften(std::span<const bool> is_on_device, const std::set<int>& na
     }
     keep_output(tensor);
     // Another compressor goes on with its state.
-    size_t bytes = 0;
-    EXPECT_EQ(onebitCompressorExport(tensor.compressor(), onebitStateRank, nullptr, &bytes),
-              onebitSuccess);
-    Bytes state(bytes);
-    EXPECT_EQ(onebitCompressorExport(tensor.compressor(), onebitStateRank, state.data(), &bytes),
-              onebitSuccess);
+    const Bytes state = StateOf(tensor.compressor());
     Tensor next(comm, is_here, input);
     EXPECT_EQ(onebitCompressorImport(next.compressor(), state.data(), state.size()), onebitSuccess)
         << onebitGetLastError(nullptr);

@@ -16,6 +16,7 @@
 #include "tests/cuda/cuda_test_memory.h"
 #include "tests/cuda/device_ranks.h"
 #include "tests/cuda/placed_optimizer.h"
+#include "tests/support/exported_state.h"
 #include "tests/support/nccl/nccl_stand_in.h"
 
 namespace onebit::testing {
@@ -71,13 +72,7 @@ class Syncs {
   }
   void Step(int step) { Check(TryStep(step)); }
   bool did_sync() const { return did_sync_ == 1; }
-  Blob Export() const {
-    size_t bytes = 0;
-    Check(onebitSyncExport(sync_.get(), onebitStateRank, nullptr, &bytes));
-    Blob blob(bytes);
-    Check(onebitSyncExport(sync_.get(), onebitStateRank, blob.data(), &bytes));
-    return blob;
-  }
+  Blob Export() const { return StateOf(sync_.get()); }
 
  private:
   static constexpr size_t kCount = 5003;

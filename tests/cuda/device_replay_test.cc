@@ -14,6 +14,7 @@
 #include "tests/cuda/cuda_test_memory.h"
 #include "tests/cuda/device_ranks.h"
 #include "tests/cuda/stream_gate.h"
+#include "tests/support/exported_state.h"
 
 namespace onebit::testing {
 namespace {
@@ -47,16 +48,7 @@ class Replayed {
   void DropGraph() { graph_.reset(); }
   void DropCompressor() { compressor_.reset(); }
   std::vector<std::byte> Output() const { return output_.Read(); }
-  std::vector<std::byte> State() const {
-    size_t bytes = 0;
-    EXPECT_EQ(onebitCompressorExport(compressor(), onebitStateRank, nullptr, &bytes),
-              onebitSuccess);
-    std::vector<std::byte> blob(bytes);
-    EXPECT_EQ(onebitCompressorExport(compressor(), onebitStateRank, blob.data(), &bytes),
-              onebitSuccess)
-        << LastError();
-    return blob;
-  }
+  std::vector<std::byte> State() const { return StateOf(compressor()); }
 
  private:
   void Call(onebitComm_t comm) const {

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/placed_optimizer.h"
+#include "tests/support/exported_state.h"
 
 #include <algorithm>
 #include <cmath>
@@ -138,13 +139,7 @@ std::vector<double> PlacedOptimizer::Ratios() const {
   return ratios;
 }
 
-Blob PlacedOptimizer::Export(onebitStateKind_t kind) const {
-  size_t bytes = 0;
-  Check(onebitOptimizerExport(get(), kind, nullptr, &bytes));
-  Blob blob(bytes);
-  Check(onebitOptimizerExport(get(), kind, blob.data(), &bytes));
-  return blob;
-}
+Blob PlacedOptimizer::Export(onebitStateKind_t kind) const { return StateOf(get(), kind); }
 
 void PlacedOptimizer::Synchronize() const {
   if (stream_) stream_->Synchronize();

@@ -3,7 +3,6 @@
 // Every message fault once in every kind of call over every transport, with varying sizes and
 // places. fault_matrix runs all combinations.
 #include <cctype>
-#include <cstdlib>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -57,11 +56,3 @@ INSTANTIATE_TEST_SUITE_P(Socket, FaultMatrixTest, ::testing::ValuesIn(Parameters
 
 }  // namespace
 }  // namespace onebit::testing
-
-int main(int argc, char** argv) {
-  setenv("ONEBIT_PLUGIN_PATH", PLUGIN_PATH, 1);
-  onebit::testing::RegisterFaultyTransports();
-  setenv("ONEBIT_DEBUG", "NONE", 0);  // errors are checked, so the log is not needed
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Heap memory runs out while a communicator is in use: an error that says so, peers that name the
 // rank, and no other loss.
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -153,11 +152,3 @@ INSTANTIATE_TEST_SUITE_P(Shortages, HeapTest, ::testing::ValuesIn(HeapParameters
 extern "C" [[gnu::visibility("default")]] const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() { return "leak:libuct.so\n"; }
 #endif
-
-int main(int argc, char** argv) {
-  setenv("ONEBIT_PLUGIN_PATH", PLUGIN_PATH, 1);
-  onebit::testing::RegisterFaultyTransports();
-  setenv("ONEBIT_DEBUG", "NONE", 0);  // errors are checked, so the log is not needed
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}

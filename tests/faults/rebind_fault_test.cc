@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fault while survivors rebind: the rebind fails with an error, nothing is lost, and the next
 // shrink and rebind succeed.
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
@@ -97,11 +96,3 @@ INSTANTIATE_TEST_SUITE_P(Faults, RebindFaultTest, ::testing::ValuesIn(Parameters
 
 }  // namespace
 }  // namespace onebit::testing
-
-int main(int argc, char** argv) {
-  setenv("ONEBIT_PLUGIN_PATH", PLUGIN_PATH, 1);
-  onebit::testing::RegisterFaultyTransports();
-  setenv("ONEBIT_DEBUG", "NONE", 0);  // errors are checked, so the log is not needed
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}

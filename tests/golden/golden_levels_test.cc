@@ -11,6 +11,7 @@
 #include "onebit/state.h"
 #include "tests/golden/golden_calls.h"
 #include "tests/support/chunk_calls.h"
+#include "tests/support/exported_state.h"
 
 namespace onebit::testing {
 namespace {
@@ -83,15 +84,6 @@ class GoldenLevelsTest : public ::testing::TestWithParam<const char*> {
 
   const json golden_ = LoadGolden(GetParam());
 };
-
-std::vector<std::byte> StateOf(onebitCompressor_t compressor, onebitStateKind_t kind) {
-  size_t bytes = 0;
-  EXPECT_EQ(onebitCompressorExport(compressor, kind, nullptr, &bytes), onebitSuccess);
-  std::vector<std::byte> state(bytes);
-  EXPECT_EQ(onebitCompressorExport(compressor, kind, state.data(), &bytes), onebitSuccess)
-      << onebitGetLastError(nullptr);
-  return state;
-}
 
 TEST_P(GoldenLevelsTest, CallsReproduceOutputsAndResiduals) {
   CommGroup group(Options());

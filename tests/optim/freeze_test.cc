@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/optim/training.h"
+#include "tests/support/exported_state.h"
 
 namespace onebit::testing {
 namespace {
@@ -96,11 +97,8 @@ TEST(OneBitAdamFreezeTest, SettledGoesOnFromAState) {
     };
     for (int i = 0; i < 10; ++i) step(optimizer, 1.5f);
     for (int i = 0; i < 10; ++i) step(optimizer, 1.0f);
-    size_t bytes = 0;
-    Check(onebitOptimizerExport(optimizer.get(), onebitStateRank, nullptr, &bytes));
-    std::vector<std::byte> blob(bytes);
-    Check(onebitOptimizerExport(optimizer.get(), onebitStateRank, blob.data(), &bytes));
-    Check(onebitOptimizerImport(other.get(), blob.data(), bytes));
+    const std::vector<std::byte> blob = StateOf(optimizer.get());
+    Check(onebitOptimizerImport(other.get(), blob.data(), blob.size()));
     for (int i = 0; i < 400; ++i) {
       step(optimizer, 1.0f);
       step(other, 1.0f);

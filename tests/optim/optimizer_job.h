@@ -11,18 +11,11 @@
 
 #include "tests/optim/training.h"
 #include "tests/support/comm_group.h"
+#include "tests/support/exported_state.h"
 
 namespace onebit::testing {
 
 using Blob = std::vector<std::byte>;
-
-inline Blob StateOf(onebitOptimizer_t optimizer, onebitStateKind_t kind) {
-  size_t bytes = 0;
-  Check(onebitOptimizerExport(optimizer, kind, nullptr, &bytes));
-  Blob blob(bytes);
-  Check(onebitOptimizerExport(optimizer, kind, blob.data(), &bytes));
-  return blob;
-}
 
 // The configuration of an optimizer and its segments.
 struct OptimizerSubject {

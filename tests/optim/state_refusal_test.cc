@@ -17,6 +17,7 @@
 #include "base/digest.h"
 #include "base/state_blob.h"
 #include "tests/optim/optimizer_job.h"
+#include "tests/support/exported_state.h"
 #include "tests/support/resealed_state.h"
 
 namespace onebit::testing {
@@ -191,10 +192,7 @@ TEST(OptimizerStateOfOthersTest, StatesOfSomethingElseAreRefusedWithAName) {
     UniqueSync sync;
     Check(MakeSync(sync, compressor.get()));
     Check(ExportState(of_compressor, compressor.get(), onebitStateRank));
-    size_t bytes = 0;
-    Check(onebitSyncExport(sync.get(), onebitStateRank, nullptr, &bytes));
-    of_sync.resize(bytes);
-    Check(onebitSyncExport(sync.get(), onebitStateRank, of_sync.data(), &bytes));
+    of_sync = onebit::testing::StateOf(sync.get());
     const Blob of_optimizer = StateOf(Adam());
     EXPECT_EQ(ImportState(compressor.get(), of_optimizer), onebitMismatch);
     EXPECT_THAT(onebitGetLastError(nullptr), HasSubstr("onebitOptimizerImport"));

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/optim/training.h"
+#include "tests/support/exported_state.h"
 
 namespace onebit::testing {
 namespace {
@@ -131,11 +132,8 @@ TEST(UpdateWatchTest, ARunThatGoesOnBehindTheFreezeIsWatched) {
       RunRanks(2, [factor](onebitComm_t comm, int rank) {
         SteadyRank first(comm, rank), second(comm, rank);
         first.StepUntil(kResumedAt);
-        size_t bytes = 0;
-        Check(onebitOptimizerExport(first.optimizer.get(), onebitStateRank, nullptr, &bytes));
-        std::vector<std::byte> state(bytes);
-        Check(onebitOptimizerExport(first.optimizer.get(), onebitStateRank, state.data(), &bytes));
-        Check(onebitOptimizerImport(second.optimizer.get(), state.data(), bytes));
+        const std::vector<std::byte> state = StateOf(first.optimizer.get());
+        Check(onebitOptimizerImport(second.optimizer.get(), state.data(), state.size()));
         second.StepUntil(kThrownAt);
         second.StepUntil(kEnd, factor);
       });

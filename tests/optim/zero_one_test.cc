@@ -9,6 +9,7 @@
 
 #include "tests/optim/training.h"
 #include "tests/support/comm_group.h"
+#include "tests/support/exported_state.h"
 
 namespace onebit::testing {
 namespace {
@@ -210,11 +211,8 @@ TEST_F(ZeroOneIntervalTest, SyncEndsAnIntervalAndIsFreeBehindIt) {
 TEST_F(ZeroOneIntervalTest, RebindGoesByWhatWasAgreedOnAndThenBySteps) {
   const auto import_own_state = [&](int rank) {  // resets its count of commits
     const onebitOptimizer_t optimizer = optimizers_[static_cast<size_t>(rank)].get();
-    size_t bytes = 0;
-    Check(onebitOptimizerExport(optimizer, onebitStateRank, nullptr, &bytes));
-    std::vector<std::byte> state(bytes);
-    Check(onebitOptimizerExport(optimizer, onebitStateRank, state.data(), &bytes));
-    Check(onebitOptimizerImport(optimizer, state.data(), bytes));
+    const std::vector<std::byte> state = StateOf(optimizer);
+    Check(onebitOptimizerImport(optimizer, state.data(), state.size()));
   };
   StepIntoAnInterval();
   for (int rank = 0; rank < kRanks; ++rank) import_own_state(rank);
