@@ -21,6 +21,7 @@
 #include "tests/cuda/device_ranks.h"
 #include "tests/cuda/stream_gate.h"
 #include "tests/support/cuda/cuda_stand_in.h"
+#include "tests/support/exported_state.h"
 
 namespace onebit::testing {
 namespace {
@@ -246,7 +247,7 @@ TEST_P(DeviceCallsTest, CallsThatDifferAreAMismatchOnEveryRank) {
                                 compressor.get(), comm, stream.handle()),
                 kSuccessOrMismatch)
         << LastError();
-    EXPECT_EQ(AwaitError(comm, std::chrono::seconds(10)), onebitMismatch);
+    EXPECT_EQ(AwaitError(comm).result, onebitMismatch);
     EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("tensor"));
     EXPECT_TRUE(IsDoneWithin(stream, std::chrono::seconds(10)));
   });
@@ -263,7 +264,7 @@ TEST_P(DeviceCallsTest, DenseCallsThatDifferAreAMismatchOnEveryRank) {
                                 rank == 0 ? onebitSum : onebitAvg, nullptr, comm, stream.handle()),
                 kSuccessOrMismatch)
         << LastError();
-    EXPECT_EQ(AwaitError(comm, std::chrono::seconds(10)), onebitMismatch);
+    EXPECT_EQ(AwaitError(comm).result, onebitMismatch);
     EXPECT_TRUE(IsDoneWithin(stream, std::chrono::seconds(10)));
   });
 }
@@ -323,22 +324,14 @@ TEST_P(DeviceCallsTest, StatesMoveBetweenHostAndDevice) {
     };
     call(first);
     call(first);
-    const auto export_state = [&](onebitStateKind_t kind) {
-      size_t bytes = 0;
-      EXPECT_EQ(onebitCompressorExport(first.get(), kind, nullptr, &bytes), onebitSuccess);
-      std::vector<std::byte> blob(bytes);
-      EXPECT_EQ(onebitCompressorExport(first.get(), kind, blob.data(), &bytes), onebitSuccess)
-          << LastError();
-      return blob;
-    };
-    const std::vector<std::byte> own = export_state(onebitStateRank);
-    const std::vector<std::byte> global = export_state(onebitStateGlobal);
+    const std::vector<std::byte> own = StateOf(first.get());
+    const std::vector<std::byte> global = StateOf(first.get(), onebitStateGlobal);
     call(first);
     const std::vector<std::byte> expected = output.Read();
     ASSERT_EQ(onebitCompressorRevert(first.get()), onebitSuccess) << LastError();
-    EXPECT_EQ(export_state(onebitStateRank), own);
+    EXPECT_EQ(StateOf(first.get(), onebitStateRank), own);
     ASSERT_EQ(onebitCompressorRevert(first.get()), onebitSuccess) << LastError();
-    EXPECT_EQ(export_state(onebitStateRank), own);
+    EXPECT_EQ(StateOf(first.get(), onebitStateRank), own);
     call(first);
     EXPECT_EQ(output.Read(), expected);
 
@@ -450,21 +443,7 @@ TEST_P(DeviceCallsTest, StatsOfOneRankChangeNoCall) {
 // The group's devices are those of its communicators, each with a stream of its own.
 TEST(DeviceGroupTest, LetsOneThreadDriveSeveralDevices) {
   constexpr int kRanks = 3;
-  std::vector<onebitComm_t> comms(kRanks);
-  std::atomic<int> ready{0};
-  std::atomic<bool> is_over{false};
-  RunDeviceRanks(Over::kNccl, kRanks, [&](onebitComm_t comm, int rank) {
-    comms[static_cast<size_t>(rank)] = comm;
-    ready.fetch_add(1);
-    if (rank != 0) {
-      while (!is_over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      return;
-    }
-    while (ready.load() < kRanks) std::this_thread::yield();
-    struct End {
-      std::atomic<bool>& is_over;
-      ~End() { is_over.store(true); }
-    } const end{is_over};
+  RunDeviceRanksInOneThread(Over::kNccl, kRanks, [&](std::span<const onebitComm_t> comms) {
     std::vector<std::unique_ptr<CudaStream>> streams;
     std::vector<CudaBuffer> buffers;
     std::vector<UniqueCompressor> compressors;

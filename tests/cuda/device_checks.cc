@@ -20,6 +20,7 @@
 
 #include "onebit/onebit.hpp"
 #include "tests/cuda/cuda_test_memory.h"
+#include "tests/support/exported_state.h"
 #include "tests/support/tensor.h"
 
 namespace onebit::testing {
@@ -99,10 +100,7 @@ struct Residuals {
 Residuals ResidualsOf(onebitCompressor_t compressor, onebitStateKind_t kind) {
   constexpr uint32_t kWorkerTag = 2, kServerTag = 3;
   constexpr size_t kTable = 40, kRowBytes = 24;
-  size_t bytes = 0;
-  Check(onebitCompressorExport(compressor, kind, nullptr, &bytes), "export");
-  std::vector<std::byte> blob(bytes);
-  Check(onebitCompressorExport(compressor, kind, blob.data(), &bytes), "export");
+  const std::vector<std::byte> blob = StateOf(compressor, kind);
   const auto number_at = [&](size_t at) {
     uint32_t number = 0;
     std::memcpy(&number, blob.data() + at, sizeof number);
@@ -208,7 +206,7 @@ void CheckAbortReleasesTheStream(const DeviceRank& self) {
     Check(onebitAllReduce(values.data(), values.data(), ones.size(), onebitFloat32, onebitSum,
                           nullptr, self.comm, stream.handle()),
           "the allreduce of one rank");
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // in which it would end
     Require(!stream.IsIdle(), "an allreduce of one rank has ended");
     Check(onebitCommAbort(self.comm), "abort");
     Require(Await([&] { return stream.IsIdle(); }), "the stream does not go on after the abort");

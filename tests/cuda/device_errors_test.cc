@@ -14,6 +14,7 @@
 #include "onebit/onebit.hpp"
 #include "tests/cuda/cuda_test_memory.h"
 #include "tests/cuda/device_ranks.h"
+#include "tests/cuda/stream_gate.h"
 #include "tests/support/cuda/cuda_stand_in.h"
 #include "tests/support/nccl/nccl_stand_in.h"
 
@@ -32,16 +33,6 @@ onebitResult_t CreateCompressor(onebitComm_t comm, onebitCompressor_t* compresso
   return onebitCompressorCreate(compressor, comm, kCount, onebitFloat32, &config);
 }
 
-onebitResult_t AwaitAsyncError(onebitComm_t comm) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  onebitResult_t error = onebitSuccess;
-  while (error == onebitSuccess && std::chrono::steady_clock::now() < end) {
-    EXPECT_EQ(onebitCommGetAsyncError(comm, &error), onebitSuccess);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return error;
-}
-
 class DeviceErrorsTest : public ::testing::TestWithParam<Over> {};
 
 TEST_P(DeviceErrorsTest, ADeviceThatBreaksIsAnErrorOnEveryRank) {
@@ -58,7 +49,7 @@ TEST_P(DeviceErrorsTest, ADeviceThatBreaksIsAnErrorOnEveryRank) {
     all.arrive_and_wait();
     if (rank == 0) onebitTestCudaBreak(0, CUDA_ERROR_ILLEGAL_ADDRESS);
     static_cast<void>(call());  // may report the failure, or not yet
-    EXPECT_NE(AwaitAsyncError(comm), onebitSuccess);
+    EXPECT_NE(AwaitError(comm).result, onebitSuccess);
     EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("rank 0"));
     if (rank == 0) onebitTestCudaBreak(0, CUDA_SUCCESS);
   });
@@ -87,7 +78,7 @@ TEST(DeviceGroupTest, AnErrorBeforeItIsQueuedIsOneOnEveryRank) {
       EXPECT_EQ(call(), onebitUnhandledCudaError);
       onebitTestCudaFail("cuEventRecord", 0, 0, CUDA_SUCCESS);
     }
-    EXPECT_NE(AwaitAsyncError(comm), onebitSuccess) << "rank " << rank;
+    EXPECT_NE(AwaitError(comm).result, onebitSuccess) << "rank " << rank;
     EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("rank 0"));
   });
 }
@@ -178,12 +169,11 @@ TEST(NcclErrorsTest, CompressorsThatDoNotFitAreRefused) {
 // Right after an error, while the device still waits for a rank that will not come.
 TEST_P(DeviceErrorsTest, DestroyEndsWhatTheDeviceWaitsFor) {
   std::barrier joined(2);  // not while the other rank is still joining
+  std::latch is_over(1);
   RunDeviceRanks(GetParam(), 2, [&](onebitComm_t comm, int rank) {
     joined.arrive_and_wait();
-    if (rank == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      return;
-    }
+    if (rank == 1) return is_over.wait();
+    const CountDown end(is_over);
     onebitCompressor_t compressor = nullptr;
     ASSERT_EQ(CreateCompressor(comm, &compressor), onebitSuccess) << LastError();
     const CudaStream stream;
@@ -208,7 +198,7 @@ TEST(NcclErrorsTest, ComeUpOnEveryRank) {
   RunDeviceRanks(Over::kNccl, 2, [&](onebitComm_t comm, int rank) {
     joined.arrive_and_wait();
     if (rank == 0) onebitTestNcclBreak(0, ncclRemoteError, "the cable is out");
-    EXPECT_EQ(AwaitAsyncError(comm), onebitRemoteError);
+    EXPECT_EQ(AwaitError(comm).result, onebitRemoteError);
     EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("the cable is out"));
   });
 }

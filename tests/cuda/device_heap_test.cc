@@ -97,11 +97,11 @@ class DeviceHeapTest : public ::testing::TestWithParam<HeapCase> {
       }
       EXPECT_TRUE(IsDoneWithin(caller.stream(), kTestTimeout)) << "rank " << rank;
       all.arrive_and_wait();
-      bool has_failed = AwaitError(comm, kLookFor) != onebitSuccess;
+      bool has_failed = AwaitError(comm, kLookFor).result != onebitSuccess;
       if (has_failed) ++failed;
       all.arrive_and_wait();
       if (failed == 0 || has_failed) return;
-      has_failed = AwaitError(comm, kTestTimeout) != onebitSuccess;
+      has_failed = AwaitError(comm, kTestTimeout).result != onebitSuccess;
       EXPECT_TRUE(has_failed) << "rank " << rank << " does not hear of the failure";
     });
     return has_struck;

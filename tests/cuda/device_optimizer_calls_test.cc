@@ -14,7 +14,9 @@
 
 #include "tests/cuda/device_ranks.h"
 #include "tests/cuda/placed_optimizer.h"
+#include "tests/cuda/stream_gate.h"
 #include "tests/support/cuda/cuda_stand_in.h"
+#include "tests/support/process_figures.h"
 
 namespace onebit::testing {
 namespace {
@@ -332,7 +334,7 @@ TEST_P(DeviceOptimizerCallsTest, AStepThatOtherRanksDoNotMakeEndsWithTheCommunic
     const Blob before = optimizer.Export();
     barrier.Wait();
     if (rank == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      EXPECT_TRUE(AwaitOtherThreadsAsleep());
       EXPECT_EQ(onebitCommAbort(comm), onebitSuccess);
       return;
     }
@@ -350,18 +352,12 @@ TEST_P(DeviceOptimizerCallsTest, ADeviceThatBreaksIsAnError) {
     CudaBuffer gradients(PlacedCase::kCount * sizeof(float));
     const CudaStream stream;
     barrier.Wait();
-    if (rank == 0) {
-      // Breaks while the step waits.
-      CheckCuda(
-          cuLaunchHostFunc(
-              stream.get(),
-              [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(300)); }, nullptr),
-          "cuLaunchHostFunc");
-    }
+    std::optional<StreamGate> gate;
     std::jthread breaker;
     if (rank == 0) {
+      gate.emplace(stream);
       breaker = std::jthread([] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        EXPECT_TRUE(AwaitOtherThreadsAsleep());  // until the step waits
         onebitTestCudaBreak(0, CUDA_ERROR_ILLEGAL_ADDRESS);
       });
     }
@@ -394,6 +390,7 @@ TEST(DeviceOptimizerRebindTest, ACallMayCommitAfterItsStepGaveUp) {
       EXPECT_EQ(step.result.stage, onebitStageCompressed);
     }
     CheckCuda(cuCtxSynchronize(), "cuCtxSynchronize");
+    // No event tells that the call of rank 0 commits.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     barrier.Wait();
     onebitComm_t next = nullptr;

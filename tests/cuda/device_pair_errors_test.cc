@@ -13,6 +13,7 @@
 
 #include "onebit/parts.h"
 #include "tests/cuda/cuda_test_memory.h"
+#include "tests/cuda/stream_gate.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/deadlines.h"
 
@@ -23,18 +24,6 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr size_t kCount = 5000;
-
-// The error that has put `comm` out of use, once there is one.
-Outcome AwaitError(onebitComm_t comm) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  Outcome outcome;
-  while (outcome.result == onebitSuccess && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    onebitCommGetAsyncError(comm, &outcome.result);
-  }
-  outcome.text = onebitGetLastError(comm);
-  return outcome;
-}
 
 UniqueCompressor NewPairCompressor(onebitComm_t comm, size_t count, onebitCodec_t codec) {
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;

@@ -71,4 +71,18 @@ void RunDeviceRanks(Over over, int ranks,
   if (first_exception) std::rethrow_exception(first_exception);
 }
 
+void RunDeviceRanksInOneThread(Over over, int ranks,
+                               const std::function<void(std::span<const onebitComm_t>)>& body) {
+  std::vector<onebitComm_t> comms(static_cast<size_t>(ranks));
+  std::latch have_joined(ranks);
+  std::latch is_over(1);
+  RunDeviceRanks(over, ranks, [&](onebitComm_t comm, int rank) {
+    comms[static_cast<size_t>(rank)] = comm;
+    have_joined.arrive_and_wait();
+    if (rank != 0) return is_over.wait();
+    const CountDown end(is_over);
+    body(comms);
+  });
+}
+
 }  // namespace onebit::testing

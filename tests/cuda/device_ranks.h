@@ -4,6 +4,8 @@
 #pragma once
 
 #include <functional>
+#include <latch>
+#include <span>
 
 #include "onebit/onebit.h"
 
@@ -20,5 +22,21 @@ inline const char* NameOf(Over over) { return over == Over::kLocal ? "local" : "
 void RunDeviceRanks(Over over, int ranks,
                     const std::function<void(onebitComm_t comm, int rank)>& body,
                     int host_ranks = 0);
+
+// Counts down at the end of the scope, also when a test gives up there.
+class CountDown {
+ public:
+  explicit CountDown(std::latch& latch) : latch_(latch) {}
+  ~CountDown() { latch_.count_down(); }
+  CountDown(const CountDown&) = delete;
+  CountDown& operator=(const CountDown&) = delete;
+
+ private:
+  std::latch& latch_;
+};
+
+// Calls `body` once, in the thread of rank 0, with the communicators of all ranks.
+void RunDeviceRanksInOneThread(Over over, int ranks,
+                               const std::function<void(std::span<const onebitComm_t>)>& body);
 
 }  // namespace onebit::testing

@@ -19,6 +19,7 @@
 #include "tests/cuda/cuda_test_memory.h"
 #include "tests/cuda/device_ranks.h"
 #include "tests/cuda/stream_gate.h"
+#include "tests/support/exported_state.h"
 #include "tests/support/nccl/nccl_stand_in.h"
 
 namespace onebit::testing {
@@ -98,16 +99,7 @@ class Caller {
     EXPECT_EQ(onebitCompressorGetStats(compressor(), &stats), onebitSuccess) << LastError();
     return stats;
   }
-  std::vector<std::byte> State() const {
-    size_t bytes = 0;
-    EXPECT_EQ(onebitCompressorExport(compressor(), onebitStateRank, nullptr, &bytes),
-              onebitSuccess);
-    std::vector<std::byte> blob(bytes);
-    EXPECT_EQ(onebitCompressorExport(compressor(), onebitStateRank, blob.data(), &bytes),
-              onebitSuccess)
-        << LastError();
-    return blob;
-  }
+  std::vector<std::byte> State() const { return StateOf(compressor()); }
   Outcome OutcomeOf(onebitComm_t comm) {
     Outcome outcome{.state = State(), .next_output = {}};
     Call(comm, 3);
@@ -163,7 +155,7 @@ TEST_P(DeviceRebindTest, RollsForwardToWhatAnyRankHasCommitted) {
       everybody.arrive_and_wait();
     }
     EXPECT_TRUE(IsDoneWithin(caller.stream(), std::chrono::seconds(20)));
-    EXPECT_NE(AwaitError(comm, std::chrono::seconds(20)), onebitSuccess);
+    EXPECT_NE(AwaitError(comm).result, onebitSuccess);
     EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("was damaged on its way"));
     // No rank counts it, or a later call, as one with values that are not finite.
     EXPECT_EQ(caller.Stats().nonfinite_calls, 0u);

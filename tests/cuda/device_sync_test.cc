@@ -20,6 +20,8 @@
 #include "tests/cuda/placed_optimizer.h"
 #include "tests/cuda/stream_gate.h"
 #include "tests/support/cuda/cuda_stand_in.h"
+#include "tests/support/exported_state.h"
+#include "tests/support/process_figures.h"
 
 namespace onebit::testing {
 namespace {
@@ -95,13 +97,7 @@ class PlacedSync {
     if (seen.did_sync == 1) seen.out = out_.Read();
     return seen;
   }
-  Blob Export(onebitStateKind_t kind = onebitStateRank) const {
-    size_t bytes = 0;
-    Check(onebitSyncExport(get(), kind, nullptr, &bytes));
-    Blob blob(bytes);
-    Check(onebitSyncExport(get(), kind, blob.data(), &bytes));
-    return blob;
-  }
+  Blob Export(onebitStateKind_t kind = onebitStateRank) const { return StateOf(get(), kind); }
   void Import(const Blob& blob) { Check(onebitSyncImport(get(), blob.data(), blob.size())); }
 
  private:
@@ -189,16 +185,7 @@ TEST_P(DeviceSyncTest, AStepThatSendsNothingWaitsForNothing) {
     const auto step = [&](int number) { return sync.Step(InputOf(number, rank)).did_sync; };
     while (step(0) != 1) continue;
     while (step(1) != 1) continue;
-    std::atomic<bool> is_open{false};
-    CheckCuda(cuLaunchHostFunc(
-                  sync.stream().get(),
-                  [](void* open) {
-                    while (!static_cast<std::atomic<bool>*>(open)->load()) {
-                      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                    }
-                  },
-                  &is_open),
-              "cuLaunchHostFunc");
+    StreamGate gate(sync.stream());
     int did_sync = -1;
     float weight_sum = -1;
     EXPECT_EQ(onebitSyncStep(sync.get(), sync.out(), 1, sync.out(), &did_sync, &weight_sum,
@@ -207,7 +194,7 @@ TEST_P(DeviceSyncTest, AStepThatSendsNothingWaitsForNothing) {
         << LastError();
     EXPECT_EQ(did_sync, 0);
     EXPECT_FALSE(sync.stream().IsIdle());
-    is_open = true;
+    gate.Open();
     sync.stream().Synchronize();
   });
 }
@@ -231,7 +218,7 @@ TEST_P(DeviceSyncTest, EndsAfterItsWorkInAThreadWithoutADevice) {
       EXPECT_EQ(onebitTestCudaContextDepth(), 0u);
       is_over = true;
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_TRUE(AwaitOtherThreadsAsleep());
     EXPECT_FALSE(is_over.load());
     gate.Open();
     ender.join();
@@ -311,7 +298,7 @@ TEST(DeviceSyncRebindTest, TheStepIsMadeAgainAfterAFailure) {
     onebitComm_t next = nullptr;
     if (fails) {
       if (rank == 1) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        EXPECT_TRUE(AwaitOtherThreadsAsleep());
         Check(onebitCommAbort(comm));
       } else {
         Seen seen;

@@ -15,6 +15,7 @@
 #include "tests/cuda/cuda_test_memory.h"
 #include "tests/cuda/device_ranks.h"
 #include "tests/cuda/stream_gate.h"
+#include "tests/support/process_figures.h"
 
 namespace onebit::testing {
 namespace {
@@ -59,7 +60,7 @@ void FreeBehindACallOfOneRank(const char* expected, const Body& meanwhile) {
       CheckCuda(cuMemFree(spare), "cuMemFree");  // returns once the call has ended
       beside.join();
     }
-    EXPECT_NE(AwaitError(comm, std::chrono::seconds(60)), onebitSuccess);
+    EXPECT_NE(AwaitError(comm).result, onebitSuccess);
     EXPECT_THAT(onebitGetLastError(comm), HasSubstr(expected));
   });
 }
@@ -70,7 +71,7 @@ TEST(DriverLockTest, CallOverNcclEndsAtItsTimeOut) {
 
 TEST(DriverLockTest, AbortEndsACallOverNccl) {
   FreeBehindACallOfOneRank("onebitCommAbort", [](onebitComm_t comm) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // until the driver is held
+    EXPECT_TRUE(AwaitOtherThreadsAsleep());  // until the driver is held
     EXPECT_EQ(onebitCommAbort(comm), onebitSuccess);
   });
 }

@@ -22,6 +22,7 @@
 #include "tests/cuda/cuda_test_memory.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/deadlines.h"
+#include "tests/support/exported_state.h"
 #include "tests/support/faulty_transport.h"
 
 namespace onebit::testing {
@@ -98,16 +99,7 @@ class Caller {
   Bytes Output() const { return output_.Read(); }
   onebitCompressor_t compressor() const { return compressor_.get(); }
 
-  Bytes State() const {
-    size_t bytes = 0;
-    EXPECT_EQ(onebitCompressorExport(compressor(), onebitStateRank, nullptr, &bytes),
-              onebitSuccess);
-    Bytes blob(bytes);
-    EXPECT_EQ(onebitCompressorExport(compressor(), onebitStateRank, blob.data(), &bytes),
-              onebitSuccess)
-        << onebitGetLastError(nullptr);
-    return blob;
-  }
+  Bytes State() const { return StateOf(compressor()); }
 
  private:
   const Shape shape_;
@@ -359,7 +351,8 @@ TEST(DeviceCallsInProgressTest, ACompressorForTheHostDoesNotDisturbThem) {
                 onebitSuccess)
           << onebitGetLastError(nullptr);
       if (rank == 0) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));  // until its packets are sent
+        // Until its packets are sent, of which no event tells.
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
         const size_t count = kCount << time;
         on_host.push_back(NewCompressor(comm, count, onebitFloat32, config));
         times_made = time + 1;

@@ -18,6 +18,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cuda/cuda_test_memory.h"
+#include "tests/cuda/stream_gate.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/deadlines.h"
 
@@ -120,17 +121,6 @@ void FillInputs(unsigned seed, Bytes* memory) {
   for (size_t at = kDrawn; at < kPartBytes; at += kDrawn) {
     std::memcpy(memory->data() + at, memory->data(), std::min(kPartBytes - at, kDrawn));
   }
-}
-
-Outcome AwaitError(onebitComm_t comm) {
-  const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
-  Outcome outcome;
-  while (outcome.result == onebitSuccess && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    onebitCommGetAsyncError(comm, &outcome.result);
-  }
-  outcome.text = onebitGetLastError(comm);
-  return outcome;
 }
 
 class MixedGroupsTest : public ::testing::TestWithParam<GroupOfCalls> {

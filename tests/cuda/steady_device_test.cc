@@ -140,21 +140,7 @@ TEST_P(SteadyNcclTest, AllToAllvUsesNoHeap) {
 
 TEST_P(SteadyNcclTest, GroupsOfOneAndOfSeveralCommunicatorsUseNoHeap) {
   constexpr int kRanks = 2;
-  std::vector<onebitComm_t> comms(kRanks);
-  std::atomic<int> ready{0};
-  std::atomic<bool> is_over{false};
-  RunDeviceRanks(GetParam(), kRanks, [&](onebitComm_t comm, int rank) {
-    comms[static_cast<size_t>(rank)] = comm;
-    ready.fetch_add(1);
-    if (rank != 0) {
-      while (!is_over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      return;
-    }
-    while (ready.load() < kRanks) std::this_thread::yield();
-    struct End {
-      std::atomic<bool>& is_over;
-      ~End() { is_over.store(true); }
-    } const end{is_over};
+  RunDeviceRanksInOneThread(GetParam(), kRanks, [&](std::span<const onebitComm_t> comms) {
     std::vector<std::unique_ptr<CudaStream>> streams;
     std::vector<CudaBuffer> buffers;
     std::vector<UniqueCompressor> compressors;

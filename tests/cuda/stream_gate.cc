@@ -39,16 +39,17 @@ bool IsDoneWithin(const CudaStream& stream, std::chrono::milliseconds limit) {
   return true;
 }
 
-onebitResult_t AwaitError(onebitComm_t comm, std::chrono::milliseconds limit) {
+Outcome AwaitError(onebitComm_t comm, std::chrono::milliseconds limit) {
   const auto end = Clock::now() + limit;
-  onebitResult_t error = onebitSuccess;
-  while (error == onebitSuccess && Clock::now() < end) {
-    if (onebitCommGetAsyncError(comm, &error) != onebitSuccess) {
+  Outcome outcome;
+  while (outcome.result == onebitSuccess && Clock::now() < end) {
+    if (onebitCommGetAsyncError(comm, &outcome.result) != onebitSuccess) {
       throw std::runtime_error(onebitGetLastError(nullptr));
     }
     std::this_thread::sleep_for(kPause);
   }
-  return error;
+  outcome.text = onebitGetLastError(comm);
+  return outcome;
 }
 
 }  // namespace onebit::testing

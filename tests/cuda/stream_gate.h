@@ -8,6 +8,8 @@
 
 #include "onebit/onebit.h"
 #include "tests/cuda/cuda_test_memory.h"
+#include "tests/support/comm_group.h"
+#include "tests/support/deadlines.h"
 
 namespace onebit::testing {
 
@@ -30,6 +32,6 @@ class StreamGate {
 bool IsDoneWithin(const CudaStream& stream, std::chrono::milliseconds limit);
 
 // Returns the communicator's error as soon as there is one; onebitSuccess if there is none in time.
-onebitResult_t AwaitError(onebitComm_t comm, std::chrono::milliseconds limit);
+Outcome AwaitError(onebitComm_t comm, std::chrono::milliseconds limit = kTestTimeout);
 
 }  // namespace onebit::testing
