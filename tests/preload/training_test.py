@@ -23,8 +23,8 @@ sys.argv[1:] = []
 
 RANKS = 4
 STEPS = 120
-FEW_STEPS = 32  # are enough where nothing may be compressed: a mistake shows from step 22 on
-COUNTED_FROM = STEPS // 2  # tensors are compressed from step 22 on
+COMPRESSED_FROM = 22
+FEW_STEPS = 32  # are enough where nothing may be compressed: a mistake shows once others would be
 TIMEOUT_SECONDS = 150
 ABORTED = 3  # status of a trainer whose watchdog has ended the communicators
 LINE = re.compile(r"rank \d: loss (\S+), parameters (\w+), bytes (\d+) to (\d+), all-reduces (\d+)")
@@ -188,7 +188,7 @@ class TrainingTest(unittest.TestCase):
         for victim in (0, 2):
             with self.subTest(victim=victim):
                 begin = time.monotonic()
-                job = Job(["dp", STEPS, COUNTED_FROM, victim, COUNTED_FROM],
+                job = Job(["dp", FEW_STEPS, FEW_STEPS, victim, COMPRESSED_FROM + 4],
                           ONEBIT_NCCL_RULES="bytes>=1M:sign", ONEBIT_DEBUG="WARN")
                 for rank, (status, output) in enumerate(job.finish(60)):
                     if rank == victim:
