@@ -6,13 +6,8 @@ import pathlib
 import sys
 import unittest
 
+from needs_torch import torch
 from rank_jobs import Jobs, TestOfCases
-
-try:
-    import torch
-except ImportError:
-    print("PyTorch (python3-torch) not found")
-    sys.exit(77)
 
 JOBS = Jobs(sys.argv.pop(1), pathlib.Path(__file__).with_name("ddp_contract_rank.py"))
 

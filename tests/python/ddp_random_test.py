@@ -9,13 +9,8 @@ import pathlib
 import sys
 import unittest
 
+from needs_torch import torch
 from rank_jobs import Jobs
-
-try:
-    import torch
-except ImportError:
-    print("PyTorch (python3-torch) not found")
-    sys.exit(77)
 
 run_job = Jobs(sys.argv.pop(1), pathlib.Path(__file__).with_name("ddp_random_rank.py")).run
 COUNT = int(sys.argv.pop(1)) if len(sys.argv) > 1 else 20

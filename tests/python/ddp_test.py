@@ -7,13 +7,8 @@ import sys
 import tempfile
 import unittest
 
+from needs_torch import torch
 from rank_jobs import Jobs, ceil_to
-
-try:
-    import torch
-except ImportError:
-    print("PyTorch (python3-torch) not found")
-    sys.exit(77)
 
 ONEBIT_RUN = sys.argv.pop(1)
 run_job = Jobs(ONEBIT_RUN, pathlib.Path(__file__).with_name("ddp_rank.py")).run

@@ -7,13 +7,9 @@ import sys
 import tempfile
 import unittest
 
+from needs_torch import torch
 from rank_jobs import Jobs
 
-try:
-    import torch
-except ImportError:
-    print("PyTorch (python3-torch) not found")
-    sys.exit(77)
 if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15):
     print(f"PyTorch {torch.__version__} is older than 2.15")
     sys.exit(77)

@@ -9,11 +9,7 @@ import sys
 import tempfile
 import unittest
 
-try:
-    import torch  # pylint: disable=unused-import
-except ImportError:
-    print("PyTorch (python3-torch) not found")
-    sys.exit(77)
+from needs_torch import torch  # pylint: disable=unused-import
 
 ONEBIT_RUN, GUIDE = sys.argv[1], pathlib.Path(sys.argv[2])
 BEFORE = """

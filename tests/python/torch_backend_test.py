@@ -13,13 +13,8 @@ import sys
 import tempfile
 import unittest
 
+from needs_torch import torch
 from rank_jobs import Jobs
-
-try:
-    import torch
-except ImportError:
-    print("PyTorch (python3-torch) not found")
-    sys.exit(77)
 
 if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 14):
     print(f"PyTorch {torch.__version__} has no backends in Python")

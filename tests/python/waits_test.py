@@ -10,11 +10,7 @@ import sys
 import tempfile
 import unittest
 
-try:
-    import torch
-except ImportError:
-    print("PyTorch (python3-torch) not found")
-    sys.exit(77)
+from needs_torch import torch
 
 import waits_rank
 

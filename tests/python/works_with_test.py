@@ -11,13 +11,8 @@ import re
 import sys
 import unittest
 
+from needs_torch import torch
 from rank_jobs import Jobs
-
-try:
-    import torch
-except ImportError:
-    print("PyTorch (python3-torch) not found")
-    sys.exit(77)
 
 GUIDE = pathlib.Path(sys.argv.pop(2))
 HERE = pathlib.Path(__file__).parent
