@@ -208,10 +208,15 @@ class Case:
                 self.s[begin + i] = self.lost(v, back, self.residual) if keep else 0.0
         return scales, bits_of(y)
 
+    def mask_digest(self):
+        return 0 if self.mask is None else folded(bits_of([-1.0 if m else 0.0 for m in self.mask])) or 1
+
+    @staticmethod
+    def payload(runs):
+        return b"".join(pack(s, "fp32") for s, _ in runs) + b"".join(b for _, b in runs)
+
     def header(self, number, payload, exchange):
-        mask_digest = 0
-        if self.mask is not None:
-            mask_digest = folded(bits_of([-1.0 if m else 0.0 for m in self.mask])) or 1
+        mask_digest = self.mask_digest()
         if self.cuts:
             mask_digest ^= folded(struct.pack("<%dQ" % len(self.cuts), *self.cuts)) or 1
         plain, weighted = words_sums(payload)
@@ -222,23 +227,29 @@ class Case:
         return fields[:12] + struct.pack("<I", folded(fields)) + fields[16:]
 
     def golden(self, calls=3):
-        payload = lambda runs: b"".join(pack(s, "fp32") for s, _ in runs) + b"".join(b for _, b in runs)
         result = {k: getattr(self, k) for k in
                   ("name", "n", "d", "align", "block", "rule", "kind", "residual", "op", "mode")}
         if self.mask is not None:
             result["mask"] = bits_of([-1.0 if m else 0.0 for m in self.mask]).hex()
         if self.cuts:
             result["cuts"] = self.cuts
+        return self.with_calls(result, calls)
+
+    def inputs(self):
+        """What every rank gives."""
+        return [self.input() for _ in range(self.n)]
+
+    def with_calls(self, result, calls):
         result["calls"] = []
         for number in range(calls):
-            x = [self.input() for _ in range(self.n)]
+            x = self.inputs()
             packets, means, out = self.run(x)
             result["calls"].append({
                 "x": [pack(v, self.kind).hex() for v in x],
-                "exchange1": [[payload(p).hex() for p in row] for row in packets],
-                "exchange2": [payload(p).hex() for p in means],
-                "header1": self.header(number, payload(packets[0][1]), 1).hex(),
-                "header2": self.header(number, payload(means[0]), 2).hex(),
+                "exchange1": [[self.payload(p).hex() for p in row] for row in packets],
+                "exchange2": [self.payload(p).hex() for p in means],
+                "header1": self.header(number, self.payload(packets[0][1]), 1).hex(),
+                "header2": self.header(number, self.payload(means[0]), 2).hex(),
                 "out": pack(out, self.kind).hex(),
             })
         if self.mode == "ef":
@@ -257,8 +268,14 @@ CASES = [
     Case("ef_fp32_l2_cuts", 3, 290, 8, 64, "l2", "fp32", "fp32", "avg", "ef", cuts=(1, 10, 96, 99, 200, 289)),
 ]
 
-if __name__ == "__main__":
-    for case in CASES:
+
+def write(cases):
+    """Writes the golden files of `cases` to the folder that the command names."""
+    for case in cases:
         with open(os.path.join(sys.argv[1], case.name + ".json"), "w") as file:
             json.dump(case.golden(), file, indent=0)
             file.write("\n")
+
+
+if __name__ == "__main__":
+    write(CASES)

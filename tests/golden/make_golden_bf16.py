@@ -6,12 +6,9 @@ Run it only for a new version of the format; the files must not change.
 
 Usage: make_golden_bf16.py FOLDER
 """
-import json
-import os
 import struct
-import sys
 
-from make_golden import TYPES, Case, bf16_bits, f32, folded, from_bf16, pack, words_sums
+from make_golden import TYPES, Case, bf16_bits, f32, folded, from_bf16, words_sums, write
 
 TENSOR = 7
 # Ties, numbers below the normal ones, zeros of both signs, and the largest that is not infinite once rounded.
@@ -77,12 +74,7 @@ class Bf16Case(Case):
         return struct.pack("<%dH" % len(packet), *packet)
 
     def header(self, number, payload, exchange):
-        mask_digest = 0
-        if self.mask is not None:
-            packed = bytearray((self.d + 7) // 8)
-            for i, m in enumerate(self.mask):
-                packed[i // 8] |= m << (i % 8)
-            mask_digest = folded(bytes(packed)) or 1
+        mask_digest = self.mask_digest()
         plain, weighted = words_sums(payload)
         fields = struct.pack(
             "<4sBBHIIQQIIIBBBBHBBHHII", b"1BIT", 1, exchange, 2, 0xC0FFEE, 0, number, self.d, TENSOR,
@@ -97,22 +89,7 @@ class Bf16Case(Case):
         result["seed"] = 0
         if self.mask is not None:
             result["mask"] = [int(m) for m in self.mask]
-        result["calls"] = []
-        for number in range(calls):
-            x = self.inputs()
-            packets, means, out = self.run(x)
-            result["calls"].append({
-                "x": [pack(v, self.kind).hex() for v in x],
-                "exchange1": [[self.payload(p).hex() for p in row] for row in packets],
-                "exchange2": [self.payload(p).hex() for p in means],
-                "header1": self.header(number, self.payload(packets[0][1]), 1).hex(),
-                "header2": self.header(number, self.payload(means[0]), 2).hex(),
-                "out": pack(out, self.kind).hex(),
-            })
-        if self.mode == "ef":
-            result["e"] = [pack(v, self.residual).hex() for v in self.e]
-            result["s"] = pack(self.s, self.residual).hex()
-        return result
+        return self.with_calls(result, calls)
 
 
 CASES = [
@@ -122,7 +99,4 @@ CASES = [
 ]
 
 if __name__ == "__main__":
-    for case in CASES:
-        with open(os.path.join(sys.argv[1], case.name + ".json"), "w") as file:
-            json.dump(case.golden(), file, indent=0)
-            file.write("\n")
+    write(CASES)

@@ -6,13 +6,10 @@ Run it only for a new version of the format; the files must not change.
 
 Usage: make_golden_low_bit.py FOLDER
 """
-import json
 import math
-import os
 import struct
-import sys
 
-from make_golden import TYPES, Case, bf16_bits, block_sum, blocks, f32, folded, from_bf16, pack, words_sums
+from make_golden import TYPES, Case, bf16_bits, block_sum, blocks, f32, folded, from_bf16, words_sums, write
 
 # name -> (member at offset 50, bits of a code, has a minimum)
 CODECS = {"int8": (0x00, 8, False), "int8s": (0x40, 8, False), "int8s_up": (0x70, 8, False),
@@ -174,12 +171,7 @@ class LowBitCase(Case):
         return data + number.to_bytes((len(codes) * self.bits + 7) // 8, "little")
 
     def header(self, number, payload, exchange):
-        mask_digest = 0
-        if self.mask is not None:
-            packed = bytearray((self.d + 7) // 8)
-            for i, m in enumerate(self.mask):
-                packed[i // 8] |= m << (i % 8)
-            mask_digest = folded(bytes(packed)) or 1
+        mask_digest = self.mask_digest()
         if self.codec in ("int8s", "int8s_up"):
             mask_digest ^= ((SEED & 0xFFFFFFFF) + 0x9E3779B1 * (SEED >> 32)) % 2**32
         plain, weighted = words_sums(payload)
@@ -195,22 +187,7 @@ class LowBitCase(Case):
         result["seed"] = SEED
         if self.mask is not None:
             result["mask"] = [int(m) for m in self.mask]
-        result["calls"] = []
-        for number in range(calls):
-            x = [self.input() for _ in range(self.n)]
-            packets, means, out = self.run(x)
-            result["calls"].append({
-                "x": [pack(v, self.kind).hex() for v in x],
-                "exchange1": [[self.payload(p).hex() for p in row] for row in packets],
-                "exchange2": [self.payload(p).hex() for p in means],
-                "header1": self.header(number, self.payload(packets[0][1]), 1).hex(),
-                "header2": self.header(number, self.payload(means[0]), 2).hex(),
-                "out": pack(out, self.kind).hex(),
-            })
-        if self.mode == "ef":
-            result["e"] = [pack(v, self.residual).hex() for v in self.e]
-            result["s"] = pack(self.s, self.residual).hex()
-        return result
+        return self.with_calls(result, calls)
 
 
 CASES = [
@@ -224,7 +201,4 @@ CASES = [
 ]
 
 if __name__ == "__main__":
-    for case in CASES:
-        with open(os.path.join(sys.argv[1], case.name + ".json"), "w") as file:
-            json.dump(case.golden(), file, indent=0)
-            file.write("\n")
+    write(CASES)

@@ -6,12 +6,9 @@ src/codec/FORMAT.md alone, sections 2, 7 and 11 to 13. Run it only for a new ver
 
 Usage: make_golden_parts.py FOLDER
 """
-import json
-import os
 import struct
-import sys
 
-from make_golden import TYPES, Case, bits_of, f32, folded, pack, words_sums
+from make_golden import TYPES, Case, bits_of, f32, folded, pack, words_sums, write
 
 COLLECTIVES = {"reduce_scatter": 3, "all_gather": 4, "all_to_all": 5}
 
@@ -155,7 +152,4 @@ CASES = [
 ]
 
 if __name__ == "__main__":
-    for case in CASES:
-        with open(os.path.join(sys.argv[1], case.name + ".json"), "w") as file:
-            json.dump(case.golden(), file, indent=0)
-            file.write("\n")
+    write(CASES)

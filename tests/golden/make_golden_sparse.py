@@ -6,12 +6,9 @@ Run it only for a new version of the format; the files must not change.
 
 Usage: make_golden_sparse.py FOLDER
 """
-import json
-import os
 import struct
-import sys
 
-from make_golden import TYPES, Case, bf16_bits, block_sum, blocks, f32, folded, pack, words_sums
+from make_golden import TYPES, Case, bf16_bits, block_sum, blocks, f32, folded, pack, words_sums, write
 from make_golden_low_bit import SEED, TENSOR, bf16, philox
 
 SHARED_STREAM = 0xFFFFFFFF
@@ -166,12 +163,7 @@ class SparseCase(Case):
         return data + (b"".join(struct.pack("<f", v) for v in codes) if self.values == "fp32" else string_of(codes, 2))
 
     def header(self, number, payload, exchange):
-        mask_digest = 0
-        if self.mask is not None:
-            packed = bytearray((self.d + 7) // 8)
-            for i, m in enumerate(self.mask):
-                packed[i // 8] |= m << (i % 8)
-            mask_digest = folded(bytes(packed)) or 1
+        mask_digest = self.mask_digest()
         age = 0
         if self.is_random:
             mask_digest ^= (SEED & 0xFFFFFFFF) ^ (SEED >> 32)
@@ -222,7 +214,4 @@ CASES = [
 ]
 
 if __name__ == "__main__":
-    for case in CASES:
-        with open(os.path.join(sys.argv[1], case.name + ".json"), "w") as file:
-            json.dump(case.golden(), file, indent=0)
-            file.write("\n")
+    write(CASES)
