@@ -5,6 +5,7 @@
 import pathlib
 import sys
 import time
+from collections.abc import Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "perf"))
 
@@ -14,7 +15,7 @@ from ethernet_lab.namespaces import call, require_support
 from ethernet_lab.network import Host, Network
 from ethernet_lab.rates import Rate
 
-__all__ = ["TwoHosts", "Unavailable"]
+__all__ = ["TwoHosts", "run"]
 
 
 class TwoHosts:
@@ -123,3 +124,14 @@ class TwoHosts:
         call(*on, "link", "set", "veth0", "master", "docker0")
         for device in ("veth0", "veth1", "docker0"):
             call(*on, "link", "set", device, "up")
+
+
+def run(check: Callable[[TwoHosts], None]) -> int:
+    """The status of a test on two hosts: that of a skip where there can be none."""
+    try:
+        with TwoHosts() as two:
+            check(two)
+    except Unavailable as reason:
+        print(reason)
+        return 77
+    return 0

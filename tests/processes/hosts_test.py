@@ -169,27 +169,23 @@ def check_dead_address(two: hosts.TwoHosts, program: str):
 
 def main() -> int:
     results, loop = sys.argv[1:3]
-    try:
-        with hosts.TwoHosts() as two:
-            check_results(two, results)
-            check_loss(two, loop, signal.SIGKILL)
-            check_loss(two, loop, signal.SIGSTOP)
-            check_interface(two, loop)
-            check_narrow_path(two, loop)
-            check_name_service(two, loop)
-            if "ucx" in sys.argv[3:]:
-                check_ucx(two, results, loop)
-            check_short_outage(two, loop, 1, "packets lost")
-            check_short_outage(two, loop, 1, "link down")
-            check_outage(two, loop, "link down")
-            two.set_link(1, "up")
-            check_outage(two, loop, "blackhole")
-        with hosts.TwoHosts() as two:
-            check_dead_address(two, results)
-    except hosts.Unavailable as reason:
-        print(reason)
-        return 77
-    return 0
+
+    def check(two: hosts.TwoHosts) -> None:
+        check_results(two, results)
+        check_loss(two, loop, signal.SIGKILL)
+        check_loss(two, loop, signal.SIGSTOP)
+        check_interface(two, loop)
+        check_narrow_path(two, loop)
+        check_name_service(two, loop)
+        if "ucx" in sys.argv[3:]:
+            check_ucx(two, results, loop)
+        check_short_outage(two, loop, 1, "packets lost")
+        check_short_outage(two, loop, 1, "link down")
+        check_outage(two, loop, "link down")
+        two.set_link(1, "up")
+        check_outage(two, loop, "blackhole")
+
+    return hosts.run(check) or hosts.run(lambda two: check_dead_address(two, results))
 
 
 if __name__ == "__main__":

@@ -164,15 +164,13 @@ CASES = {case.__name__: case for case in
 def main() -> int:
     program = sys.argv[1]
     repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    try:
-        with hosts.TwoHosts() as two:
-            for name in sys.argv[3:] or CASES:
-                times = [CASES[name](two, program, number) for number in range(repeats)]
-                print(f"{name}: {repeats} of {repeats}, at most {max(times):.2f} s, grace {GRACE_SECONDS} s", flush=True)
-    except hosts.Unavailable as reason:
-        print(reason)
-        return 77
-    return 0
+
+    def check(two: hosts.TwoHosts) -> None:
+        for name in sys.argv[3:] or CASES:
+            times = [CASES[name](two, program, number) for number in range(repeats)]
+            print(f"{name}: {repeats} of {repeats}, at most {max(times):.2f} s, grace {GRACE_SECONDS} s", flush=True)
+
+    return hosts.run(check)
 
 
 if __name__ == "__main__":
