@@ -30,7 +30,6 @@ class NativeAllreduce {
   // Completes at most one piece. True if it completed one and was not cancelled, or if the
   // allreduce has failed.
   bool Progress();
-  bool is_running() const { return is_running_; }
   // Elements of the last started allreduce that have their results.
   size_t finished() const { return finished_; }
   // MPI's code of the last allreduce that ended.

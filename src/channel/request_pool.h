@@ -37,13 +37,6 @@ class RequestPool {
     unused_ = request;
   }
 
-  template <typename Visitor>
-  void ForEachInUse(Visitor visit) {
-    for (size_t i = 0; i < touched_; ++i) {
-      if (requests_[i].state != State::kUnused) visit(&requests_[i]);
-    }
-  }
-
  private:
   std::unique_ptr<Request[]> requests_;
   size_t capacity_;

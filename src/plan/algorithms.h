@@ -69,8 +69,6 @@ void ResizeAllToAllv(const PairCounts& pairs, Plan* plan);
 // differs between the two ranks is found at its first elements.
 void ResizeToPiece(const PairCounts& pairs, size_t begin, size_t count, Plan* plan);
 size_t TensorElementsOf(const PairCounts& pairs, size_t ranks);
-// Packet space that the plan needs for these counts, whatever its current ones are.
-size_t PacketBytesOfPairs(const Plan& plan, const PairCounts& pairs);
 
 // One side of a pair of ranks: sends to the peer, or receives from it. A rank that is its own peer
 // copies when it receives. send_receive.cc

@@ -123,20 +123,6 @@ size_t TensorElementsOf(const PairCounts& pairs, size_t ranks) {
   return std::max(sent, received);
 }
 
-size_t PacketBytesOfPairs(const Plan& plan, const PairCounts& pairs) {
-  if (plan.key.codec.is_dense()) return 0;
-  PacketSpace space(plan.key.header_room);
-  for (const Step& step : plan.steps) {
-    if (step.exchange != 1) continue;
-    if (step.kind == StepKind::kCompress) {
-      space.Take(ShapeOf(pairs.send_counts[step.peer], plan.key.packet_format()).bytes());
-    } else if (step.kind == StepKind::kReceive) {
-      space.Take(ShapeOf(pairs.receive_counts[step.peer], plan.key.packet_format()).bytes());
-    }
-  }
-  return space.bytes();
-}
-
 void ResizeAllToAllv(const PairCounts& pairs, Plan* plan) {
   PacketSpace space(plan->key.header_room);
   Region packet;

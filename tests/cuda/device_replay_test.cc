@@ -46,7 +46,6 @@ class Replayed {
   onebitCompressor_t compressor() const { return compressor_.get(); }
   void Replay() const { graph_->Launch(stream_); }
   void DropGraph() { graph_.reset(); }
-  void DropCompressor() { compressor_.reset(); }
   std::vector<std::byte> Output() const { return output_.Read(); }
   std::vector<std::byte> State() const { return StateOf(compressor()); }
 
