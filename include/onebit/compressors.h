@@ -102,7 +102,8 @@ ONEBIT_API onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor,
  *
  * Local: from the first time on, all ranks set a weight between the same two calls. A weight stays
  * until it is set again. Weights are not part of a saved state, whose onebitStateGlobal counts all
- * ranks alike, and do not matter to onebitCompressorPrime.
+ * ranks alike, and do not matter to onebitCompressorPrime. Advanced, and frozen: other collectives
+ * and device memory will not get them.
  *
  * @param compressor For an allreduce or a reduce-scatter with onebitAvg, on host memory; it must
  *                   not serve a sync. Synchronise its stream first.

@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * Schedules: step policies, which tell what every step of an optimizer sends, and why, without
- * running it. Included by onebit.h.
+ * running it. Included by onebit.h. Advanced, and frozen: optimizers (optim.h) follow their policy
+ * by themselves, and nothing will be added here.
  *
  *   onebitPolicyConfig_t config = ONEBIT_POLICY_CONFIG_INIT;
  *   config.algorithm = onebitAlgorithmZeroOneAdam;

@@ -114,6 +114,7 @@ ONEBIT_API onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, 
  * them, every copy is then equal to `sendbuff`. Without this function it would take many calls to
  * reach values far from 0, such as weights. In other collectives it flushes: at the end of
  * training, before a switch to full precision, or when an error must not be carried along.
+ * Advanced, and frozen: collectives to come will not have it.
  *
  * Collective over the compressor's communicator, like a call of its collective. It sends 4 bytes
  * per element, as a dense call does, and a few small messages, and takes memory for both buffers in

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compressed allreduce as frameworks compose it, modelled on DeepSpeed's back ends: each tensor
 // operation is a pass over the whole tensor, and a call makes four collectives. There is one scale
-// per rank and one per chunk, and the zeros that pad a tensor count in them.
+// per rank and one per chunk, and the zeros that pad a tensor count in them. Frozen: a yardstick
+// does not change with what it measures.
 //
 // It is faster than its model: nothing is allocated in a call, passes are vectorised, and signs
 // become a float tensor in one pass instead of several.
