@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Options of single calls of NCCL for onebit's interposer, libonebit-nccl-preload.so: which tensor
+ * Options of single NCCL calls for onebit's interposer, libonebit-nccl-preload.so: which tensor
  * a call belongs to, and how it is compressed.
  *
  * They are members of the list ncclCollConfig_t.ext (NCCL 2.31 and later), which NCCL itself
@@ -23,7 +23,7 @@
  * its own kernels.
  *
  * Ranks. All ranks must give a call the same options. A difference is not detected: the ranks then
- * decide differently and hang, as with calls of NCCL that differ.
+ * decide differently and hang, as with NCCL calls that differ.
  *
  * Rules. Nothing is compressed, and no option is read, unless ONEBIT_NCCL_RULES has rules: whoever
  * starts a program decides whether it may lose bits.

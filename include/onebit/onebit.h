@@ -193,7 +193,7 @@ ONEBIT_API const char* onebitGetLastError(onebitComm_t comm);
 /**
  * Parameters of a communicator of processes. Start from ONEBIT_CONFIG_INIT and set what differs;
  * members left at NULL or ONEBIT_UNDEF_INT take the default given here. As in NCCL the environment
- * wins: a member is ignored where the environment variable named beside it is set.
+ * wins: a member is ignored where the environment variable named next to it is set.
  */
 typedef struct {
   size_t size;              /* sizeof(onebitConfig_t) */
@@ -582,7 +582,7 @@ typedef struct {
  * others through a channel that nobody else can read, and call onebitCommInitRank on all.
  *
  * This process opens a TCP port until all ranks have joined: on the interface that
- * ONEBIT_SOCKET_IFNAME selects or, if nothing tells which of several leads to the ranks, on all.
+ * ONEBIT_SOCKET_IFNAME selects or, if nothing says which of several leads to the ranks, on all.
  * While the communicator lives, every rank has a connection to this process, over which the ranks
  * exchange heartbeats. If this process ends before the others are done, they get an error.
  *

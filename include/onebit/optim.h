@@ -143,7 +143,7 @@ typedef struct {
   int32_t variant;        /* onebitVariant_t; default onebitVariantPaper */
   int32_t biasCorrection; /* 0 (default, as in the paper: use a learning-rate warm-up) or 1: divides
                              m and v by 1 - beta^t as AdamW does. A frozen v keeps the divisor of
-                             T_w; that of m goes on in both stages. Paper's variant only, and not
+                             T_w; that of m continues in both stages. Paper's variant only, and not
                              for 0/1 Adam, whose momentum is a mean over an interval */
   double beta1;           /* decay of m, [0, 1); default 0.9 */
   double beta2;           /* decay of v, [0, 1); default 0.999 */
@@ -605,7 +605,7 @@ ONEBIT_API onebitResult_t onebitOptimizerSetMoment(onebitOptimizer_t optimizer, 
  * @param steps Number of dense steps, >= 1; or ONEBIT_FREEZE_NEVER; or ONEBIT_FREEZE_AUTOMATIC, the
  *              rule that freezeStep has by default, with lrWarmupSteps counted from here. For 0/1
  *              Adam always ONEBIT_FREEZE_AUTOMATIC.
- * @return onebitInvalidArgument  also: ONEBIT_FREEZE_SETTLED, because v goes on from where it had
+ * @return onebitInvalidArgument  also: ONEBIT_FREEZE_SETTLED, because v continues from where it had
  *                                settled; ONEBIT_FREEZE_AUTOMATIC for 1-bit Adam and 1-bit LAMB
  *                                with onebitVariantDeepSpeed, or with a beta2 above 1 - 1e-6; or 1
  *                                if DeepSpeed's variant has yet to swallow its first step.

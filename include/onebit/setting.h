@@ -42,7 +42,8 @@ ONEBIT_API onebitResult_t onebitGetSetting(int index, onebitSetting_t* setting);
 
 /**
  * Writes the name of transport `index`: those that are linked in, then those whose plugin is found
- * in ONEBIT_PLUGIN_PATH or beside the library. Does not try whether a plugin can be opened.
+ * in ONEBIT_PLUGIN_PATH or in the folder of the library. Does not try whether a plugin can be
+ * opened.
  *
  * @param name Receives a text with static storage.
  * @return onebitInvalidArgument  also: there is no such transport, which ends an enumeration.
