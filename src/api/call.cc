@@ -62,8 +62,8 @@ Status CheckOverlap(const ApiCall& call, size_t part_bytes) {
                  "sendbuff and recvbuff overlap without being equal: use one buffer, or two");
   }
   return Error(Code::kInvalidArgument,
-               "sendbuff and recvbuff overlap, but the smaller one is not part {} of the other, "
-               "this rank's: use its address, or two buffers",
+               "sendbuff and recvbuff overlap, but the smaller one is not part {} of the larger "
+               "one, this rank's: pass the address of that part, or use two buffers",
                rank);
 }
 
@@ -248,12 +248,12 @@ Result<std::optional<CompressorUse>> BeginUse(const ApiCall& call) {
   const Compressor& compressor = call.compressor->planned.compressor;
   const Compressor::PairEnd end = {call.request.root, call.request.is_receive};
   if (const auto& bound = compressor.pair_end(); bound.has_value() && *bound != end) {
-    return Error(
-        Code::kInvalidUsage,
-        "call is a {} rank {}, but the compressor of tensor {} holds what a {} rank {} has "
-        "moved: use one for each, or onebitCompressorReset on both sides first",
-        end.is_receiver ? "receive from" : "send to", end.peer, compressor.config().tensor_id,
-        bound->is_receiver ? "receive from" : "send to", bound->peer);
+    return Error(Code::kInvalidUsage,
+                 "call is a {} rank {}, but the compressor of tensor {} has served a {} rank {}: "
+                 "use one compressor for each, or call onebitCompressorReset on both ranks first",
+                 end.is_receiver ? "receive from" : "send to", end.peer,
+                 compressor.config().tensor_id, bound->is_receiver ? "receive from" : "send to",
+                 bound->peer);
   }
   if (!HasOp(call.request.collective)) return use;
   if (compressor.config().is_weighted && call.request.op != ReduceOp::kAvg) {
@@ -264,7 +264,7 @@ Result<std::optional<CompressorUse>> BeginUse(const ApiCall& call) {
   }
   if (!compressor.op().has_value() || *compressor.op() == call.request.op) return use;
   return Error(Code::kInvalidUsage,
-               "compressor of tensor {} was used with another op; onebitCompressorReset first",
+               "compressor of tensor {} was used with another op; call onebitCompressorReset first",
                compressor.config().tensor_id);
 }
 

@@ -50,8 +50,8 @@ Status BindDevice(onebitComm_s& comm, int device) {
   ONEBIT_ASSIGN_OR_RETURN(const onebit::Devices* const found, onebit::GetDevices());
   if (device < 0 || device >= found->count()) {
     return Error(Code::kInvalidArgument,
-                 "devices has {} for rank {}, but there are {} CUDA devices, from 0 on", device,
-                 comm.comm->rank(), found->count());
+                 "devices has {} for rank {}, but there are {} CUDA devices, counted from 0",
+                 device, comm.comm->rank(), found->count());
   }
   ONEBIT_TRY(comm.engine.UseDevice(*found, device));
   return comm.engine.proxy()->ReserveForDense();
@@ -112,7 +112,7 @@ onebitResult_t onebitCommDestroy(onebitComm_t comm) {
     }
     if (onebit::Group::OfThisThread().Has(comm)) {
       return Error(Code::kInvalidUsage,
-                   "rank {}: the group that this thread is in has calls on this communicator; "
+                   "rank {}: the group that this thread is in has calls on this communicator; call "
                    "onebitGroupEnd first",
                    comm->comm->rank());
     }
@@ -143,8 +143,8 @@ onebitResult_t onebitCommGetLost(onebitComm_t comm, int* ranks, int* count) {
     if (count == nullptr) return Error(Code::kInvalidArgument, "count is NULL");
     const size_t room = ranks == nullptr ? 0 : static_cast<size_t>(std::max(*count, 0));
     if (ranks != nullptr && *count < 0) {
-      return Error(Code::kInvalidArgument, "count is {}, but is the room in ranks: 0 or more",
-                   *count);
+      return Error(Code::kInvalidArgument,
+                   "count is {}, but must be the capacity of ranks, 0 or more", *count);
     }
     const std::vector<int> lost = comm->comm->FindLostRanks();
     std::copy_n(lost.begin(), std::min(room, lost.size()), ranks);

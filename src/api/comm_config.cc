@@ -37,7 +37,7 @@ struct Time {
 Result<uint64_t> ValueOf(const Time& time, const SettingsTable& table) {
   if (time.configured == ONEBIT_UNDEF_INT || table.IsSet(time.variable)) return time.setting;
   if (time.configured < 1 || time.configured > time.most) {
-    return Error(Code::kInvalidArgument, "config: {} is {}, but may be 1 to {} milliseconds",
+    return Error(Code::kInvalidArgument, "config: {} is {}, but must be 1 to {} milliseconds",
                  time.member, time.configured, time.most);
   }
   return static_cast<uint64_t>(time.configured);
@@ -109,7 +109,7 @@ Result<JoinOptions> ParseCommConfig(const onebitConfig_t* config, const Settings
                                   table));
   if (config->quorum != ONEBIT_UNDEF_INT && !table.IsSet("ONEBIT_QUORUM")) {
     if (config->quorum != 0 && config->quorum != 1) {
-      return Error(Code::kInvalidArgument, "config: quorum is {}, but may be 0 or 1",
+      return Error(Code::kInvalidArgument, "config: quorum is {}, but must be 0 or 1",
                    config->quorum);
     }
     comm.is_quorum_needed = config->quorum == 1;
@@ -123,7 +123,7 @@ Result<JoinOptions> ParseCommConfig(const onebitConfig_t* config, const Settings
   }
   if (config->hostRanks != ONEBIT_UNDEF_INT && !table.IsSet("ONEBIT_HOST_RANKS")) {
     if (config->hostRanks < 0 || config->hostRanks > kMostRanks) {
-      return Error(Code::kInvalidArgument, "config: hostRanks is {}, but may be 0 to {}",
+      return Error(Code::kInvalidArgument, "config: hostRanks is {}, but must be 0 to {}",
                    config->hostRanks, kMostRanks);
     }
     comm.host_ranks = static_cast<uint64_t>(config->hostRanks);

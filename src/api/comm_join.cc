@@ -104,11 +104,10 @@ Status CheckSecrets(const onebit::SettingsTable& table) {
        {std::pair{"ONEBIT_SECRET", table.settings.secret},
         std::pair{"ONEBIT_SECRET_FILE", table.settings.secret_file}}) {
     if (table.IsSet(variable) && *value == '\0') {
-      return Error(
-          Code::kInvalidUsage,
-          "environment variable {} is set to nothing: give it a value, or unset it to start "
-          "without a secret",
-          variable);
+      return Error(Code::kInvalidUsage,
+                   "environment variable {} is empty: give it a value, or unset it to start "
+                   "without a secret",
+                   variable);
     }
   }
   return OkStatus();
@@ -137,7 +136,7 @@ onebit::Result<onebit::UniqueId> ShareRendezvous(const onebit::NativeGroup& grou
   ONEBIT_TRY(group.Broadcast(std::as_writable_bytes(std::span(bytes)), timeout_ms));
   ONEBIT_TRY(status);
   if (bytes == std::array<char, onebit::kUniqueIdBytes>{}) {
-    return Error(Code::kRemoteError, "rank {}: rank 0 could open no port for the ranks to meet",
+    return Error(Code::kRemoteError, "rank {}: rank 0 could not open a port where the ranks meet",
                  group.rank());
   }
   return onebit::DecodeUniqueId(bytes);
@@ -151,8 +150,8 @@ Status InitFrom(onebitComm_t* comm, const char* transport, const void* native, s
   if (table->IsSet("ONEBIT_TRANSPORT") &&
       std::string_view(table->settings.transport) != transport) {
     return Error(Code::kInvalidUsage,
-                 "environment variable ONEBIT_TRANSPORT is {}, but the communicator is made from "
-                 "one of {}: unset it",
+                 "environment variable ONEBIT_TRANSPORT is {}, but this function makes the "
+                 "communicator from one of {}: unset it",
                  table->settings.transport, transport);
   }
   ONEBIT_ASSIGN_OR_RETURN(auto options, onebit::ParseCommConfig(config, *table, 0, 1));

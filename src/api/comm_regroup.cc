@@ -29,8 +29,8 @@ Result<std::optional<onebit::JoinOptions>> OptionsOf(const onebitConfig_t* confi
                           onebit::ParseCommConfig(config, *table, comm.rank(), comm.ranks()));
   if (config->transport != nullptr && config->transport != comm.transport_name()) {
     return Error(Code::kInvalidArgument,
-                 "config: transport is \"{}\", but ranks of this communicator reach each other by "
-                 "\"{}\": leave it at NULL",
+                 "config: transport is \"{}\", but the ranks of this communicator use \"{}\": "
+                 "leave it at NULL",
                  config->transport, comm.transport_name());
   }
   return std::optional(std::move(options));
@@ -73,8 +73,8 @@ Result<std::vector<int>> ReadExcluded(const Comm& comm, const int* list, int cou
   excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
   for (const int rank : excluded) {
     if (rank < 0 || rank >= comm.ranks()) {
-      return Error(Code::kInvalidArgument, "excludeRanksList has rank {}: there are 0 to {}", rank,
-                   comm.ranks() - 1);
+      return Error(Code::kInvalidArgument, "excludeRanksList has rank {}, but ranks are 0 to {}",
+                   rank, comm.ranks() - 1);
     }
     if (rank == comm.rank()) {
       return Error(Code::kInvalidUsage,

@@ -178,8 +178,8 @@ onebitResult_t onebitGetSetting(int index, onebitSetting_t* setting) {
     ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ListedSettings());
     const auto& rows = table->rows;
     if (index < 0 || static_cast<size_t>(index) >= rows.size()) {
-      return Error(Code::kInvalidArgument, "there is no setting {}; there are {}", index,
-                   rows.size());
+      return Error(Code::kInvalidArgument, "there is no setting {}: there are {}, counted from 0",
+                   index, rows.size());
     }
     const onebit::SettingRow& row = rows[static_cast<size_t>(index)];
     *setting = {row.name, row.type.c_str(),  row.default_value,
@@ -195,8 +195,8 @@ onebitResult_t onebitGetTransport(int index, const char** name) {
     // Never destroyed, because callers may keep the names.
     static const auto* names = new std::vector<std::string>(onebit::ListedTransports());
     if (index < 0 || static_cast<size_t>(index) >= names->size()) {
-      return Error(Code::kInvalidArgument, "there is no transport {}; there are {}", index,
-                   names->size());
+      return Error(Code::kInvalidArgument, "there is no transport {}: there are {}, counted from 0",
+                   index, names->size());
     }
     *name = (*names)[static_cast<size_t>(index)].c_str();
     return OkStatus();

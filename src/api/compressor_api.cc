@@ -121,13 +121,13 @@ Status CheckCanRevert(const onebitCompressor_s& compressor) {
   const onebit::Compressor::Config& config = compressor.planned.compressor.config();
   if (compressor.has_sync) {
     return Error(Code::kInvalidUsage,
-                 "compressor of tensor {} serves a sync, which takes back steps by itself",
+                 "compressor of tensor {} serves a sync, which reverts steps by itself",
                  config.tensor_id);
   }
   if (config.codec.has_feedback() && !config.is_transactional) {
     return Error(Code::kInvalidUsage,
-                 "compressor of tensor {} is not transactional, so it has no residuals of before "
-                 "its last call",
+                 "compressor of tensor {} is not transactional, so it has not kept the residuals "
+                 "from before its last call",
                  config.tensor_id);
   }
   return OkStatus();
@@ -163,8 +163,8 @@ Status SetWeight(onebitCompressor_t compressor, float weight) {
   }
   if (state.op() == onebit::ReduceOp::kSum) {
     return Error(Code::kInvalidUsage,
-                 "compressor of tensor {} was used with onebitSum, and weights need onebitAvg; "
-                 "onebitCompressorReset first",
+                 "compressor of tensor {} was used with onebitSum, but weights need onebitAvg; "
+                 "call onebitCompressorReset first",
                  config.tensor_id);
   }
   onebitComm_t const comm = compressor->id.comm();
@@ -219,7 +219,7 @@ onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor) {
     }
     if (compressor->has_sync) {
       return Error(Code::kInvalidUsage,
-                   "a sync has the compressor of tensor {}: onebitSyncDestroy first",
+                   "a sync uses the compressor of tensor {}: call onebitSyncDestroy first",
                    compressor->planned.compressor.config().tensor_id);
     }
     // If it fails, nobody knows whether calls still use the compressor; freeing then waits for the
@@ -271,7 +271,7 @@ onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor, const uint
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
     onebit::Compressor& state = compressor->planned.compressor;
     if (mask != nullptr && state.config().collective == onebit::Collective::kAllToAllv) {
-      return Error(Code::kInvalidUsage, "mask is not NULL, but an all-to-all-v has none");
+      return Error(Code::kInvalidUsage, "mask must be NULL: an all-to-all-v has none");
     }
     ONEBIT_TRY(onebit::AwaitStreams(*compressor));
     return state.SetMask(mask);

@@ -32,7 +32,7 @@ constexpr int32_t kMaxAlignment = 65528;  // largest multiple of 8 that fits its
 int32_t Or(int32_t value, int32_t fallback) { return value == ONEBIT_UNDEF_INT ? fallback : value; }
 
 Status Refuse(const char* member, int64_t value, const char* allowed) {
-  return Error(Code::kInvalidArgument, "compressor config: {} is {}, but may be {}", member, value,
+  return Error(Code::kInvalidArgument, "compressor config: {} is {}, but must be {}", member, value,
                allowed);
 }
 
@@ -82,7 +82,7 @@ Status CheckUndefined(const char* member, int32_t value) {
 }
 
 Status RefuseDecay(float decay, const char* allowed) {
-  return Error(Code::kInvalidArgument, "compressor config: efDecay is {}, but may be {}", decay,
+  return Error(Code::kInvalidArgument, "compressor config: efDecay is {}, but must be {}", decay,
                allowed);
 }
 
@@ -109,7 +109,7 @@ Status CheckSparseUse(const onebitCompressorConfig_t& config, Collective collect
     return Refuse("mode", mode, "onebitModePlain with this codec and collective");
   }
   if (has_parts && config.hops != ONEBIT_UNDEF_INT) {
-    return Refuse("hops", config.hops, "left undefined but for an allreduce");
+    return Refuse("hops", config.hops, "left undefined except for an allreduce");
   }
   if (config.memory == onebitMemoryDevice) {
     return Refuse("memory", config.memory, "onebitMemoryHost with this codec");
@@ -159,11 +159,11 @@ Status CheckCollective(const onebitCompressorConfig_t& config, Collective collec
   if (collective != Collective::kAllReduce) {
     if (config.chunkAlignment != ONEBIT_UNDEF_INT) {
       return Refuse("chunkAlignment", config.chunkAlignment,
-                    "left undefined but for an allreduce: parts have the call's count");
+                    "left undefined except for an allreduce: parts have the call's count");
     }
     if (config.serverResidual != ONEBIT_UNDEF_INT) {
       return Refuse("serverResidual", config.serverResidual,
-                    "left undefined but for an allreduce: nothing is compressed twice");
+                    "left undefined except for an allreduce: nothing is compressed twice");
     }
   }
   if (collective == Collective::kAllGather && mode == onebitModeEf &&
@@ -184,13 +184,13 @@ Status CheckCollective(const onebitCompressorConfig_t& config, Collective collec
         "can be fed back");
   }
   if (count != 0) {
-    return Error(
-        Code::kInvalidArgument,
-        "count is {}, but a compressor for an all-to-all-v has 0: every call tells its own", count);
+    return Error(Code::kInvalidArgument,
+                 "count is {}, but must be 0 for an all-to-all-v: every call has counts of its own",
+                 count);
   }
   if (config.mask != nullptr) {
     return Error(Code::kInvalidArgument,
-                 "compressor config: mask is not NULL, but an all-to-all-v has none");
+                 "compressor config: mask must be NULL: an all-to-all-v has none");
   }
   return OkStatus();
 }
@@ -206,7 +206,7 @@ Result<std::shared_ptr<const Cuts>> ParseCuts(const onebitCompressorConfig_t& co
   }
   if (collective != Collective::kAllReduce || !row.codec.is_sign() || block == 0) {
     return Refuse("cutCount", static_cast<int64_t>(config.cutCount),
-                  "0 but for an allreduce with onebitCodecSign and scales of blocks");
+                  "0 except for an allreduce with onebitCodecSign and scales of blocks");
   }
   return Cuts::Create({config.cuts, config.cutCount}, count);
 }
@@ -217,7 +217,7 @@ Status CheckLevels(int32_t levels, int32_t block, int hops, Collective collectiv
   if (levels < 2) return OkStatus();
   if (!CanHaveLevels(collective)) {
     return Refuse("levels", levels,
-                  "0 or 1 but for an allreduce, a reduce-scatter or an all-gather");
+                  "0 or 1 except for an allreduce, a reduce-scatter or an all-gather");
   }
   if (block == 0) {
     return Refuse("levels", levels,
@@ -292,7 +292,7 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
   const CodecRow* const row = FindCodec(Or(config->codec, onebitCodecSign));
   if (row == nullptr) {
     return Error(Code::kInvalidArgument,
-                 "compressor config: codec is {}, but may be a onebitCodec_t: {}", config->codec,
+                 "compressor config: codec is {}, but must be a onebitCodec_t: {}", config->codec,
                  CodecNames());
   }
   const int32_t block = Or(config->block, static_cast<int32_t>(row->codec.block));

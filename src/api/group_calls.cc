@@ -81,9 +81,9 @@ Status Group::ArrangePairs(Part* part) {
     pairs[receive].sendbuff = sent.sendbuff;
   }
   if (send < pairs.size() || receive < pairs.size()) {
-    return Error(Code::kInvalidUsage, "the group has a {} of rank {} with itself without a {}",
-                 send < pairs.size() ? "send" : "receive", rank,
-                 send < pairs.size() ? "receive" : "send");
+    return Error(
+        Code::kInvalidUsage, "the group has a {} of rank {} with itself without a {}: add it",
+        send < pairs.size() ? "send" : "receive", rank, send < pairs.size() ? "receive" : "send");
   }
   std::ranges::move(pairs, std::back_inserter(part->requests));
   return OkStatus();

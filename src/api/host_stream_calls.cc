@@ -69,8 +69,8 @@ Status BeginPendingOf(PendingWork& pending, HostStream* stream, const char* what
   if (pending.count.load(std::memory_order_acquire) != 0 &&
       pending.stream.load(std::memory_order_relaxed) != stream) {
     return Error(Code::kInvalidUsage,
-                 "calls with this {} are pending on another stream, so that their order is "
-                 "undefined: onebitStreamSynchronize that one first",
+                 "calls with this {} are pending on another stream, so their order would be "
+                 "undefined: call onebitStreamSynchronize on that one first",
                  what);
   }
   pending.stream.store(stream, std::memory_order_relaxed);
@@ -86,7 +86,8 @@ void EndPendingOf(PendingWork& pending) { pending.count.fetch_sub(1, std::memory
 Result<HostStream*> FindStream(onebitStream_t handle) {
   auto* const stream = reinterpret_cast<HostStream*>(handle);
   if (stream == nullptr || FindSlot(stream) == nullptr) {
-    return Error(Code::kInvalidArgument, "stream is none of onebitStreamCreate that is alive");
+    return Error(Code::kInvalidArgument,
+                 "stream was not made by onebitStreamCreate, or was destroyed");
   }
   ONEBIT_TRY(CheckHandle(stream, "stream"));
   return stream;
@@ -100,7 +101,7 @@ Status CheckNonePending(const PendingWork& pending, const char* what) {
   const uint32_t count = pending.count.load(std::memory_order_acquire);
   if (count == 0 || IsOwn(pending)) return OkStatus();
   return Error(Code::kInvalidUsage,
-               "{} calls with this {} are pending on a stream: onebitStreamSynchronize first",
+               "{} calls with this {} are pending on a stream: call onebitStreamSynchronize first",
                count, what);
 }
 
@@ -110,7 +111,7 @@ Status AwaitPending(onebitComm_t comm) {
   if (count() == 0) return OkStatus();
   if (!comm->comm->is_stopped() || IsOwn(pending)) {
     return Error(Code::kInvalidUsage,
-                 "{} calls with this communicator are pending on a stream: "
+                 "{} calls with this communicator are pending on a stream: call "
                  "onebitStreamSynchronize first, or onebitCommAbort to give them up",
                  count());
   }

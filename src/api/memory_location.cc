@@ -31,8 +31,8 @@ Result<MemoryLocation> LocationOfCall(onebitStream_t stream, const void* sendbuf
   if (devices == nullptr) {
     if (stream == nullptr || is_host_stream) return MemoryLocation{};
     return Error(Code::kInvalidArgument,
-                 "stream is none of onebitStreamCreate that is alive, and cannot be a CUDA stream: "
-                 "{}",
+                 "stream was not made by onebitStreamCreate, or was destroyed, and cannot be a "
+                 "CUDA stream: {}",
                  Devices::Obstacle().text());
   }
   if (sendbuff == nullptr && recvbuff == nullptr) {
@@ -57,8 +57,9 @@ Result<MemoryLocation> LocationOfCall(onebitStream_t stream, const void* sendbuf
   }
   if (!is_host_stream && stream != nullptr && !location.is_device()) {
     return Error(Code::kInvalidArgument,
-                 "the buffers are host memory, but stream is none of onebitStreamCreate that is "
-                 "alive: give NULL, one of those, or buffers in memory of the CUDA device");
+                 "the buffers are host memory, but stream was not made by onebitStreamCreate, or "
+                 "was destroyed: give NULL, a stream of onebitStreamCreate, or buffers in memory "
+                 "of the CUDA device");
   }
   return location;
 }
@@ -79,10 +80,10 @@ Result<MemoryLocation> LocationOfResiduals(int32_t memory, int32_t device) {
                  "compressor config: device is {}, but memory is not onebitMemoryDevice", device);
   }
   if (memory != onebitMemoryDevice) {
-    return Error(Code::kInvalidArgument,
-                 "compressor config: memory is {}, but may be onebitMemoryHost or "
-                 "onebitMemoryDevice",
-                 memory);
+    return Error(
+        Code::kInvalidArgument,
+        "compressor config: memory is {}, but must be onebitMemoryHost or onebitMemoryDevice",
+        memory);
   }
   ONEBIT_ASSIGN_OR_RETURN(const Devices* const devices, GetDevices());
   if (device == ONEBIT_UNDEF_INT) {
@@ -91,7 +92,7 @@ Result<MemoryLocation> LocationOfResiduals(int32_t memory, int32_t device) {
   }
   if (device < 0 || device >= devices->count()) {
     return Error(Code::kInvalidArgument,
-                 "compressor config: device is {}, but there are {} CUDA devices, from 0 on",
+                 "compressor config: device is {}, but there are {} CUDA devices, counted from 0",
                  device, devices->count());
   }
   return MemoryLocation{MemoryKind::kDevice, device};

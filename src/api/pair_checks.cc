@@ -40,11 +40,11 @@ Extent RangeOf(const Side& side, size_t peer, size_t element_bytes) {
 
 Result<Extent> CheckSide(const Side& side, size_t ranks, size_t element_bytes) {
   if (side.counts == nullptr) {
-    return Error(Code::kInvalidArgument, "{} is NULL: it has a count for every rank",
+    return Error(Code::kInvalidArgument, "{} is NULL, but must have a count for every rank",
                  side.counts_name);
   }
   if (side.begins == nullptr) {
-    return Error(Code::kInvalidArgument, "{} is NULL: it has a displacement for every rank",
+    return Error(Code::kInvalidArgument, "{} is NULL, but must have a displacement for every rank",
                  side.begins_name);
   }
   const size_t most = SIZE_MAX / 4 / element_bytes / ranks;  // so that no sum overflows
@@ -85,7 +85,7 @@ Status CheckPairs(const Comm& comm, const CallRequest& request) {
   const auto rank = static_cast<size_t>(comm.rank());
   if (pairs.send_counts[rank] != pairs.receive_counts[rank]) {
     return Error(Code::kInvalidArgument,
-                 "rank {} sends itself {} elements (sendcounts[{}]), but receives {} of itself "
+                 "rank {} sends itself {} elements (sendcounts[{}]), but receives {} from itself "
                  "(recvcounts[{}])",
                  rank, pairs.send_counts[rank], rank, pairs.receive_counts[rank], rank);
   }

@@ -46,10 +46,11 @@ Status CheckPrime(const ApiCall& call) {
                  config.tensor_id);
   }
   if (config.collective == onebit::Collective::kSendRecv) {
-    return Error(Code::kInvalidUsage,
-                 "compressor of tensor {} is for sends and receives, which two ranks make, and "
-                 "onebitCompressorPrime is made by all: reset it on both sides",
-                 config.tensor_id);
+    return Error(
+        Code::kInvalidUsage,
+        "compressor of tensor {} is for sends and receives between two ranks, but "
+        "onebitCompressorPrime is a call of all ranks: call onebitCompressorReset on both instead",
+        config.tensor_id);
   }
   return OkStatus();
 }

@@ -66,8 +66,8 @@ Status ImportWithLevels(std::span<const std::byte> of_compressor, onebitCompress
   if (one.has_value() && status.ok()) {
     planned.compressor.Keep(std::move(one->layout));
     Log(LogLevel::kInfo,
-        "rank {}: compressor of tensor {}: its state has one level, so it goes on with one instead "
-        "of the two that it chose",
+        "rank {}: compressor of tensor {}: the state has one level, so the compressor now uses one "
+        "instead of two",
         comm->comm->rank(), planned.compressor.config().tensor_id);
   }
   return status;

@@ -26,10 +26,10 @@ constexpr onebitTrustRatio_t kTrustRatio = ONEBIT_TRUST_RATIO_INIT;
 template <typename Structure>
 Status Fill(const char* name, const Structure& initial, void* structure, size_t size) {
   if (size != sizeof(initial)) {
-    return Error(Code::kInvalidArgument,
-                 "size is {}, but {} has {} bytes in this library: make the bindings from its "
-                 "headers",
-                 size, name, sizeof(initial));
+    return Error(
+        Code::kInvalidArgument,
+        "size is {}, but {} has {} bytes in this library: generate the bindings from its headers",
+        size, name, sizeof(initial));
   }
   std::memcpy(structure, &initial, size);
   return OkStatus();

@@ -37,7 +37,7 @@ namespace {
 
 Status CheckAtLeast(const char* member, int64_t value, int64_t least) {
   if (value >= least) return OkStatus();
-  return Error(Code::kInvalidArgument, "sync schedule: {} is {}, but may be {} or more", member,
+  return Error(Code::kInvalidArgument, "sync schedule: {} is {}, but must be {} or more", member,
                value, least);
 }
 
@@ -80,9 +80,10 @@ Status Create(onebitSync_t* handle, onebitCompressor_t compressor,
                  state.config().tensor_id, state.config().codec.Name());
   }
   if (state.op() == onebit::ReduceOp::kSum) {
-    return Error(Code::kInvalidUsage,
-                 "compressor of tensor {} was used with onebitSum; onebitCompressorReset first",
-                 state.config().tensor_id);
+    return Error(
+        Code::kInvalidUsage,
+        "compressor of tensor {} was used with onebitSum; call onebitCompressorReset first",
+        state.config().tensor_id);
   }
   if (state.config().is_weighted) {
     return Error(Code::kInvalidUsage,
@@ -193,7 +194,8 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
   if (did_sync == nullptr) return Error(Code::kInvalidArgument, "didSync is NULL");
   if (weight_sum == nullptr) return Error(Code::kInvalidArgument, "weightSum is NULL");
   if (onebit::IsInsideGroup()) {
-    return Error(Code::kInvalidUsage, "a sync cannot be part of a group: step it before or behind");
+    return Error(Code::kInvalidUsage,
+                 "a sync cannot be part of a group: make its step before or after");
   }
   ONEBIT_TRY(CheckBuffers(x, out, handle->sync.count()));
   if (handle->sync.is_on_device()) {

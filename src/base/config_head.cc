@@ -10,7 +10,8 @@ Status CheckConfigHead(std::string_view name, std::string_view initializer, cons
                        const ConfigHead& known, std::span<const size_t> former_sizes) {
   constexpr uint32_t kMajor = 10'000;  // weight of the major version in ONEBIT_VERSION_CODE
   if (given.magic != known.magic) {
-    return Error(Code::kInvalidArgument, "{}: magic is {:#x}: start from {}", name, given.magic,
+    return Error(Code::kInvalidArgument,
+                 "{}: magic is {:#x}, so it was not initialised: start from {}", name, given.magic,
                  initializer);
   }
   const bool is_known_size =

@@ -65,7 +65,8 @@ constexpr Setting kOwnSettings[] = {
      .kind = SettingKind::kText,
      .values = "text of at least 16 characters",
      .default_value = "",
-     .help = "Lets processes join where they meet at a host and port; equal on all ranks.",
+     .help = "What a process must know to join where ranks meet at a host and port; equal on all "
+             "ranks.",
      .offset = offsetof(Settings, secret)},
     {.name = "ONEBIT_SECRET_FILE",
      .kind = SettingKind::kPath,
@@ -340,7 +341,7 @@ Status Append(const Setting& setting, std::span<const char* const> environment,
     if (std::string_view(setting.name) == "ONEBIT_SECRET_FILE") {
       return Error(Code::kInvalidUsage,
                    "environment variable ONEBIT_SECRET_FILE: this program has more rights than its "
-                   "caller, so it reads no file for it: give ONEBIT_SECRET");
+                   "caller, so it reads no file for it: set ONEBIT_SECRET");
     }
     table->warnings.push_back(
         Format("environment variable {} is ignored: it names files, and this program has more "

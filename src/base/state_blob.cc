@@ -136,13 +136,13 @@ Result<StateReader> StateReader::Open(std::span<const std::byte> blob) {
   const size_t compared = std::min(blob.size(), kMagic.size());
   if (compared > 0 && std::memcmp(blob.data(), kMagic.data(), compared) != 0) {
     return Error(Code::kInvalidArgument,
-                 "these {} bytes are no state of onebit: they do not begin with \"{}\"",
+                 "these {} bytes are not a state of onebit: they do not begin with \"{}\"",
                  blob.size(), kMagic);
   }
   if (blob.size() < kHeadBytes) return Truncated(blob.size(), kHeadBytes);
   // All versions have these members of the head and this checksum.
   const auto header_bytes = size_t{Get<uint32_t>(blob.data(), kAtHeaderBytes)};
-  if (header_bytes < kHeadBytes) return Damaged("its header is shorter than a header can be");
+  if (header_bytes < kHeadBytes) return Damaged("its header is too short");
   if (header_bytes > blob.size()) return Truncated(blob.size(), header_bytes);
   if (Get<uint64_t>(blob.data(), kAtCheck) != HeaderCheck(blob.first(header_bytes))) {
     return Damaged("the checksum of its header is wrong");
@@ -190,7 +190,7 @@ Status StateReader::ReadTable(std::span<const std::byte> blob, size_t header_byt
     rows_[i].content = left.first(bytes);
     left = left.subspan(Padded(bytes));
   }
-  return left.empty() ? OkStatus() : Damaged("bytes follow its last section");
+  return left.empty() ? OkStatus() : Damaged("there are bytes after its last section");
 }
 
 std::optional<std::span<const std::byte>> StateReader::section(SectionTag tag) const {

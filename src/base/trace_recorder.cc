@@ -292,7 +292,7 @@ void TraceFile::Detach(TraceRecorder* recorder) noexcept {
 void TraceFile::Flush(const TraceRecorder* last) noexcept {
   try {
     const std::string problem = TakeAndWrite(last);
-    if (!problem.empty()) Log(LogLevel::kWarn, "{}; what comes now is not recorded", problem);
+    if (!problem.empty()) Log(LogLevel::kWarn, "{}; later events are not recorded", problem);
   } catch (const std::bad_alloc&) {
     // There is no memory for a line in the log either.
   }
@@ -349,7 +349,8 @@ std::string TraceFile::Write() {
   }
   size_ += text.size();
   if (!is_full() || std::exchange(has_told_of_size_, true)) return {};
-  return Format("the trace file \"{}\" has {} MiB", path_, kMostFileBytes >> 20);
+  return Format("the trace file \"{}\" has reached its limit of {} MiB", path_,
+                kMostFileBytes >> 20);
 }
 
 void TraceFile::BeginEvent(std::string_view name, std::string_view phase) {
@@ -434,8 +435,8 @@ TraceRecorder::~TraceRecorder() {
   if (count == 0 || !LogEnabled(LogLevel::kWarn)) return;
   try {
     Log(LogLevel::kWarn,
-        "rank {}: {} events are missing from the trace: they came faster than "
-        "they could be written, or the file is full",
+        "rank {}: {} events are missing from the trace: they came faster than they could be "
+        "written, or the file was full",
         source_.rank, count);
   } catch (const std::bad_alloc&) {
     // The file has their number.

@@ -17,8 +17,8 @@ namespace onebit {
 
 using TraceClock = std::chrono::steady_clock;
 
-// A span on a row of the viewer. Texts have static storage and no character that JSON escapes.
-// Those that are null, and numbers that are kNone, are left out.
+// A span on a row of the viewer. Texts have static storage and no character that JSON escapes. The
+// file leaves out texts that are null and numbers that are kNone.
 struct TraceEvent {
   static constexpr uint64_t kNone = UINT64_MAX;
   static constexpr uint32_t kNone32 = UINT32_MAX;

@@ -37,7 +37,7 @@ struct ChannelInfo {
   uint64_t comm_id = 0;           // the same on every rank of the communicator
   PeerErrorSink* sink = nullptr;  // outlives the channel
   void* group = nullptr;          // of the transport's `adopt`, on all ranks or on none
-  // As in onebitTransportCommInfo; valid until Open returns.
+  // The members of onebitTransportCommInfo with these names; valid until Open returns.
   const unsigned char* key = nullptr;
   const void* address = nullptr;
   size_t address_bytes = 0;

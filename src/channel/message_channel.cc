@@ -189,15 +189,15 @@ void MessageChannel::OnFrame(int peer, const void* header, size_t header_bytes, 
   has_warned_ = true;
   state_.context.Warn(
       "rank {} drops a message that says it is from rank {}: {}; further ones are dropped without "
-      "a word",
+      "a warning",
       state_.rank, wire.source, problem);
 }
 
 const char* MessageChannel::Handle(const WireHeader& wire, const std::byte* header,
                                    size_t header_bytes, const std::byte* payload,
                                    size_t payload_bytes) {
-  if (wire.magic != kWireMagic) return "it is not of this transport, or of another version";
-  if (wire.comm_id != state_.comm_id) return "it is of another communicator";
+  if (wire.magic != kWireMagic) return "it is from another transport, or from another version";
+  if (wire.comm_id != state_.comm_id) return "it is from another communicator";
   if (wire.source >= state_.peers.size()) return "there is no such rank";
   if (wire.header_bytes != header_bytes || header_bytes > kMessageHeaderBytes) {
     return "its header has a wrong length";

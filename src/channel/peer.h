@@ -50,9 +50,7 @@ struct Peer {
   bool is_reported = false;  // to the sink
   bool broke_protocol = false;
   // Why the peer cannot be reached; null: it can.
-  const char* loss() const {
-    return broke_protocol ? "it does not keep to the protocol" : link->loss;
-  }
+  const char* loss() const { return broke_protocol ? "it violates the protocol" : link->loss; }
   bool is_lost() const { return loss() != nullptr; }
   bool is_gone() const { return has_bye || is_lost(); }
   // Frames that the transport holds and could not send at once.

@@ -201,8 +201,7 @@ Result<std::vector<Bytes>> ControlClient::Gather(std::span<const std::byte> mine
                                                  std::string_view what) {
   if (mine.size() > kMaxContentBytes) {
     return Error(Code::kInternalError,
-                 "rank {}: {}: {} bytes are to be sent to all ranks, at most "
-                 "{} can be",
+                 "rank {}: {}: {} bytes are to be sent to all ranks, but at most {} can be",
                  options_.rank, what, mine.size(), kMaxContentBytes);
   }
   std::unique_lock lock(ControlLoop::Get().mutex());
@@ -372,7 +371,7 @@ Status ControlClient::OnMessage(HubMessage message) {
   } else if (auto* gathered = std::get_if<Gathered>(&message)) {
     if (gathered->number != gather_number_ ||
         gathered->contents.size() != static_cast<size_t>(options_.ranks)) {
-      return Error(Code::kCorrupt, "answered another gather than this rank's");
+      return Error(Code::kCorrupt, "answered a gather that this rank has not made");
     }
     gathered_ = std::move(gathered->contents);
   } else if (auto* failed = std::get_if<Failed>(&message)) {

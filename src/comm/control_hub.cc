@@ -53,8 +53,9 @@ void ControlHub::OnMessage(uint64_t link, const RankMessage& message, Clock::tim
 
 void ControlHub::On(uint64_t link, const Join& join, Clock::time_point now) {
   if (join.ranks == 0 || join.ranks > kMaxRanks || join.rank >= join.ranks) {
-    return Refuse(link, join.rank,
-                  Error(Code::kInvalidArgument, "rank {} of {} cannot be", join.rank, join.ranks));
+    return Refuse(
+        link, join.rank,
+        Error(Code::kInvalidArgument, "rank {} of {} is out of range", join.rank, join.ranks));
   }
   if (job_ && join.job != *job_) return TurnAway(link, join);
   if (first_failure_) {
@@ -143,7 +144,7 @@ void ControlHub::On(uint32_t rank, const Gather& gather) {
       gather.content.size() > kMaxContentBytes) {
     return Fail({.rank = static_cast<int>(rank),
                  .is_loss = false,
-                 .cause = Error(Code::kInternalError, "gather {} of it came when {} was due",
+                 .cause = Error(Code::kInternalError, "it sent gather {} when {} was due",
                                 gather.number, gather_number_)});
   }
   const auto gone = std::find_if(members_.begin(), members_.end(),

@@ -66,7 +66,7 @@ Status ControlLoop::Start() {
     epoll_event event = {.events = EPOLLIN, .data = {.u64 = TokenOf(wake.get(), 0)}};
     if (!epoll.is_open() || !wake.is_open() ||
         epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) {
-      return Error(Code::kSystemError, "the control thread gets no descriptors: {}",
+      return Error(Code::kSystemError, "no file descriptors for the control thread: {}",
                    std::strerror(errno));
     }
     // Set both or neither, so that a later start does not find one without the other.

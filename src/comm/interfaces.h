@@ -31,8 +31,8 @@ Result<std::vector<Interface>> ListInterfaces();
 Result<std::vector<Interface>> SelectInterfaces(std::span<const Interface> interfaces,
                                                 std::string_view pattern);
 
-// Those of the best kind that there is: neither of containers nor loopback, then without loopback.
-// IPv4 addresses only, if there are any. At least one interface is given.
+// Returns the interfaces of the best kind that there is: neither of containers nor loopback, then
+// without loopback. IPv4 addresses only, if there are any. At least one interface is given.
 std::vector<Interface> Likeliest(std::span<const Interface> interfaces);
 
 // "eth0,eth1": each name once.

@@ -55,7 +55,9 @@ Result<Introduction> DecodeIntroduction(const Bytes& bytes, size_t rank) {
   introduction.memory_domain = reader.Integer<uint64_t>();
   introduction.values = ReadAgreed(&reader);
   if (!reader.is_complete() || spare.size() != kUniqueIdBytes) {
-    return Error(Code::kCorrupt, "rank {} introduces itself with bytes that make no sense", rank);
+    return Error(Code::kCorrupt,
+                 "rank {} introduces itself in an unknown form: is its onebit another version?",
+                 rank);
   }
   std::array<char, kUniqueIdBytes> id;
   std::memcpy(id.data(), spare.data(), id.size());

@@ -106,8 +106,8 @@ Result<std::string> FindJobWord(const EnvironmentView& environment,
     std::string word = WordOf(environment, "ONEBIT_JOB");
     if (!word.empty()) return word;
     return Error(Code::kInvalidUsage,
-                 "environment variable ONEBIT_JOB is set to nothing: give every job a word of its "
-                 "own, equal on all its ranks, or unset it");
+                 "environment variable ONEBIT_JOB is empty: give every job a word of its own, "
+                 "equal on all its ranks, or unset it");
   }
   const auto has = [&](LaunchFamily family) {
     return std::ranges::find(families, family) != families.end();

@@ -40,17 +40,17 @@ struct LocalJob {
 Result<std::optional<LocalJob>> FindLocalJob(const EnvironmentView& environment,
                                              LaunchFamily family, const LaunchProcess& process);
 
-// The word of this job, "VARIABLE=value", which ranks on all hosts have in common and another job
-// has not; empty if nothing gives one. The first of these:
+// The word of this job, "VARIABLE=value", which ranks on all hosts have in common and other jobs
+// do not have; empty if nothing gives one. The first of these:
 //
 //   1. ONEBIT_JOB, which onebit_run sets.
-//   2. TORCHELASTIC_RUN_ID, unless it is "none", torchrun's default. The count of restarts is no
+//   2. TORCHELASTIC_RUN_ID, unless it is "none", torchrun's default. The count of restarts is not
 //      part of it: after a restart torchrun's agents on several hosts count differently.
 //   3. PMIX_NAMESPACE or OMPI_MCA_ess_base_jobid of Open MPI; PMI_JOBID, where an mpiexec sets it.
 //   4. SLURM_JOB_ID and, if the step has as many tasks as there are ranks, SLURM_STEP_ID. Scripts
 //      start the torchruns of one job in steps of their own.
 //
-// kInvalidUsage: ONEBIT_JOB is set to nothing.
+// kInvalidUsage: ONEBIT_JOB is empty.
 Result<std::string> FindJobWord(const EnvironmentView& environment,
                                 std::span<const LaunchFamily> families, int ranks);
 

@@ -113,8 +113,8 @@ MaybeRendezvous FromSlurmHosts(const EnvironmentView& environment) {
   Result<std::string> host = FirstSlurmHost(*environment.Find(list_name));
   if (!host.ok()) {
     return Error(Code::kInvalidUsage,
-                 "environment variable {}: {}. ONEBIT_RENDEZVOUS=host:port takes its place",
-                 list_name, host.status().text());
+                 "environment variable {}: {}. Set ONEBIT_RENDEZVOUS=host:port instead", list_name,
+                 host.status().text());
   }
   Rendezvous rendezvous;
   rendezvous.kind = Rendezvous::Kind::kAddress;

@@ -150,7 +150,7 @@ void LinkServer::OnStranger(std::list<Stranger>::iterator stranger) {
     // A client that speaks the protocol is probably a rank with another secret, not a port scan.
     const bool is_rank = stranger->answer.has_value() && !options_.is_wrong_key_expected;
     Log(is_rank && !has_warned_ ? LogLevel::kWarn : LogLevel::kInfo,
-        "control port: turned a connection away: {}{}", status.text(),
+        "control port: refused a connection: {}{}", status.text(),
         is_rank ? " (a rank whose ONEBIT_SECRET differs from rank 0's?)" : "");
     has_warned_ |= is_rank;
     return DropStranger(stranger);

@@ -61,7 +61,7 @@ class LinkServer {
   // True if nobody waits to be let in.
   bool IsQuiet() const { return strangers_.empty() && !HasWaiting(); }
 
-  // False if the descriptor is not one of this.
+  // False if the descriptor does not belong to this object.
   bool OnEvent(int fd, uint32_t events);
   // Returns when to be called next.
   std::chrono::steady_clock::time_point OnTimer(std::chrono::steady_clock::time_point now);

@@ -224,7 +224,9 @@ Status MeetingPoint::OnLinkMessage(uint64_t link, const Bytes& bytes) {
   if (const auto* visit = std::get_if<Visit>(&message)) {
     if (known_links_.contains(link) || visit->rank >= ids_.size() ||
         visit->rank == static_cast<uint32_t>(rank_)) {
-      return Error(Code::kCorrupt, "rank {} cannot visit", visit->rank);
+      return Error(Code::kCorrupt,
+                   "it visits a second time, or as rank {}, which is not another rank",
+                   visit->rank);
     }
     known_links_.insert(link);
     On(link, *visit);
@@ -303,7 +305,7 @@ void MeetingPoint::SendAwayTo(int host) {
   }
 }
 
-// Those that want other members are none of this rank's business.
+// Leaves visitors alone that want other members: this refusal is not about them.
 void MeetingPoint::RefuseVisitors(const Refusal& refusal) {
   const Bytes message = Encode(HostMessage(refusal));
   std::vector<int> refused;
@@ -345,7 +347,7 @@ std::vector<int> MeetingPoint::Missing() const {
   return missing;
 }
 
-// Of all who have met: a visitor that gave up before its host would be left behind.
+// All who have met count: a visitor that gave up before its host would be left behind.
 MeetingPoint::TimePoint MeetingPoint::EarliestDeadline() const {
   TimePoint earliest = wish_->deadline;
   for (const auto& [rank, visitor] : visitors_) {
@@ -421,13 +423,12 @@ Status MeetingPoint::CheckQuorum(const std::vector<int>& missing) const {
     (!is_missing ? met : peer(rank).is_closed ? dead : doubtful).push_back(rank);
   }
   if (needs_quorum() && !HasQuorum(static_cast<int>(ids_.size()), met, dead)) {
-    return Error(
-        Code::kInvalidUsage,
-        "{} of {} ranks have met, the former ranks {}, and the former ranks {} may be alive "
-        "and go on by themselves: quorum 1 (ONEBIT_QUORUM) asks for more than half of these, "
-        "or half with the lowest; start again from a checkpoint, or call onebitCommShrink "
-        "again when the network is whole",
-        met.size(), ids_.size(), TextOfRanks(met), TextOfRanks(doubtful));
+    return Error(Code::kInvalidUsage,
+                 "{} of {} ranks have met, the former ranks {}, and the former ranks {} may be "
+                 "alive and go on by themselves: quorum 1 (ONEBIT_QUORUM) asks for more than half "
+                 "of these, or half with the lowest; start again from a checkpoint, or call "
+                 "onebitCommShrink again once the network is repaired",
+                 met.size(), ids_.size(), TextOfRanks(met), TextOfRanks(doubtful));
   }
   if (!needs_quorum() && !doubtful.empty() && 2 * met.size() <= ids_.size()) {
     Log(LogLevel::kWarn,
@@ -537,7 +538,7 @@ void MeetingPoint::OnRefusal(int rank, const Refusal& refused) {
       gone_on_ = refused;
       gone_on_.text += Format(" (says former rank {})", rank);
     }
-    // Those that are left cannot be more, or must not go on even so.
+    // The ranks that are left cannot outnumber them, or must not go on without them in any case.
     if (!is_open_wish() || wish_->needs_quorum || 2 * refused.went_on >= ids_.size()) {
       refusal_ =
           Error(Code::kInvalidUsage,
@@ -618,7 +619,7 @@ void MeetingPoint::EndAttempt(int rank, const Status& why) {
   attempts_.erase(found);
   if (host_ != rank) return;
   host_.reset();
-  // What it knew may have been wrong, or it may be gone.
+  // The host may have been wrong about who comes, or may be gone.
   last_arrival_ = now;
   if (stage_ == Stage::kAgreed && !host_has_joined_) {
     is_broken_.store(true, std::memory_order_release);

@@ -47,7 +47,7 @@ class MeetingPoint final : private LoopItem, private LinkOwner {
   MeetingPoint& operator=(const MeetingPoint&) = delete;
 
   struct Wish {
-    // Exactly these, which meet at the first of them. Empty: whoever comes.
+    // The ranks to meet, at the first of them. Empty: whoever comes.
     std::vector<int> members;
     std::chrono::milliseconds grace;  // for ranks that do not answer
     bool needs_quorum = false;
@@ -88,7 +88,7 @@ class MeetingPoint final : private LoopItem, private LinkOwner {
     bool has_answered = false;
     TimePoint last_heard;
   };
-  // What is known of a rank since this one wants to meet.
+  // Facts about a rank, from the time on at which this one wants to meet.
   struct Peer {
     TimePoint asked{};     // the start of the last attempt that came to an end
     TimePoint answered{};  // the last sign of life
@@ -118,7 +118,7 @@ class MeetingPoint final : private LoopItem, private LinkOwner {
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   const Peer& peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
 
-  // As a host.
+  // This rank is a host.
   void On(uint64_t link, const Visit& visit);
   void DropVisitor(int rank);
   void SendAwayTo(int host);
@@ -132,7 +132,7 @@ class MeetingPoint final : private LoopItem, private LinkOwner {
   Status CheckQuorum(const std::vector<int>& missing) const;
   Refusal WentOn() const;
 
-  // As a visitor, or to ask.
+  // This rank visits a host, or asks one.
   void Try(int rank, TimePoint now);
   void TryOthers(TimePoint now);
   bool IsHostable(int rank) const;

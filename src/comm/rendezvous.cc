@@ -40,7 +40,7 @@ Result<std::string> SecretOf(const RendezvousOptions& options) {
   const bool is_set = !options.secret.empty() || !options.secret_file.empty();
   if (is_set && secret.size() < kShortestSecret) {
     return Error(Code::kInvalidUsage,
-                 "environment variable {}: the secret has {} characters, at least {} are asked for",
+                 "environment variable {}: the secret has {} characters, but must have at least {}",
                  source, secret.size(), kShortestSecret);
   }
   return secret;
@@ -243,7 +243,7 @@ Result<RendezvousPoint> ResolveRendezvous(const Rendezvous& rendezvous, int rank
     case Rendezvous::Kind::kNone:
       break;
   }
-  return Error(Code::kInternalError, "there is no place to meet");
+  return Error(Code::kInternalError, "there is no address where ranks could meet");
 }
 
 }  // namespace onebit

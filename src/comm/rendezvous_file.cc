@@ -57,7 +57,7 @@ Result<UniqueId> Parse(std::string_view text, const std::string& path) {
                              text.data(), text.size(), nullptr, &size, nullptr) == 0;
   }
   if (!is_ours || size != bytes.size()) {
-    return Error(Code::kInvalidUsage, "rendezvous file {}: is not one of onebit's", path);
+    return Error(Code::kInvalidUsage, "rendezvous file {}: was not written by onebit", path);
   }
   return DecodeUniqueId(bytes);
 }
@@ -126,10 +126,10 @@ Status MakePrivateFolderOf(const std::string& path) {
     return FileError("its folder cannot be made", path);
   }
   struct stat facts;
-  if (lstat(folder.c_str(), &facts) != 0) return FileError("its folder cannot be seen", path);
+  if (lstat(folder.c_str(), &facts) != 0) return FileError("its folder cannot be examined", path);
   if (!S_ISDIR(facts.st_mode) || facts.st_uid != geteuid() || (facts.st_mode & 022) != 0) {
     return Error(Code::kInvalidUsage,
-                 "rendezvous file {}: its folder is not this user's alone; remove {} or set "
+                 "rendezvous file {}: its folder is not this user's alone: remove {}, or set "
                  "ONEBIT_RENDEZVOUS",
                  path, folder);
   }

@@ -86,7 +86,7 @@ Status CheckHelloMagic(const Magic& magic) {
                  "install the same version of onebit everywhere",
                  magic.back(), kHelloMagic.back());
   }
-  return Error(Code::kNotAuthenticated, "what is there is no onebit rank");
+  return Error(Code::kNotAuthenticated, "what answers there is not a onebit rank");
 }
 
 }  // namespace
@@ -160,7 +160,7 @@ Result<std::optional<Bytes>> FrameOpener::Next() {
   if (left.size() < kLengthBytes) return std::optional<Bytes>();
   const size_t sealed_bytes = ByteReader(left.first(kLengthBytes)).Integer<uint32_t>();
   if (sealed_bytes < kSealBytes || sealed_bytes - kSealBytes > most_message_bytes_) {
-    return Error(Code::kCorrupt, "a control frame announces {} bytes, allowed are {} to {}",
+    return Error(Code::kCorrupt, "a control frame announces {} bytes, but may have {} to {}",
                  sealed_bytes, kSealBytes, kSealBytes + most_message_bytes_);
   }
   if (left.size() - kLengthBytes < sealed_bytes) return std::optional<Bytes>();

@@ -26,7 +26,7 @@ Result<std::string> ReadPrivateFile(const std::string& path) {
   }
   struct stat facts;
   if (fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
-    return Error(Code::kInvalidUsage, "{}: is no regular file", path);
+    return Error(Code::kInvalidUsage, "{}: is not a regular file", path);
   }
   // Root may have created it for the user.
   if (facts.st_uid != geteuid() && facts.st_uid != 0) {

@@ -151,7 +151,8 @@ Result<SocketAddress> LocalAddressTowards(const SocketAddress& address) {
   const Descriptor socket =
       Descriptor::From([&] { return ::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0); });
   if (!socket.is_open() || connect(socket.get(), address.get(), address.size()) != 0) {
-    return Error(Code::kSystemError, "no way to {}: {}", address.HostText(), std::strerror(errno));
+    return Error(Code::kSystemError, "no route to {}: {}", address.HostText(),
+                 std::strerror(errno));
   }
   return LocalAddress(socket);
 }

@@ -15,13 +15,14 @@ namespace onebit {
 
 inline constexpr size_t kUniqueIdBytes = 128;
 
-// What an id has room for. The first may be of IPv6, and is then the only one.
+// The most addresses that fit into an id. If the first is of IPv6, it is the only one.
 inline constexpr size_t kMostAddresses = 15;
 
 struct UniqueId {
   SocketAddress address;
   JobKey key;
-  // Of the same server, with the same port, where nobody knows which of them others can reach.
+  // Other addresses of the same server, with the same port: others may reach it by some of them
+  // only.
   std::vector<SocketAddress> more_addresses = {};
 
   // The same with another of its addresses as the first, for those who try one after the other.

@@ -31,7 +31,7 @@ Status AwaitEvent(const Devices& devices, const DeviceEvent& event, FindFailure 
     if (is_done) return failure;
     if (Clock::now() < end) continue;
     if (!failure.ok()) return failure;
-    return Error(Code::kTimeout, "a CUDA stream has not come to the end of its work for {} h",
+    return Error(Code::kTimeout, "a CUDA stream has not finished its work within {} h",
                  kMostTime.count());
   }
 }

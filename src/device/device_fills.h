@@ -17,9 +17,9 @@ namespace onebit {
 // and the last one ends it. Thread-safe.
 class DeviceFills {
  public:
-  // Those of a device, which must be current, made if nobody has them.
+  // Returns the fills of a device, which must be current; creates them for its first user.
   static Result<std::shared_ptr<DeviceFills>> Share(const Devices& devices, int device);
-  // Null if nobody has them.
+  // Null if the device has no user.
   static std::shared_ptr<DeviceFills> Find(int device);
   // Lets later work on `stream` wait for all fills of the device so far. The host waits for them if
   // the stream is being captured, because a graph cannot. Takes no lock where there are none.

@@ -146,8 +146,8 @@ Status DeviceLoader::Obstacle() {
   if (!state.obstacle.ok()) return state.obstacle;
   return Error(Code::kInvalidUsage,
                "this program has not loaded CUDA's driver (libcuda.so.1), so there is no CUDA "
-               "memory and no CUDA stream: make a call of CUDA first, such as cudaSetDevice, which "
-               "also tells whether there are a driver and a device; without them use host memory");
+               "memory and no CUDA stream: make a CUDA call first, such as cudaSetDevice, which "
+               "also shows whether there are a driver and a device; without them use host memory");
 }
 
 Result<const Devices*> DeviceLoader::Open(Devices::FoldersFunction folders) {

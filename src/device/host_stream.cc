@@ -41,7 +41,8 @@ Status HostStream::WaitForRoom() {
   if (given - done_.load(std::memory_order_acquire) < kMostTasks) return OkStatus();
   if (Current() == this) {
     return Error(Code::kInvalidUsage,
-                 "{} calls are queued on this stream, and its own thread cannot wait for room",
+                 "{} calls are queued on this stream, the most it holds, and its own thread cannot "
+                 "wait for them",
                  kMostTasks);
   }
   WaitUntilDone(given - kMostTasks + 1);

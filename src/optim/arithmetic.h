@@ -47,7 +47,7 @@ class Arithmetic {
   // Enqueues the following work on `stream`, after all earlier work. Until End, the device is the
   // thread's current one.
   virtual Status Begin(onebitStream_t stream) = 0;
-  // As Begin, on a private stream, for work that is awaited before the call returns.
+  // Like Begin, but on a private stream, for work that is awaited before the call returns.
   virtual Status BeginAlone() = 0;
   virtual void End() = 0;
   virtual onebitStream_t stream() const = 0;

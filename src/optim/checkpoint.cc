@@ -145,7 +145,7 @@ Status Optimizer::Adopt(const SavedOptimizer& saved) {
   if (saved.values.size() != state.value_bytes() ||
       saved.elements.size() != state.element_bytes() ||
       saved.compressor.has_value() != (compressor_ != nullptr)) {
-    return Damaged("its sections do not fit what it is of");
+    return Damaged("the lengths of its sections do not match its settings");
   }
   FormerValues former(state);
   state.WriteValues(saved.values.data());

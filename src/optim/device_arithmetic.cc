@@ -67,7 +67,7 @@ Status DeviceArithmetic::Begin(onebitStream_t stream) {
   if (is_capturing) {
     return Error(Code::kInvalidUsage,
                  "stream is being captured, but an optimizer's step waits on the host for what "
-                 "ranks agree on, which a graph cannot: capture what is before and behind it");
+                 "ranks agree on, which a graph cannot: capture what comes before and after it");
   }
   // Needed even if the stream has not changed, because the handle of the default stream can mean
   // another stream on every thread.

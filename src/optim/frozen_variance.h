@@ -84,8 +84,8 @@ class FrozenVariance {
   Memory masks_;               // table_.mask_bytes()
   Memory sums_;                // one per segment
   std::vector<float> floors_;  // one per segment
-  // Of long compressed segments: where their blocks begin among all, one more at the end; their
-  // sums of v; their floors.
+  // The blocks of long compressed segments: each segment's first block among all, and their number
+  // as the last entry; the sums of v of blocks; their floors.
   std::vector<size_t> first_block_;
   Memory block_sums_;
   Memory block_floors_;

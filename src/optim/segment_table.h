@@ -66,7 +66,7 @@ class SegmentTable {
   // that is not empty.
   const std::vector<ParameterRun>& runs() const { return runs_; }
   size_t compressed_count() const { return compressed_count_; }  // elements
-  // Where segments begin in the concatenation of compressed ones, but for the first.
+  // The first element of each compressed segment but the first, in their concatenation.
   std::vector<size_t> CompressedCuts() const;
   size_t dense_count() const { return dense_count_; }
   size_t mask_bytes() const { return mask_bytes_; }

@@ -237,10 +237,9 @@ Result<double> TwoStage::WatchVariance() {
 // averages of another kind than those from here on.
 Status TwoStage::BeginWarmup(int64_t steps) {
   if (options_.policy.freeze_step == ONEBIT_FREEZE_NEVER) {
-    return Error(
-        Code::kInvalidUsage,
-        "freezeStep is ONEBIT_FREEZE_NEVER: all steps are dense already, and the optimizer "
-        "was made without what it would need behind a freeze");
+    return Error(Code::kInvalidUsage,
+                 "freezeStep is ONEBIT_FREEZE_NEVER: all steps are dense already, and the "
+                 "optimizer was made without what it would need after a freeze");
   }
   if (steps == ONEBIT_FREEZE_SETTLED) {
     return Error(

@@ -169,11 +169,10 @@ class GlobalExport {
                      writer.section(SectionTag::kServer).data()));
     }
     if (!is_finite_) {  // on every rank
-      return Error(
-          Code::kInvalidUsage,
-          "rank {}: compressor of tensor {}: the residuals are too large for their mean to be "
-          "finite; onebitCompressorReset",
-          comm_.rank(), state().config().tensor_id);
+      return Error(Code::kInvalidUsage,
+                   "rank {}: compressor of tensor {}: the residuals are too large for their mean "
+                   "to be finite; call onebitCompressorReset",
+                   comm_.rank(), state().config().tensor_id);
     }
     if (companion_ != nullptr) ONEBIT_TRY(WriteCompanion());
     writer.Seal();
@@ -366,11 +365,10 @@ Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compresso
                  is_global ? "" : "; only onebitStateGlobal fits other ranks or settings");
   }
   if (state.config().is_weighted && identity.op == ReduceOp::kSum) {
-    return Error(
-        Code::kMismatch,
-        "compressor of tensor {} has a weight (onebitCompressorSetWeight), but the state is "
-        "one of sums: import it before the first weight into one that sums",
-        state.config().tensor_id);
+    return Error(Code::kMismatch,
+                 "compressor of tensor {} has a weight (onebitCompressorSetWeight), but the state "
+                 "is that of a compressor that sums: import it into one without a weight",
+                 state.config().tensor_id);
   }
   ONEBIT_TRY(CheckSections(reader, identity, here, Sections(*compressor, reader.kind())));
 
@@ -396,8 +394,8 @@ Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compresso
   const auto is_finite = [&](ElementRange range) { return worker.Part(range).IsFinite(); };
   if (!std::ranges::all_of(ranges, is_finite) || !server.IsFinite()) {
     return Error(Code::kCorrupt,
-                 "compressor of tensor {}: a residual of the state is not finite as the compressor "
-                 "would hold it",
+                 "compressor of tensor {}: a residual of the state is not finite in the "
+                 "compressor's residualType",
                  state.config().tensor_id);
   }
   std::byte* to = state.worker_base_out();

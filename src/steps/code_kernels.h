@@ -16,7 +16,7 @@ namespace onebit {
 
 struct FaultWords;
 
-// How the packets of hosts are added up where HasHostWeights. `host_sizes`: the ranks on each host,
+// The terms of the sum over hosts where HasHostWeights. `host_sizes`: the ranks on each host,
 // in device memory.
 inline kernels::cuda::PacketTerms HostTerms(const Call& call, const float* host_sizes) {
   const bool is_sum = call.descriptor.op == ReduceOp::kSum;

@@ -69,14 +69,15 @@ Result<OneBitSync::Next> OneBitSync::LookAt(float weight, const Compressor& comp
   if (!next.is_sync) return next;
   if (!is_attached) {
     return Error(Code::kDetached,
-                 "sync of tensor {}: the communicator was destroyed; take the compressor over to "
-                 "another one by onebitCompressorRebind",
+                 "sync of tensor {}: its communicator was destroyed; rebind the compressor to "
+                 "another one with onebitCompressorRebind",
                  compressor.config().tensor_id);
   }
   if (compressor.op() == ReduceOp::kSum) {
-    return Error(Code::kInvalidUsage,
-                 "compressor of tensor {} was used with onebitSum; onebitCompressorReset first",
-                 compressor.config().tensor_id);
+    return Error(
+        Code::kInvalidUsage,
+        "compressor of tensor {} was used with onebitSum; call onebitCompressorReset first",
+        compressor.config().tensor_id);
   }
   return next;
 }
@@ -273,7 +274,7 @@ Status OneBitSync::Import(std::span<const std::byte> blob, PlannedCompressor* co
   }
   const bool has_synced = fields.last_sync != UINT64_MAX;
   if (has_synced && fields.last_sync >= fields.step) {
-    return Error(Code::kCorrupt, "the state is damaged: step {} is not behind last_sync {}",
+    return Error(Code::kCorrupt, "the state is damaged: step {} does not come after last_sync {}",
                  fields.step, fields.last_sync);
   }
   if (!std::isfinite(fields.weight_sum) || fields.weight_sum < 0) {
@@ -282,7 +283,7 @@ Status OneBitSync::Import(std::span<const std::byte> blob, PlannedCompressor* co
                  fields.weight_sum);
   }
   if (fields.zero != 0) {
-    return Error(Code::kCorrupt, "the state is damaged: the word behind weight_sum is {}, not 0",
+    return Error(Code::kCorrupt, "the state is damaged: the word after weight_sum is {}, not 0",
                  fields.zero);
   }
   if (sum->size() != count_ * sizeof(float)) {

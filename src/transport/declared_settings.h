@@ -18,7 +18,7 @@ namespace onebit {
 Result<std::vector<Setting>> DeclaredSettings(const onebitTransportProperties& properties);
 
 // The structure of `settingsBytes` bytes that the transport's `init` receives, in units of 8 bytes.
-// Its texts point into `environment`.
+// Texts in it point into `environment`.
 Result<std::vector<uint64_t>> SettingsForInit(const onebitTransportProperties& properties,
                                               std::span<const char* const> environment);
 

@@ -114,7 +114,7 @@ Status CheckFace(const onebitTransport& functions, const onebitTransportProperti
   }
   if (has_frames ? has_frame_members : has_stream_members) return OkStatus();
   return Error(Code::kInvalidUsage,
-               "transport {} says that it has a {} face, and lacks members of it", properties.name,
+               "transport {} says that it has a {} face, but lacks members of it", properties.name,
                has_frames ? "frame" : "stream");
 }
 
@@ -196,9 +196,10 @@ Status NativeGroup::Broadcast(std::span<std::byte> bytes, uint64_t timeout_ms) c
   const auto result =
       transport_->functions().broadcast(handle_, bytes.data(), bytes.size(), timeout_ms);
   if (result == onebitSuccess) return OkStatus();
-  return Explained(static_cast<Code>(result), Format("rank {} of {}: transport {} failed to share "
-                                                     "the place where the ranks meet",
-                                                     rank_, ranks_, transport_->properties().name));
+  return Explained(
+      static_cast<Code>(result),
+      Format("rank {} of {}: transport {} failed to share the address where the ranks meet", rank_,
+             ranks_, transport_->properties().name));
 }
 
 Result<Endpoint> Endpoint::Open(const Transport& transport, const Info& info) {

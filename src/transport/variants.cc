@@ -89,8 +89,8 @@ Status Undecided(std::string_view transport) {
                  transport, files, found);
   }
   return Error(Code::kInvalidUsage,
-               "transport {} is {}, and nothing tells which: start the program with {}, or link it "
-               "with one of these libraries",
+               "transport {} is {}, and nothing says which to use: start the program with {}, or "
+               "link it with one of these libraries",
                transport, files, launchers);
 }
 

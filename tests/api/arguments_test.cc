@@ -114,7 +114,7 @@ TEST_F(ArgumentsTest, AllReduceOfWrongHandles) {
                 "comm is NULL");
   ExpectRefused(onebitAllReduce(values(), values(), kCount, onebitFloat32, onebitSum, nullptr,
                                 comm(), stream()),
-                "stream is none of onebitStreamCreate");
+                "stream was not made by onebitStreamCreate");
 }
 
 TEST_F(ArgumentsTest, AllReduceThatDiffersFromItsCompressor) {
@@ -159,7 +159,7 @@ TEST_F(ArgumentsTest, BroadcastOfWrongArguments) {
   ExpectRefused(broadcast(values(), values() + 1, 0, comm(), nullptr), "overlap");
   ExpectRefused(broadcast(values(), values(), 0, nullptr, nullptr), "comm is NULL");
   ExpectRefused(broadcast(values(), values(), 0, comm(), stream()),
-                "stream is none of onebitStreamCreate");
+                "stream was not made by onebitStreamCreate");
   ExpectRefused(onebitBroadcast(values(), values(), kCount, static_cast<onebitDataType_t>(0), 0,
                                 comm(), nullptr),
                 "datatype 0 is unknown");
@@ -167,7 +167,7 @@ TEST_F(ArgumentsTest, BroadcastOfWrongArguments) {
 
 TEST_F(ArgumentsTest, BarrierOfWrongArguments) {
   ExpectRefused(onebitBarrier(nullptr, nullptr), "comm is NULL");
-  ExpectRefused(onebitBarrier(comm(), stream()), "stream is none of onebitStreamCreate");
+  ExpectRefused(onebitBarrier(comm(), stream()), "stream was not made by onebitStreamCreate");
 }
 
 TEST_F(ArgumentsTest, CommFunctionsOfWrongArguments) {
@@ -215,7 +215,7 @@ TEST_F(ArgumentsTest, SettingOutOfTheTableEndsAnEnumeration) {
   while (end < 1000 && onebitGetSetting(end, &setting) == onebitSuccess) ++end;
   const std::string number = std::to_string(end);
   ExpectRefused(onebitGetSetting(end, &setting),
-                "there is no setting " + number + "; there are " + number);
+                "there is no setting " + number + ": there are " + number);
 }
 
 // Arguments that are not used are not checked, such as the sendbuff of a rank that is not the root.

@@ -59,8 +59,8 @@ TEST_F(ChunkArgumentsTest, OfBuffersThatOverlap) {
   const auto gather = onebitCollectiveAllGather;
   // One element off, the other rank's part, the last element.
   for (float* part : {own + 1, own - 1, values(), values() + 2 * kCount - 1}) {
-    ExpectRefused(Call(scatter, values(), part), "is not part 1 of the other");
-    ExpectRefused(Call(gather, part, values()), "is not part 1 of the other");
+    ExpectRefused(Call(scatter, values(), part), "is not part 1 of the larger one");
+    ExpectRefused(Call(gather, part, values()), "is not part 1 of the larger one");
   }
   for (float* other : {values(), own, values() + 2 * kCount - 1}) {
     ExpectRefused(Call(onebitCollectiveAllToAll, values(), other), "cannot work in place");
@@ -88,7 +88,7 @@ TEST_F(ChunkArgumentsTest, OfWrongNumbersAndHandles) {
                 "comm is NULL");
   ExpectRefused(onebitReduceScatter(values(), values() + kCount, kCount, onebitFloat32, onebitSum,
                                     nullptr, comm(), reinterpret_cast<onebitStream_t>(values())),
-                "stream is none of onebitStreamCreate");
+                "stream was not made by onebitStreamCreate");
 }
 
 class PairArgumentsTest : public ChunkArgumentsTest {

@@ -41,7 +41,7 @@ TEST(CommConfigTest, TimesHaveARange) {
     ASSERT_FALSE(options.ok());
     EXPECT_EQ(options.status().code(), Code::kInvalidArgument);
     EXPECT_EQ(options.status().text(), "config: connectTimeoutMs is " + std::to_string(time) +
-                                           ", but may be 1 to 86400000 milliseconds");
+                                           ", but must be 1 to 86400000 milliseconds");
     // The environment overrides the member, so its value does not matter.
     EXPECT_TRUE(Parse(config, {"ONEBIT_CONNECT_TIMEOUT_MS=1"}).ok());
   }
@@ -59,7 +59,7 @@ TEST(CommConfigTest, QuorumIsNoneOrOne) {
   config.quorum = 2;
   const auto options = Parse(config, {});
   ASSERT_FALSE(options.ok());
-  EXPECT_EQ(options.status().text(), "config: quorum is 2, but may be 0 or 1");
+  EXPECT_EQ(options.status().text(), "config: quorum is 2, but must be 0 or 1");
 }
 
 TEST(CommConfigTest, HostsAreToldApartByAWordOrACount) {
@@ -77,7 +77,7 @@ TEST(CommConfigTest, HostsAreToldApartByAWordOrACount) {
     ASSERT_FALSE(options.ok());
     EXPECT_EQ(options.status().code(), Code::kInvalidArgument);
     EXPECT_EQ(options.status().text(),
-              "config: hostRanks is " + std::to_string(count) + ", but may be 0 to 65536");
+              "config: hostRanks is " + std::to_string(count) + ", but must be 0 to 65536");
   }
 }
 

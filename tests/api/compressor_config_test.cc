@@ -38,7 +38,7 @@ class CompressorConfigTest : public ::testing::Test {
     SCOPED_TRACE(member + " = " + value);
     EXPECT_EQ(Create(change), onebitInvalidArgument);
     const std::string text = onebitGetLastError(nullptr);
-    EXPECT_NE(text.find(member + " is " + value + ", but may be "), std::string::npos) << text;
+    EXPECT_NE(text.find(member + " is " + value + ", but must be "), std::string::npos) << text;
   }
   const Compressor::Config& config() { return compressor_->planned.compressor.config(); }
 

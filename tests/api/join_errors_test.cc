@@ -69,9 +69,9 @@ TEST(JoinArgumentsTest, MembersOutOfRangeAreNamed) {
     const char* text;
   };
   const Case cases[] = {
-      {&onebitConfig_t::connectTimeoutMs, 0, "connectTimeoutMs is 0, but may be 1 to 86400000"},
+      {&onebitConfig_t::connectTimeoutMs, 0, "connectTimeoutMs is 0, but must be 1 to 86400000"},
       {&onebitConfig_t::connectTimeoutMs, 86'400'001, "connectTimeoutMs is 86400001"},
-      {&onebitConfig_t::heartbeatMs, -1, "heartbeatMs is -1, but may be 1 to 3600000"},
+      {&onebitConfig_t::heartbeatMs, -1, "heartbeatMs is -1, but must be 1 to 3600000"},
       {&onebitConfig_t::lossTimeoutMs, 0, "lossTimeoutMs is 0"},
       {&onebitConfig_t::collectiveTimeoutMs, -5, "collectiveTimeoutMs is -5"},
       {&onebitConfig_t::lossTimeoutMs, 1000,

@@ -280,7 +280,7 @@ TEST(TraceRecorderTest, LeavesACompleteFileWhereThereIsNoMoreRoom) {
     return line.text;
   });
   EXPECT_NE(logged.find("cannot write the trace file \"" + path +
-                        "\": File too large; what comes now is not recorded"),
+                        "\": File too large; later events are not recorded"),
             logged.npos)
       << logged;
   const std::string text = Contents(path);

@@ -415,8 +415,8 @@ TEST(DeltaPairTest, ACompressorServesOnePeerInOneDirection) {
           onebitSend(values.data(), kCount, onebitFloat32, 2, compressor.get(), comm, nullptr),
           onebitInvalidUsage);
       EXPECT_THAT(onebitGetLastError(nullptr),
-                  HasSubstr("call is a send to rank 2, but the compressor of tensor 3 holds what a "
-                            "send to rank 1 has moved"));
+                  HasSubstr("call is a send to rank 2, but the compressor of tensor 3 has served a "
+                            "send to rank 1:"));
       EXPECT_EQ(
           onebitRecv(values.data(), kCount, onebitFloat32, 1, compressor.get(), comm, nullptr),
           onebitInvalidUsage);
@@ -457,7 +457,7 @@ TEST(DeltaPairTest, WhatAllRanksMustMakeIsRefused) {
   EXPECT_EQ(
       onebitCompressorPrime(compressor.get(), values.data(), values.data(), onebitSum, nullptr),
       onebitInvalidUsage);
-  EXPECT_THAT(onebitGetLastError(nullptr), HasSubstr("reset it on both sides"));
+  EXPECT_THAT(onebitGetLastError(nullptr), HasSubstr("call onebitCompressorReset on both"));
   size_t bytes = 0;
   EXPECT_EQ(onebitCompressorExport(compressor.get(), onebitStateGlobal, nullptr, &bytes),
             onebitInvalidUsage);

@@ -135,8 +135,9 @@ TEST_F(ControlHubTest, RanksThatCannotBeAreRefused) {
   for (const auto& [rank, ranks] : {std::pair(0u, 0u), {2u, 2u}, {0u, kMaxRanks + 1}}) {
     ControlHub hub("host:0", 1, links_);
     hub.OnMessage(1000 + ranks, Join{.rank = rank, .ranks = ranks, .process = "a:1"}, now_);
-    EXPECT_THAT(links_.Said(1000 + ranks),
-                ElementsAre(Format("refused: 4 rank {} of {} cannot be", rank, ranks), "(closed)"));
+    EXPECT_THAT(
+        links_.Said(1000 + ranks),
+        ElementsAre(Format("refused: 4 rank {} of {} is out of range", rank, ranks), "(closed)"));
     EXPECT_TRUE(hub.has_failed());
   }
 }
@@ -274,14 +275,14 @@ TEST_F(ControlHubTest, AGatherMayBeginBeforeAllHaveJoined) {
 TEST_F(ControlHubTest, AGatherOfAnotherNumberIsAFailure) {
   JoinAll(2);
   GatherOne(1, 1, "b");
-  EXPECT_THAT(Said(0), ElementsAre("rank 1 failed: 3 gather 1 of it came when 0 was due"));
+  EXPECT_THAT(Said(0), ElementsAre("rank 1 failed: 3 it sent gather 1 when 0 was due"));
 }
 
 TEST_F(ControlHubTest, AGatherSaidTwiceIsAFailure) {
   JoinAll(2);
   GatherOne(1, 0, "b");
   GatherOne(1, 0, "b");
-  EXPECT_THAT(Said(0), ElementsAre(HasSubstr("rank 1 failed: 3 gather 0")));
+  EXPECT_THAT(Said(0), ElementsAre(HasSubstr("rank 1 failed: 3 it sent gather 0")));
 }
 
 TEST_F(ControlHubTest, ContentsBeyondTheLimitAreAFailure) {

@@ -133,8 +133,7 @@ std::string JobOf(std::vector<const char*> variables) {
 TEST(JobWordTest, TheUsersOwnComesFirst) {
   EXPECT_EQ(JobOf({"RANK=1", "WORLD_SIZE=4", "TORCHELASTIC_RUN_ID=run", "ONEBIT_JOB=mine"}),
             "ONEBIT_JOB=mine");
-  EXPECT_THAT(JobOf({"RANK=1", "WORLD_SIZE=4", "ONEBIT_JOB="}),
-              HasSubstr("ONEBIT_JOB is set to nothing"));
+  EXPECT_THAT(JobOf({"RANK=1", "WORLD_SIZE=4", "ONEBIT_JOB="}), HasSubstr("ONEBIT_JOB is empty"));
 }
 
 TEST(JobWordTest, AnyTextIsOneShortWord) {

@@ -105,7 +105,7 @@ TEST_F(RendezvousFileTest, AFolderInItsPlaceIsAnErrorAndLeavesNoDraft) {
   ASSERT_EQ(mkdir(Path("file").c_str(), 0700), 0);
   EXPECT_FALSE(WriteRendezvousFile(Path("file"), SomeId(7), LetGo).ok());
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
-  EXPECT_THAT(ReadRendezvousFile(Path("file")).status().text(), HasSubstr("is no regular file"));
+  EXPECT_THAT(ReadRendezvousFile(Path("file")).status().text(), HasSubstr("is not a regular file"));
 }
 
 TEST_F(RendezvousFileTest, FilesThatOthersMayUseAreRefused) {
@@ -149,7 +149,7 @@ TEST_F(RendezvousFileTest, GarbageIsRefused) {
 
 TEST_F(RendezvousFileTest, APipeIsRefusedAndKeepsNobodyWaiting) {
   ASSERT_EQ(mkfifo(Path("file").c_str(), 0600), 0);
-  EXPECT_THAT(ReadRendezvousFile(Path("file")).status().text(), HasSubstr("is no regular file"));
+  EXPECT_THAT(ReadRendezvousFile(Path("file")).status().text(), HasSubstr("is not a regular file"));
 }
 
 TEST_F(RendezvousFileTest, AFileThatAnotherJobNeedsStays) {
@@ -233,7 +233,7 @@ TEST_F(SecretFileTest, ErrorsNameTheVariableAndThePath) {
                                          ": cannot be opened: No such file or directory");
   EXPECT_THAT(ReadSecretFile(Write("open", "x", 0644)).status().text(),
               HasSubstr("other users may use it (mode 644), but it holds a secret: chmod 600 it"));
-  EXPECT_THAT(ReadSecretFile(folder_).status().text(), HasSubstr("is no regular file"));
+  EXPECT_THAT(ReadSecretFile(folder_).status().text(), HasSubstr("is not a regular file"));
 }
 
 TEST_F(SecretFileTest, FilesOfOtherUsersAreRefused) {

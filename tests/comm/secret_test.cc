@@ -107,7 +107,7 @@ TEST(ProofTest, AnotherVersionIsAMismatchAndAnotherProgramIsNot) {
   std::memcpy(answer.magic.data(), "HTTP/1.1", 8);
   const auto client = CheckServer(KeyOf(1), handshake.hello, answer);
   EXPECT_EQ(client.status().code(), Code::kNotAuthenticated);
-  EXPECT_EQ(client.status().text(), "what is there is no onebit rank");
+  EXPECT_EQ(client.status().text(), "what answers there is not a onebit rank");
 }
 
 TEST(KeyTest, SecretsAndKeysMix) {
@@ -239,13 +239,13 @@ TEST(FrameTest, LengthsOutOfBoundsAreRefusedBeforeMemoryIsTaken) {
     ASSERT_FALSE(message.ok()) << length;
     EXPECT_EQ(message.status().code(), Code::kCorrupt);
     EXPECT_EQ(message.status().text(), "a control frame announces " + std::to_string(length) +
-                                           " bytes, allowed are 16 to 116");
+                                           " bytes, but may have 16 to 116");
   }
 }
 
 TEST(FrameTest, TheLargestMessageFitsAndOneByteMoreDoesNot) {
   const auto frames = Frames({Message(kMost + 1, 'a')});
-  EXPECT_EQ(Opened(frames).at(0), "a control frame announces 117 bytes, allowed are 16 to 116");
+  EXPECT_EQ(Opened(frames).at(0), "a control frame announces 117 bytes, but may have 16 to 116");
   EXPECT_EQ(Opened(frames, kMost + 1).at(0), std::string(kMost + 1, 'a'));
 }
 

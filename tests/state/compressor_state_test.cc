@@ -310,7 +310,7 @@ TEST(RankStateImportTest, ResidualsThatAreNotFiniteAreRefused) {
     const Blob blob = job.Export(onebitStateRank)[0];
     const Outcome outcome = ImportHere(StateJob(1, {.name = "Ef"}).compressor(0), blob);
     EXPECT_EQ(outcome.result, onebitCorrupt);
-    EXPECT_THAT(outcome.text, HasSubstr("is not finite as the compressor would hold it"));
+    EXPECT_THAT(outcome.text, HasSubstr("is not finite in the compressor's residualType"));
   }
 }
 
@@ -542,7 +542,7 @@ TEST(GlobalStateImportTest, ResidualTooLargeForTheTargetIsRefused) {
   const StateJob overflows(1, bf16);
   const Outcome outcome = ImportHere(overflows.compressor(0), state_with(3.4e38f));
   EXPECT_EQ(outcome.result, onebitCorrupt);
-  EXPECT_THAT(outcome.text, HasSubstr("is not finite as the compressor would hold it"));
+  EXPECT_THAT(outcome.text, HasSubstr("is not finite in the compressor's residualType"));
   EXPECT_EQ(overflows.residuals(0), StateJob(1, bf16).residuals(0));
   EXPECT_EQ(StatsOf(overflows.compressor(0)).epoch, 0u);
 }

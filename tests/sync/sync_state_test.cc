@@ -127,7 +127,7 @@ TEST(SyncStateTest, DamageAndOtherStatesAreRefusedAndNothingIsTouched) {
                    std::memcpy(content->data() + 16, content->data() + 8, 8);  // last sync = step
                  }));
   EXPECT_EQ(outcome.result, onebitCorrupt);
-  EXPECT_THAT(outcome.text, HasSubstr("is not behind last_sync"));
+  EXPECT_THAT(outcome.text, HasSubstr("does not come after last_sync"));
   outcome =
       CallHere([&] { return onebitCompressorImport(job.compressor(0), good.data(), good.size()); });
   EXPECT_EQ(outcome.result, onebitMismatch);

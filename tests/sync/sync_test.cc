@@ -222,7 +222,7 @@ TEST_F(SyncArgumentsTest, SchedulesOutOfRangeAreRefused) {
   expect_refused([](auto& s) { s.warmupSteps = -1; }, "warmupSteps is -1");
   expect_refused([](auto& s) { s.baseInterval = 0; }, "baseInterval is 0");
   expect_refused([](auto& s) { s.doubleEvery = -2; }, "doubleEvery is -2");
-  expect_refused([](auto& s) { s.baseInterval = 17; }, "maxInterval is 16, but may be 17 or more");
+  expect_refused([](auto& s) { s.baseInterval = 17; }, "maxInterval is 16, but must be 17 or more");
   EXPECT_EQ(Create(ONEBIT_SYNC_SCHEDULE_INIT), onebitSuccess);
 }
 
@@ -246,7 +246,8 @@ TEST_F(SyncArgumentsTest, ResidualsOfASumAreRefusedWhenTheSyncIsDue) {
   for (int step = 0; step < 3; ++step) job_.StepSucceeds();
   for (const StepResult& result : job_.Step()) {
     EXPECT_EQ(result.outcome.result, onebitInvalidUsage);
-    EXPECT_THAT(result.outcome.text, HasSubstr("was used with onebitSum; onebitCompressorReset"));
+    EXPECT_THAT(result.outcome.text,
+                HasSubstr("was used with onebitSum; call onebitCompressorReset"));
   }
 }
 

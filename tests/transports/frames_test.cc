@@ -109,7 +109,7 @@ struct BadFrame {
 
 TEST(FramesTest, AFrameThatIsWrongInOneFieldIsDropped) {
   const BadFrame cases[] = {
-      {"not of this transport", [](WireHeader* wire) { ++wire->magic; }},
+      {"from another transport", [](WireHeader* wire) { ++wire->magic; }},
       {"another communicator", [](WireHeader* wire) { wire->comm_id |= uint64_t{1} << 40; }},
       {"no such rank", [](WireHeader* wire) { wire->source = FramedRank::kRanks; }},
       {"no such rank", [](WireHeader* wire) { wire->source = UINT32_MAX; }},
