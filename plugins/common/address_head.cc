@@ -52,8 +52,8 @@ void SealAddress(uint64_t magic, void* address, size_t bytes) {
 
 const char* ProblemOf(uint64_t magic, const void* address, size_t bytes) {
   const AddressHead head = HeadAt(address);
-  if (head.magic != magic) return "it is not one of this transport, or of another version";
-  if (head.checksum != ChecksumOf(address, bytes, magic)) return "it was changed on its way";
+  if (head.magic != magic) return "it is from another transport, or from another version";
+  if (head.checksum != ChecksumOf(address, bytes, magic)) return "it was changed in transit";
   if (head.host_name[sizeof head.host_name - 1] != '\0') return "it is malformed";
   return nullptr;
 }

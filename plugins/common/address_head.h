@@ -67,9 +67,9 @@ constexpr onebitTransportSetting EarlyBytesSetting(const char* name, size_t offs
           .maximum = 1'048'576,
           .defaultValue = "1048576",
           .help =
-              "Payloads up to this size, and up to 2 MiB divided by the number of ranks, or 64 "
-              "KiB over shared memory, set out before their receiver asks for them; 32 times "
-              "this is reserved per peer; equal on all ranks.",
+              "Payloads up to this size, and up to 2 MiB divided by the number of ranks, or 64 KiB "
+              "over shared memory, are sent before their receiver asks for them; 32 times this is "
+              "reserved per peer; equal on all ranks.",
           .offset = offset};
 }
 

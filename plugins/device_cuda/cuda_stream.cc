@@ -122,7 +122,8 @@ onebitResult_t Synchronize(Process& process, onebitStream_t stream, uint64_t tim
       return Check(driver, result, "work in a stream");
     }
     if (Clock::now() >= deadline) {
-      return Fail(onebitTimeout, "the CUDA stream has not done its work after {} ms", timeout_ms);
+      return Fail(onebitTimeout, "the CUDA stream has not finished its work within {} ms",
+                  timeout_ms);
     }
   }
 }

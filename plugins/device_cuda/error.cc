@@ -20,7 +20,7 @@ const char* Advice(CUresult error) {
     case CUDA_ERROR_OUT_OF_MEMORY:
       return "; free memory there, or use fewer or smaller compressors";
     case CUDA_ERROR_DEINITIALIZED:
-      return "; the process is exiting, and the driver has gone before";
+      return "; the process is exiting, and the driver has shut down already";
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
       return "; the kernels are for compute capability 8.0 and later, those of 10.0 and later need "
@@ -32,7 +32,7 @@ const char* Advice(CUresult error) {
     case CUDA_ERROR_INVALID_HANDLE:
     case CUDA_ERROR_INVALID_CONTEXT:
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-      return "; does the stream exist, and is it one of that device?";
+      return "; does the stream exist, and does it belong to that device?";
     case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
     case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
     case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
@@ -47,8 +47,8 @@ const char* Advice(CUresult error) {
     case CUDA_ERROR_HARDWARE_STACK_ERROR:
     case CUDA_ERROR_ASSERT:
     case CUDA_ERROR_ECC_UNCORRECTABLE:
-      return "; work enqueued earlier, by anybody in this process, broke the device's context: end "
-             "the process (compute-sanitizer finds the cause)";
+      return "; work that some part of this process enqueued earlier broke the device's context: "
+             "end the process (compute-sanitizer finds the cause)";
     default:
       return "";
   }

@@ -34,8 +34,8 @@ std::string StartDriver(Driver* driver) {
   void* const library = cuda::LoadedDriverLibrary();
   if (library == nullptr) {
     return Text(
-        "the process has not loaded the CUDA driver ({}): make a CUDA call, cudaSetDevice for "
-        "instance, before onebit is given CUDA devices",
+        "the process has not loaded the CUDA driver ({}): make a CUDA call, such as cudaSetDevice, "
+        "before you pass CUDA memory to onebit",
         kDriverLibrary);
   }
   const char* const missing = cuda::FindFunctions(library, driver);
@@ -43,16 +43,16 @@ std::string StartDriver(Driver* driver) {
   if (driver->cuDriverGetVersion == nullptr ||
       driver->cuDriverGetVersion(&version) != CUDA_SUCCESS) {
     return Text(
-        "{} does not tell its version: it is not a CUDA driver (the toolkit has a stub of it, to "
-        "link with)",
+        "{} does not report its version, so it is not a CUDA driver (the toolkit has a stub of "
+        "that name, for linking only)",
         kDriverLibrary);
   }
   if (version < kMinDriverVersion) {
-    return Text("the CUDA driver is one for CUDA {}; onebit needs {} or later",
-                VersionText(version), VersionText(kMinDriverVersion));
+    return Text("the CUDA driver is for CUDA {}; onebit needs {} or later", VersionText(version),
+                VersionText(kMinDriverVersion));
   }
   if (missing != nullptr) {
-    return Text("the CUDA driver, one for CUDA {}, lacks {}; onebit needs CUDA {} or later",
+    return Text("the CUDA driver is for CUDA {} and lacks {}; onebit needs CUDA {} or later",
                 VersionText(version), missing, VersionText(kMinDriverVersion));
   }
   if (const CUresult error = driver->cuInit(0); error != CUDA_SUCCESS) {

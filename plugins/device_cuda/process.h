@@ -61,7 +61,7 @@ onebitResult_t Start(int* device_count);
 
 // Null before Start, and in a forked child, because CUDA does not work there.
 Process* FindProcess();
-// As FindProcess; sets an error text before it returns null.
+// Like FindProcess, but sets an error text before it returns null.
 Process* RequireProcess();
 
 }  // namespace onebit::device_cuda

@@ -76,8 +76,7 @@ std::string CallCounts::Report(const TrafficByName& live) const {
     char line[256];
     std::snprintf(line, sizeof line,
                   "%.60s: %llu compressed calls sent %llu bytes, where NCCL's ring sends %llu; "
-                  "%llu met a NaN "
-                  "or infinity; %.3f s of the host\n",
+                  "%llu met a NaN or infinity; %.3f s of host time\n",
                   name.empty() ? "-" : name.c_str(), static_cast<unsigned long long>(traffic.calls),
                   static_cast<unsigned long long>(traffic.sent_bytes),
                   static_cast<unsigned long long>(traffic.ring_bytes),

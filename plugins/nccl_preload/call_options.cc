@@ -32,7 +32,7 @@ bool IsPlain(const CollConfig& config) {
 }
 
 OptionError ReadCodec(const char* text, Operation operation, CallOptions* options) {
-  if (text == nullptr) return "option codec has no text";
+  if (text == nullptr) return "option codec is NULL";
   Compression compression;
   if (const OptionError error = ParseCompression(text, operation, &compression)) {
     return "option codec, \"" + std::string(text) + "\": " + *error;
@@ -47,7 +47,7 @@ OptionError ReadCodec(const char* text, Operation operation, CallOptions* option
 
 OptionError ReadOff(int value, CallOptions* options) {
   if (value != 0 && value != 1) {
-    return "option off is " + std::to_string(value) + ", and neither 0 nor 1";
+    return "option off is " + std::to_string(value) + ", but must be 0 or 1";
   }
   options->is_off |= value == 1;
   return std::nullopt;
@@ -64,7 +64,7 @@ OptionError ReadOption(const ConfigOption& option, Operation operation, CallOpti
       return ReadOff(option.value.number, options);
     default:
       return "there is no option " + std::to_string(option.id) +
-             "; there are tensor (1), codec (2) and off (3)";
+             "; the options are tensor (1), codec (2) and off (3)";
   }
 }
 
@@ -83,7 +83,7 @@ std::optional<std::string> ReadCallOptions(const CollConfig& config, Operation o
     if (each->vendor != ONEBIT_NCCL_VENDOR) continue;
     if (const OptionError error = ReadOption(*each, operation, &found)) return error;
     const unsigned bit = 1u << each->id;
-    if ((seen & bit) != 0) return "option " + std::to_string(each->id) + " is there twice";
+    if ((seen & bit) != 0) return "option " + std::to_string(each->id) + " is given twice";
     seen |= bit;
   }
   *options = found;

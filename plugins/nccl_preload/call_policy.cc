@@ -125,7 +125,7 @@ std::optional<CallPolicy::Key> CallPolicy::Identify(const CallFacts& call,
   if (cycle_.generation() != generation_) {
     generation_ = cycle_.generation();
     AskAgain();
-    // Those of the cycle come first.
+    // Tensors of the cycle come first in the map.
     while (!tensors_.empty() && tensors_.begin()->first.identity == Identity::kCycle) {
       End(tensors_.begin(), decision);
     }

@@ -38,8 +38,8 @@ inline constexpr const char* kReasonNames[kReasons] = {
 struct Decision {
   Reason reason = Reason::kNoRule;
   Compression compression;  // how, if reason is kCompressed
-  // Which tensor of the communicator: one with residuals of its own. No number is used again for
-  // another tensor, nor for the same one after it has ended.
+  // The number of the tensor, which has residuals of its own, in the communicator. No number is
+  // used again for another tensor, nor for the same one after it has ended.
   uint64_t tensor = 0;
   // Tensors whose residuals end before the call, because they are not those of this tensor.
   std::vector<uint64_t> ended;

@@ -97,8 +97,8 @@ Error ParseOperation(std::string_view value, Rule* rule) {
     if (value == each.name) rule->operation = each.operation;
   }
   if (rule->operation) return std::nullopt;
-  return "no operation " + Quoted(value) +
-         " can be compressed; there are allreduce, reducescatter, allgather, alltoall, sendrecv";
+  return "operation " + Quoted(value) +
+         " cannot be compressed, only allreduce, reducescatter, allgather, alltoall, sendrecv";
 }
 
 Error ParseReduction(std::string_view value, Rule* rule) {
@@ -106,7 +106,7 @@ Error ParseReduction(std::string_view value, Rule* rule) {
     if (value == each.name) rule->reduction = each.reduction;
   }
   if (rule->reduction) return std::nullopt;
-  return "no reduction " + Quoted(value) + " can be compressed; there are sum, avg";
+  return "reduction " + Quoted(value) + " cannot be compressed, only sum, avg";
 }
 
 Error ParseType(std::string_view value, Rule* rule) {
@@ -114,7 +114,7 @@ Error ParseType(std::string_view value, Rule* rule) {
     if (value == each.name) rule->type = each.type;
   }
   if (rule->type) return std::nullopt;
-  return "no type " + Quoted(value) + " can be compressed; there are float32, bfloat16, float16";
+  return "type " + Quoted(value) + " cannot be compressed, only float32, bfloat16, float16";
 }
 
 Error ParseCondition(std::string_view text, Rule* rule) {
@@ -130,14 +130,14 @@ Error ParseCondition(std::string_view text, Rule* rule) {
   if (Consume(&value, "bytes>=") || Consume(&value, "bytes<")) {
     uint64_t* const bound = text.starts_with("bytes<") ? &rule->bytes_below : &rule->least_bytes;
     if (ParseSize(value, bound)) return std::nullopt;
-    return Quoted(value) + " is no size in bytes, such as 65536, 64K or 1M";
+    return Quoted(value) + " is not a size in bytes, such as 65536, 64K or 1M";
   }
   if (Consume(&value, "ranks>=")) {
     if (ParseNumber(value, &rule->least_ranks) && rule->least_ranks > 0) return std::nullopt;
-    return Quoted(value) + " is no number of ranks";
+    return Quoted(value) + " is not a number of ranks";
   }
-  return "no condition " + Quoted(text) +
-         "; there are comm=, op=, reduce=, type=, bytes>=, bytes<, ranks>= and *";
+  return "unknown condition " + Quoted(text) +
+         "; the conditions are comm=, op=, reduce=, type=, bytes>=, bytes<, ranks>= and *";
 }
 
 const CodecChoice* FindCodec(std::string_view name) {
@@ -146,7 +146,7 @@ const CodecChoice* FindCodec(std::string_view name) {
 }
 
 std::string NoCodec(std::string_view name) {
-  std::string text = "no codec " + Quoted(name) + "; there are ";
+  std::string text = "unknown codec " + Quoted(name) + "; the codecs are ";
   for (const CodecChoice& each : kCodecs) {
     if (&each != kCodecs) text.append(", ");
     text.append(each.name);
@@ -162,18 +162,18 @@ Error ParseOption(std::string_view text, Compression* compression) {
   }
   if (Consume(&value, "block=")) {
     if (ParseNumber(value, &compression->block) && compression->block > 0) return std::nullopt;
-    return Quoted(value) + " is no number of elements";
+    return Quoted(value) + " is not a number of elements";
   }
   if (Consume(&value, "start=")) {
     if (ParseNumber(value, &compression->start)) return std::nullopt;
-    return Quoted(value) + " is no number of calls";
+    return Quoted(value) + " is not a number of calls";
   }
   if (Consume(&value, "levels=")) {
     compression->has_one_level = value == "1";
     if (value == "0" || value == "1") return std::nullopt;
-    return Quoted(value) + " is no number of levels; 0 lets onebit decide, 1 is one level";
+    return Quoted(value) + " is not a number of levels; 0 lets onebit decide, 1 is one level";
   }
-  return "no option " + Quoted(text) + "; there are ef, plain, block=, start=, levels=";
+  return "unknown option " + Quoted(text) + "; the options are ef, plain, block=, start=, levels=";
 }
 
 Error CheckBlock(const CodecChoice& codec, uint32_t block) {
@@ -186,15 +186,16 @@ Error CheckFeedback(const Compression& compression, Operation operation) {
   if (!IsPair(operation) || (!compression.has_feedback && compression.start == 0)) {
     return std::nullopt;
   }
-  return "op=sendrecv takes neither ef nor start=: sends and receives are plain from the first on";
+  return "op=sendrecv takes neither ef nor start=: sends and receives are plain from the first "
+         "call on";
 }
 
 Error ParseRule(std::string_view text, Rule* rule) {
   std::string_view options = text;
   std::string_view conditions = CutPart(&options, ':');
-  if (conditions == "default" || conditions == "off") return "default and off stand alone";
+  if (conditions == "default" || conditions == "off") return "default and off take nothing else";
   if (conditions.size() == Trimmed(text).size()) return "it has no \":\" with a codec after it";
-  if (conditions.empty()) return "it has no conditions; * is for all reductions";
+  if (conditions.empty()) return "it has no conditions; write * for all reductions";
   if (conditions == "*") conditions = {};
   while (!conditions.empty()) {
     if (Error error = ParseCondition(CutPart(&conditions, ','), rule)) return error;

@@ -41,7 +41,7 @@ struct CodecChoice {
   // compressor would refuse them, at a call in the middle of a training.
   uint32_t multiple = 32;
   uint32_t most = 65536;
-  std::string_view problem = "is no multiple of 32 up to 65536, as this codec needs";
+  std::string_view problem = "is not a multiple of 32 up to 65536, as this codec needs";
 };
 inline constexpr int32_t kOff = -1;
 inline constexpr CodecChoice kCodecs[] = {
@@ -50,8 +50,8 @@ inline constexpr CodecChoice kCodecs[] = {
     {"int8", onebitCodecInt8},
     {"int2", onebitCodecInt2},
     {"sign", onebitCodecSign, 64, 1u << 30,
-     "is no multiple of 64 up to 1073741824, as this codec needs"},
-    {"bf16", onebitCodecBf16, 1, 0, "is of no use to bf16, whose elements have no scale"}};
+     "is not a multiple of 64 up to 1073741824, as this codec needs"},
+    {"bf16", onebitCodecBf16, 1, 0, "has no meaning for bf16, whose elements have no scale"}};
 
 struct Compression {
   int32_t codec = kOff;

@@ -64,15 +64,15 @@ const char* FillIn(void* library, LinkedOnebit* functions) {
 const LinkedOnebit* Load() {
   void* const library = Open();
   if (library == nullptr) {
-    Log(LogLevel::kWarn, "ONEBIT_NCCL_RULES is set, but calls of NCCL cannot be compressed: %s",
+    Log(LogLevel::kWarn, "ONEBIT_NCCL_RULES is set, but NCCL calls cannot be compressed: %s",
         dlerror());
     return nullptr;
   }
   static LinkedOnebit functions;
   if (const char* const missing = FillIn(library, &functions)) {
     Log(LogLevel::kWarn,
-        "ONEBIT_NCCL_RULES is set, but calls of NCCL cannot be compressed: %s has no %s",
-        kOnebitFile, missing);
+        "ONEBIT_NCCL_RULES is set, but NCCL calls cannot be compressed: %s has no %s", kOnebitFile,
+        missing);
     return nullptr;
   }
   return &functions;

@@ -116,10 +116,11 @@ size_t AddNames(Bytes symbols, Bytes texts, std::vector<std::string>* exported) 
 
 // LD_PRELOAD comes before functions that are bound by name, and before no others.
 std::string NotNccl(size_t bound) {
-  return bound > 0 ? "it is not NCCL but a program of it, and binds " + std::to_string(bound) +
-                         " of its functions by name, so that the interposer sees its calls"
-                   : "it is not NCCL and binds none of its functions by name: if it uses NCCL, it "
-                     "opens it by its file, or has it inside, where nothing sees its calls";
+  return bound > 0
+             ? "it is not NCCL but a program that uses it, and binds " + std::to_string(bound) +
+                   " of NCCL's functions by name, so the interposer sees its calls"
+             : "it is not NCCL and binds none of its functions by name: if it uses NCCL, it opens "
+               "it itself or has it linked in, where nothing sees its calls";
 }
 
 // "2.28.9+cuda13.0" of "... NCCL version 2.28.9+cuda13.0 ...".
@@ -144,7 +145,7 @@ class MappedFile {
     if (file < 0 || fstat(file, &about) != 0) {
       *error = std::strerror(errno);
     } else if (!S_ISREG(about.st_mode)) {
-      *error = "it is no file";
+      *error = "it is not a regular file";
     } else if (about.st_size > 0) {
       bytes_ = static_cast<size_t>(about.st_size);
       address_ = mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, file, 0);
@@ -174,7 +175,7 @@ std::optional<std::string> ParseNcclExports(std::span<const std::byte> content,
                                             NcclExports* exports) {
   *exports = {};
   const std::vector<Section> sections = SectionsIn(content);
-  if (sections.empty()) return "it is no library of 64 bits for this system, or not all of one";
+  if (sections.empty()) return "it is not a 64-bit library for this system, or it is truncated";
   size_t bound = 0;
   for (const Section& section : sections) {
     if (section.type == SHT_DYNSYM && section.link < sections.size()) {

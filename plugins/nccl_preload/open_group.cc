@@ -100,8 +100,8 @@ Result OpenGroup::CheckStreams() const {
     const auto [known, is_first] = streams.try_emplace(&comm, each.call.stream);
     if (known->second == each.call.stream) continue;
     Log(LogLevel::kWarn,
-        "communicator \"%.*s\" of NCCL: a group has compressed calls or messages on several "
-        "streams: give them one, or make several groups",
+        "NCCL communicator \"%.*s\": a group has compressed calls or messages on several streams: "
+        "use one stream for them, or several groups",
         static_cast<int>(comm.facts().name.size()), comm.facts().name.data());
     GiveUp();
     return kInvalidUsage;
@@ -121,8 +121,7 @@ Result OpenGroup::MakeOwn() const {
     Session::Get().Count(*each.route.comm, each.call.facts, each.route.decision.reason);
     // The group of onebit must end.
     const Result result = WithoutThrowing(
-        "make a call of NCCL",
-        [&] { return each.route.comm->Make(each.call, each.route.decision); },
+        "make an NCCL call", [&] { return each.route.comm->Make(each.call, each.route.decision); },
         [&] { each.route.comm->GiveUp(); });
     if (first == kSuccess) first = result;
   }

@@ -79,13 +79,13 @@ Result OpenGroup::Finish(End end) {
   }
   OpenGroup group = std::exchange(*this, OpenGroup());
   const Result decided = WithoutThrowing(
-      "decide about a group of NCCL", [&] { return group.Decide(); }, [&] { group.GiveUp(); });
+      "decide about an NCCL group", [&] { return group.Decide(); }, [&] { group.GiveUp(); });
   Result result = end();
   if (result == kSuccess) result = decided;
   if (result == kSuccess) result = group.ExchangeAll();
   if (result != kSuccess) return result;
   return WithoutThrowing(
-      "make a group of NCCL", [&] { return group.MakeOwn(); }, [&] { group.GiveUp(); });
+      "make an NCCL group", [&] { return group.MakeOwn(); }, [&] { group.GiveUp(); });
 }
 
 }  // namespace onebit::preload

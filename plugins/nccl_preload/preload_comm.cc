@@ -39,7 +39,7 @@ PreloadComm::Entered::~Entered() {
     comm_.EndTensors();
     return kSuccess;
   };
-  WithoutThrowing("keep compressors of tensors that have ended", end, [] {});
+  WithoutThrowing("keep compressors of freed tensors", end, [] {});
 }
 
 bool PreloadComm::Join(Comm native) {
@@ -51,7 +51,7 @@ bool PreloadComm::Join(Comm native) {
   compressors_ = std::make_unique<CallCompressors>(*onebit_, rank, facts().ranks);
   if (needs_scope_) scope_exchange_ = ScopeExchange::Create();
   if (needs_scope_ && scope_exchange_ == nullptr) {
-    Log(LogLevel::kWarn, "communicator \"%s\" of NCCL: no pinned memory", origin_.name.c_str());
+    Log(LogLevel::kWarn, "NCCL communicator \"%s\": no pinned memory", origin_.name.c_str());
     return false;
   }
   // NCCL waits for a late rank as long as its program does. Only a rank that is gone is an error.
@@ -60,8 +60,8 @@ bool PreloadComm::Join(Comm native) {
   onebitComm_t joined = nullptr;
   if (onebit_->comm_init_from(&joined, "nccl", &native, sizeof native, &config) != onebitSuccess) {
     Log(LogLevel::kWarn,
-        "the ranks of communicator \"%s\" of NCCL cannot compress its calls: %s (do all of them "
-        "have this library?)",
+        "the ranks of NCCL communicator \"%s\" cannot compress its calls: %s (do all of them have "
+        "this library?)",
         origin_.name.c_str(), onebit_->last_error(nullptr));
     return false;
   }
@@ -81,7 +81,7 @@ bool PreloadComm::HasEqualNames(onebitComm_t comm) const {
   const char* const text = result == onebitSuccess
                                ? "its ranks give it different names (ncclConfig_t.commName)"
                                : onebit_->last_error(comm);
-  Log(LogLevel::kWarn, "communicator \"%s\" of NCCL: %s", origin_.name.c_str(), text);
+  Log(LogLevel::kWarn, "NCCL communicator \"%s\": %s", origin_.name.c_str(), text);
   return false;
 }
 
@@ -189,7 +189,7 @@ onebitResult_t PreloadComm::MakeExactMessage(const DataCall& call) {
   const size_t element_bytes = BytesOf(call.facts.type);
   if (element_bytes == 0) {
     Log(LogLevel::kWarn,
-        "communicator \"%s\" of NCCL: a message has type %d, which is unknown here",
+        "NCCL communicator \"%s\": a message has type %d, which this library does not know",
         origin_.name.c_str(), static_cast<int>(call.facts.type));
     GiveUp();
     return onebitInvalidArgument;
@@ -205,7 +205,7 @@ onebitResult_t PreloadComm::MakeExactMessage(const DataCall& call) {
 
 Result PreloadComm::Settle(onebitResult_t result) {
   if (result != onebitSuccess && !has_given_up_) {
-    Log(LogLevel::kWarn, "communicator \"%s\" of NCCL: %s", origin_.name.c_str(),
+    Log(LogLevel::kWarn, "NCCL communicator \"%s\": %s", origin_.name.c_str(),
         onebit_->last_error(nullptr));
     GiveUp();
   }

@@ -63,13 +63,13 @@ std::atomic<bool> is_report_wanted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);  // for the handler of a signal
 
 constexpr char kScopeLost[] =
-    "processes of this job move floats on several communicators of NCCL, or on one that lacks "
-    "ranks of the job, so the default rule compresses nothing: name a communicator in "
-    "ONEBIT_NCCL_RULES, such as comm=NAME:fp4";
+    "processes of this job move floats on several NCCL communicators, or on one that lacks ranks "
+    "of the job, so the default rule compresses nothing: name a communicator in ONEBIT_NCCL_RULES, "
+    "such as comm=NAME:fp4";
 constexpr char kScopeLostLate[] =
-    "this process begins to move floats on a second communicator of NCCL. The default rule goes on "
-    "with the first, on which all ranks have agreed: if they are not gradients alone, name "
-    "communicators in ONEBIT_NCCL_RULES, such as comm=NAME:fp4";
+    "this process begins to move floats on a second NCCL communicator. The default rule keeps "
+    "compressing the first, on which all ranks have agreed: if it carries more than gradients, "
+    "name communicators in ONEBIT_NCCL_RULES, such as comm=NAME:fp4";
 
 std::string ExpandedPath(std::string path) {
   const size_t at = path.find("%p");
@@ -92,7 +92,7 @@ Session::Session()
   StartStats();
   is_idle_ = rules_.is_off() && stats_file_.empty();
   Log(LogLevel::kInfo, "between this program and NCCL: %s",
-      rules_.is_off() ? "no rules, so calls pass as they are" : rules_text_.c_str());
+      rules_.is_off() ? "no rules, so calls pass unchanged" : rules_text_.c_str());
 }
 
 void Session::MarkId(UniqueId* id) const {
@@ -108,8 +108,8 @@ bool Session::CheckMarks(UniqueId* ids, int count, bool* are_shared) const {
       continue;
     }
     Log(LogLevel::kWarn,
-        "the process that made the unique id has other rules than this one, which has %s%s%s: set "
-        "ONEBIT_NCCL_RULES to the same text on all ranks",
+        "the process that made the unique id has different rules from this one, which has %s%s%s: "
+        "set ONEBIT_NCCL_RULES to the same text on all ranks",
         rules_text_.empty() ? "none" : "\"", rules_text_.c_str(), rules_text_.empty() ? "" : "\"");
     return false;
   }
@@ -204,7 +204,7 @@ std::shared_ptr<PreloadComm> Session::Remove(Comm native) {
     counts_.Add(removed->facts(), removed->traffic());
     return kSuccess;
   };
-  WithoutThrowing("keep the traffic of a communicator", add, [] {});
+  WithoutThrowing("record the traffic of a communicator", add, [] {});
   return removed;
 }
 
@@ -237,7 +237,7 @@ void Session::Pass(Comm native, const CallFacts& call, Reason reason) {
     return kSuccess;
   };
   // The default rule has missed a call here, which the other ranks have not.
-  WithoutThrowing("observe a call of NCCL", observe, [] {});
+  WithoutThrowing("observe an NCCL call", observe, [] {});
 }
 
 void Session::GiveUp(Comm native) {
@@ -302,7 +302,7 @@ void Session::Count(const PreloadComm& comm, const CallFacts& call, Reason reaso
     }
     return kSuccess;
   };
-  WithoutThrowing("count a call of NCCL", count, [] {});
+  WithoutThrowing("count an NCCL call", count, [] {});
 }
 
 // The setting is a file, and after a comma the signal that asks for a report.
@@ -330,7 +330,8 @@ void Session::AskForReports() {
   struct sigaction former = {};
   sigaction(report_signal_, nullptr, &former);
   if (former.sa_handler != SIG_DFL) {
-    Log(LogLevel::kWarn, "ONEBIT_NCCL_STATS: the program handles %s itself: it asks for no report",
+    Log(LogLevel::kWarn,
+        "ONEBIT_NCCL_STATS: the program handles %s itself, so this signal writes no report",
         report_signal_ == SIGUSR1 ? "SIGUSR1" : "SIGUSR2");
     return;
   }
@@ -369,7 +370,7 @@ void Session::WriteReport() {
     return;
   }
   const char* const rank = SettingOf("RANK");
-  std::fprintf(file, "onebit: calls of NCCL in process %d%s%s\n%s", static_cast<int>(process_),
+  std::fprintf(file, "onebit: NCCL calls in process %d%s%s\n%s", static_cast<int>(process_),
                *rank == '\0' ? "" : ", rank ", rank, report.empty() ? "none\n" : report.c_str());
   if (!is_stderr) std::fclose(file);
 }

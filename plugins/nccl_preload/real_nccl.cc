@@ -96,7 +96,7 @@ void* OpenReal() {
   if (HasNccl(opened)) return opened;
   if (void* const in_folder = FindInFolders()) return in_folder;
   Log(LogLevel::kWarn,
-      "no NCCL was found behind this library: name the file of libnccl.so.2 in ONEBIT_NCCL_LIB");
+      "no NCCL was found behind this library: set ONEBIT_NCCL_LIB to the path of libnccl.so.2");
   return nullptr;
 }
 
@@ -113,7 +113,7 @@ void* FindReal(const char* name) noexcept {
     // RTLD_NEXT is not null.
     return library == nullptr ? nullptr : Find(library, name);
   } catch (const std::bad_alloc&) {
-    Log(LogLevel::kWarn, "%s of NCCL was not searched for: out of memory", name);
+    Log(LogLevel::kWarn, "NCCL's %s was not looked up: out of memory", name);
     return nullptr;
   }
 }

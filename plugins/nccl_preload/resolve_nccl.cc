@@ -31,8 +31,9 @@ bool CompareNames(const void* function) {
   const size_t missing = MissingInDropIn(exports.names).size();
   if (missing > 0) {
     Log(LogLevel::kWarn,
-        "this library lacks %zu functions of the NCCL behind it: onebit_info --nccl %s", missing,
-        info.dli_fname);
+        "this library lacks %zu functions of the NCCL behind it: `onebit_info --nccl %s` lists "
+        "them",
+        missing, info.dli_fname);
   }
   return missing == 0;
 }

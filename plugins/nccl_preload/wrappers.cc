@@ -42,7 +42,7 @@ bool ReadOptions(const DataCall& call, CallOptions* options) {
       ReadCallOptions(*call.config, call.facts.operation, options);
   if (!error) return true;
   const std::string_view operation = kOperationNames[static_cast<size_t>(call.facts.operation)];
-  Log(LogLevel::kWarn, "configuration of an %.*s of NCCL: %s", static_cast<int>(operation.size()),
+  Log(LogLevel::kWarn, "configuration of an NCCL %.*s: %s", static_cast<int>(operation.size()),
       operation.data(), error->c_str());
   return false;
 }
@@ -95,7 +95,7 @@ Result Make(const DataCall& call, Comm comm) {
   const Entry entry;
   if (entry.is_nested()) return MakeRealCall(call, comm);
   return WithoutThrowing(
-      "make a call of NCCL", [&] { return MakeOrRecord(call, comm); },
+      "make an NCCL call", [&] { return MakeOrRecord(call, comm); },
       [&] { Session::Get().GiveUp(comm); });
 }
 
@@ -136,7 +136,7 @@ Result PassBecause(Reason reason, RealFunction<Function>& real, Comm comm, Opera
                  reason);
     return kSuccess;
   };
-  if (!entry.is_nested()) WithoutThrowing("observe a call of NCCL", pass, [] {});
+  if (!entry.is_nested()) WithoutThrowing("observe an NCCL call", pass, [] {});
   return real(arguments...);
 }
 
@@ -176,7 +176,7 @@ Result MakeComm(RealFunction<Function>& real, Comm* made, const Making& making,
                ? kSuccess
                : kSystemError;
   };
-  if (WithoutThrowing("join a communicator of NCCL", add, [] {}) == kSuccess) return kSuccess;
+  if (WithoutThrowing("join an NCCL communicator", add, [] {}) == kSuccess) return kSuccess;
   Session::Get().Remove(*made);
   static RealFunction<Result(Comm)> abort("ncclCommAbort");
   abort(std::exchange(*made, nullptr));
@@ -409,7 +409,7 @@ ONEBIT_NCCL_FUNCTION Result ncclCommInitRankScalable(Comm* comm, int ranks, int 
     return MakeCommFrom(unstamped.data(), count, real, comm, config, comm, ranks, rank, count,
                         unstamped.data(), config);
   };
-  return WithoutThrowing("make a communicator of NCCL", make, [] {});
+  return WithoutThrowing("make an NCCL communicator", make, [] {});
 }
 
 ONEBIT_NCCL_FUNCTION Result ncclCommSplit(Comm comm, int color, int key, Comm* made,

@@ -76,7 +76,7 @@ void Context::Unregister(const Address& address) {
 onebitResult_t Context::Find(const Address& address, const Inbox::Identity& expected,
                              std::shared_ptr<Inbox>* inbox) {
   if (address.magic != kMagic) {
-    Warn("the address of rank %d is not one of this transport", expected.rank);
+    Warn("the address of rank %d is from another transport", expected.rank);
     return onebitInvalidArgument;
   }
   if (address.process_id != static_cast<uint64_t>(getpid()) || address.context_nonce != nonce_) {

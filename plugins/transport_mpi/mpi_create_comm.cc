@@ -54,14 +54,14 @@ onebitResult_t CreateComm(const plugin::BaseContext& context, std::vector<int> w
       is_done = plugin::RunDetached(
           create, [] {}, timeout_ms, is_aborted);
     } catch (const std::system_error&) {
-      context.Warn("the system gives no thread for MPI_Comm_create_group");
+      context.Warn("no thread for MPI_Comm_create_group could be started");
       return onebitSystemError;
     }
   }
   if (!is_done) {
     MpiProcess::Get().SetBroken();
     if (is_aborted()) return onebitAborted;
-    context.Warn("MPI_Comm_create_group: not all ranks came in time");
+    context.Warn("MPI_Comm_create_group: not all ranks called it in time");
     return onebitTimeout;
   }
   if (work->code != MPI_SUCCESS) {

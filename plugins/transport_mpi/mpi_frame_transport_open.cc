@@ -96,13 +96,13 @@ onebitResult_t MpiFrameTransport::CheckRanks(const std::vector<Address>& all) co
     }
     if (mine.has_group != 0) continue;  // MPI has already joined them
     if (other.library != mine.library) {
-      context_->Warn("rank %d on %s runs another MPI than rank %d, which has %s", rank,
+      context_->Warn("rank %d on %s uses a different MPI from rank %d, which has %s", rank,
                      other.head.host_name, rank_, kMpiName);
       return onebitInvalidUsage;
     }
     if (other.job != mine.job || other.world_size != mine.world_size ||
         other.world_rank >= mine.world_size) {
-      context_->Warn("rank %d on %s and rank %d were started by different jobs of MPI", rank,
+      context_->Warn("rank %d on %s and rank %d belong to different MPI jobs", rank,
                      other.head.host_name, rank_);
       return onebitInvalidUsage;
     }

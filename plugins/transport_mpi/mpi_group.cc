@@ -31,7 +31,7 @@ onebitResult_t Await(const plugin::BaseContext& context, const char* what, MPI_R
     if (is_done != 0) return onebitSuccess;
     if (Clock::now() >= deadline) {
       MpiProcess::Get().SetBroken();
-      context.Warn("%s: not all ranks came within %llu ms", what,
+      context.Warn("%s: not all ranks called it within %llu ms", what,
                    static_cast<unsigned long long>(timeout_ms));
       return onebitTimeout;
     }

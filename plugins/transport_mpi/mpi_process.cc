@@ -34,7 +34,7 @@ bool IsFinalized() {
 std::string ErrorText(int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
-  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return "unknown error of MPI";
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return "unknown MPI error";
   return {text, static_cast<size_t>(length)};
 }
 
@@ -60,7 +60,7 @@ onebitResult_t MpiProcess::Start(const plugin::BaseContext& context) {
   if (code == MPI_SUCCESS) code = MPI_Comm_rank(MPI_COMM_WORLD, &world_rank_);
   if (code == MPI_SUCCESS) code = MPI_Comm_size(MPI_COMM_WORLD, &world_size_);
   if (code != MPI_SUCCESS) {
-    context.Warn("MPI does not tell its thread level and ranks: %s", ErrorText(code).c_str());
+    context.Warn("MPI does not report its thread level and ranks: %s", ErrorText(code).c_str());
     return onebitSystemError;
   }
   if (const std::string problem = WrongLauncher(world_size_); !problem.empty()) {
@@ -78,7 +78,7 @@ onebitResult_t MpiProcess::Start(const plugin::BaseContext& context) {
 
 onebitResult_t MpiProcess::Init(const plugin::BaseContext& context) {
   if (!HasLauncher()) {
-    context.Warn("no launcher of MPI has started this process: use %s", kLauncherName);
+    context.Warn("this process was not started by an MPI launcher: use %s", kLauncherName);
     return onebitInvalidUsage;
   }
   int provided = MPI_THREAD_SINGLE;
@@ -109,8 +109,8 @@ onebitResult_t MpiProcess::CheckThread(const plugin::BaseContext& context) const
     context.Warn("MPI_Finalize was called while the communicator was in use");
   } else {
     context.Warn(
-        "MPI was initialised with %s, so only the thread that did it may make calls; others need "
-        "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE",
+        "MPI was initialised with %s, so only the thread that initialised it may make calls; calls "
+        "on other threads need MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE",
         LevelName(thread_level_));
   }
   return onebitInvalidUsage;

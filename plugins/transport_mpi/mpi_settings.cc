@@ -26,8 +26,8 @@ constexpr onebitTransportSetting kSettings[] = {
      .values = "",
      .defaultValue = "0",
      .help =
-         "1: dense allreduces of fp32 are MPI's own, in full precision but not with bytes equal "
-         "to those of other transports; its bytes are in no counter; equal on all ranks.",
+         "1: dense allreduces of fp32 are MPI's own, in full precision but not with bytes equal to "
+         "those of other transports; counters leave out their bytes; equal on all ranks.",
      .offset = offsetof(Options, native_dense)},
 };
 

@@ -68,7 +68,7 @@ onebitResult_t Communicator::Finish(const char* what, int result,
                              " was given up: another communicator of the group "
                              "failed or was aborted");
     }
-    return Fail(onebitTimeout, std::string(what) + " has not reached the stream within " +
+    return Fail(onebitTimeout, std::string(what) + " was not on the stream within " +
                                    std::to_string(timeout_ms_) + " ms: a peer did not connect");
   }
   return Fail(ResultOf(result), std::string(what) + " failed: " + api_.Explain(result));

@@ -49,10 +49,11 @@ void Communicator::EndCleanly(CommHandle handle) {
       api_.CommDestroy(handle);
       return;
     }
-    const std::string reason =
-        result == kInProgress ? "its work was not done within " + std::to_string(timeout_ms) + " ms"
-                              : api_.Explain(result);
-    context_.Warn("rank %d: the communicator was aborted at its end: %s", rank_, reason.c_str());
+    const std::string reason = result == kInProgress ? "its work did not finish within " +
+                                                           std::to_string(timeout_ms) + " ms"
+                                                     : api_.Explain(result);
+    context_.Warn("rank %d: the communicator was aborted when it was closed: %s", rank_,
+                  reason.c_str());
     api_.CommAbort(handle);
     return;
   }
@@ -65,8 +66,7 @@ void Communicator::EndCleanly(CommHandle handle) {
   };
   if (!TryDetached(end, timeout_ms)) {
     context_.Warn(
-        "rank %d: the communicator's work was not done within %llu ms, so it is left to "
-        "NCCL",
+        "rank %d: the communicator's work did not finish within %llu ms, so it is left to NCCL",
         rank_, static_cast<unsigned long long>(timeout_ms));
   }
 }
@@ -188,7 +188,7 @@ void Communicator::EndAborted() {
 void Communicator::StopJoined(CommHandle handle) {
   if (api_.CommRevoke == nullptr) {
     context_.Warn(
-        "rank %d: NCCL %s cannot stop a communicator and leave it to its owner, who is to call "
+        "rank %d: NCCL %s cannot stop a communicator and leave it to its owner, who must call "
         "ncclCommAbort",
         rank_, api_.release.c_str());
     return;
@@ -196,12 +196,12 @@ void Communicator::StopJoined(CommHandle handle) {
   const int result = Revoke(handle);
   if (result == kInProgress) {
     context_.Warn(
-        "rank %d: NCCL has not stopped the joined communicator within %llu ms and is at work on it "
-        "yet: it cannot be used or ended any more",
+        "rank %d: NCCL has not stopped the joined communicator within %llu ms and is still at it: "
+        "the communicator can be neither used nor ended any more",
         rank_, static_cast<unsigned long long>(kAbortMs));
   } else if (result != kSuccess) {
     context_.Warn(
-        "rank %d: NCCL has not stopped the joined communicator, whose owner is to call "
+        "rank %d: NCCL has not stopped the joined communicator, whose owner must call "
         "ncclCommAbort: %s",
         rank_, api_.Explain(result).c_str());
   }
@@ -220,7 +220,7 @@ void Communicator::EndWhileHeld() {
     // NCCL's flags, so the work ends.
     context_.Warn(
         "rank %d: the communicator was aborted and its memory is not freed: NCCL has not revoked "
-        "it within %llu ms and is at work on it yet",
+        "it within %llu ms and is still at it",
         rank_, static_cast<unsigned long long>(kAbortMs));
     if (has_lock) lock_.UnlockAborted();
     return;
@@ -228,7 +228,7 @@ void Communicator::EndWhileHeld() {
   if (!has_lock) {
     // An abort raises NCCL's flags for good; no other way to make the holder return is known.
     AbortHandle(handle);
-    context_.Warn("rank %d: the communicator was aborted under a call of NCCL that did not end%s",
+    context_.Warn("rank %d: the communicator was aborted during an NCCL call that did not end%s",
                   rank_, revoked == kSuccess ? " when it was revoked" : "");
     return;
   }

@@ -17,16 +17,17 @@ onebitResult_t ReadAddresses(const plugin::BaseContext& context, int rank, uint6
     const bool has_size = addresses[peer] != nullptr && address_bytes[peer] == sizeof address;
     if (has_size) std::memcpy(static_cast<void*>(&address), addresses[peer], sizeof address);
     if (!has_size || address.magic != Address().magic) {
-      context.Warn("rank %d: the address of rank %zu is not one of this transport", rank, peer);
+      context.Warn("rank %d: the address of rank %zu is from another transport", rank, peer);
       return onebitInvalidArgument;
     }
     if (address.comm_id != comm_id) {
-      context.Warn("rank %d: the address of rank %zu is of another communicator", rank, peer);
+      context.Warn("rank %d: the address of rank %zu belongs to another communicator", rank, peer);
       return onebitInvalidArgument;
     }
     if (address.version != api.version) {
-      context.Warn("rank %d has NCCL %s (code %d), rank %zu one of code %d; they must be the same",
-                   rank, api.release.c_str(), api.version, peer, address.version);
+      context.Warn(
+          "rank %d has NCCL %s (code %d), rank %zu has code %d; install the same NCCL on all hosts",
+          rank, api.release.c_str(), api.version, peer, address.version);
       return onebitMismatch;
     }
     address.bus_id[sizeof address.bus_id - 1] = '\0';

@@ -137,7 +137,7 @@ onebitResult_t FindNccl(const plugin::BaseContext& context, const char* path,
   // Never closed, because threads of NCCL may be inside.
   void* library = OpenLibrary(path, &found->was_loaded);
   if (library == nullptr) {
-    context.Warn("NCCL cannot be opened: %s; install %s, or name its file in ONEBIT_NCCL_LIB",
+    context.Warn("NCCL cannot be opened: %s; install %s, or set ONEBIT_NCCL_LIB to its path",
                  LastDlError(), kLibrary);
     return onebitSystemError;
   }
@@ -156,7 +156,7 @@ onebitResult_t FindNccl(const plugin::BaseContext& context, const char* path,
   const Release release = ReleaseOf(found->version);
   found->release = TextOf(release);
   if (found->version < kOldestVersion) {
-    context.Warn("%s is NCCL %s, and 2.10 is the oldest that can be used", file.c_str(),
+    context.Warn("%s is NCCL %s, but 2.10 is the oldest that can be used", file.c_str(),
                  found->release.c_str());
     return onebitSystemError;
   }

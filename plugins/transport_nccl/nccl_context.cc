@@ -46,8 +46,7 @@ onebitResult_t Context::FindDeviceBinding(const char* who, DeviceBinding* bindin
     std::string problem;
     if (driver_ == nullptr) driver_ = FindDriver(&problem);
     if (driver_ == nullptr) {
-      Warn("%s: there is no GPU to use: %s; make a device current first, as by cudaSetDevice", who,
-           problem.c_str());
+      Warn("%s: there is no GPU to use: %s; call cudaSetDevice first", who, problem.c_str());
       return onebitUnhandledCudaError;
     }
     found.driver = driver_;
@@ -56,8 +55,8 @@ onebitResult_t Context::FindDeviceBinding(const char* who, DeviceBinding* bindin
   if (code == CUDA_SUCCESS && found.device_context == nullptr) code = CUDA_ERROR_INVALID_CONTEXT;
   if (code == CUDA_SUCCESS) code = found.driver->cuCtxGetDevice(&found.device);
   if (code != CUDA_SUCCESS) {
-    Warn("%s: no device is current in this thread: %s; make one current first, as by cudaSetDevice",
-         who, cuda::ErrorText(*found.driver, code).c_str());
+    Warn("%s: no device is current in this thread: %s; call cudaSetDevice first", who,
+         cuda::ErrorText(*found.driver, code).c_str());
     return code == CUDA_ERROR_INVALID_CONTEXT ? onebitInvalidUsage : onebitUnhandledCudaError;
   }
   *binding = std::move(found);
@@ -79,7 +78,7 @@ onebitResult_t Context::Open(const onebitTransportCommInfo& info,
       return onebitInvalidArgument;
     }
     if (group.communicator->binding().device != binding.device) {
-      Warn("%s: the communicator that was joined is of device %d, but device %d is current",
+      Warn("%s: the communicator that was joined is on device %d, but device %d is current",
            who.c_str(), group.communicator->binding().device, binding.device);
       return onebitInvalidUsage;
     }

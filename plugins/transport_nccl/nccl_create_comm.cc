@@ -62,8 +62,8 @@ struct Start {
 onebitResult_t Communicator::Create(const UniqueId& id, uint64_t timeout_ms) {
   return Use([&](CommHandle) {
     timeout_ms_ = timeout_ms;
-    const std::string late = "not all of " + std::to_string(ranks_) +
-                             " ranks came to NCCL within " + std::to_string(timeout_ms) + " ms";
+    const std::string late = "not all of " + std::to_string(ranks_) + " ranks called NCCL within " +
+                             std::to_string(timeout_ms) + " ms";
     auto start = std::make_shared<Start>(Start{.api = context_.shared_api(),
                                                .binding = binding_,
                                                .id = id,

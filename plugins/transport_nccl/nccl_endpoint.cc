@@ -130,7 +130,8 @@ onebitResult_t NcclEndpoint::CheckUsable() const {
 onebitResult_t NcclEndpoint::GroupBegin() {
   const onebitResult_t check = CheckUsable();
   if (check != onebitSuccess) return check;
-  if (is_in_group_) return communicator_->Fail(onebitInvalidUsage, "a group inside a group");
+  if (is_in_group_)
+    return communicator_->Fail(onebitInvalidUsage, "a group was begun inside a group");
   exchange_.operations().clear();
   ThreadGroups::OfThisThread().Begin(&exchange_);
   is_in_group_ = true;
@@ -141,7 +142,7 @@ onebitResult_t NcclEndpoint::GroupEnd() {
   const onebitResult_t check = CheckUsable();
   if (!is_in_group_) {
     if (check != onebitSuccess) return check;
-    return communicator_->Fail(onebitInvalidUsage, "the end of no group");
+    return communicator_->Fail(onebitInvalidUsage, "a group was ended that had not begun");
   }
   is_in_group_ = false;
   const onebitResult_t result = ThreadGroups::OfThisThread().End();
@@ -202,7 +203,7 @@ onebitResult_t NcclEndpoint::Collective(const onebitTransportCollectiveCall& cal
   const bool has_buffers = (call.send != nullptr || !sends) && call.recv != nullptr;
   if (!IsKnown(call.datatype) || !IsKnown(call.op) || !has_root ||
       (!has_buffers && call.count != 0)) {
-    return communicator_->Fail(onebitInvalidArgument, "a collective that NCCL cannot do");
+    return communicator_->Fail(onebitInvalidArgument, "NCCL cannot do such a collective");
   }
   if (call.count == 0) return onebitSuccess;
   return Add({.kind = Operation::Kind::kCollective, .call = call, .stream = stream});

@@ -60,7 +60,7 @@ onebitResult_t AwaitStream(Communicator* communicator, CommHandle handle, onebit
     }
     if (std::chrono::steady_clock::now() >= deadline) break;
   }
-  return communicator->Fail(onebitTimeout, "ncclBroadcast: not all ranks came within " +
+  return communicator->Fail(onebitTimeout, "ncclBroadcast: not all ranks called it within " +
                                                std::to_string(timeout_ms) + " ms");
 }
 
@@ -113,7 +113,8 @@ int AskFacts(const NcclApi& api, CommHandle handle, uint64_t timeout_ms, Facts* 
 onebitResult_t Adopt(Context* context, const void* native, size_t native_bytes, uint64_t timeout_ms,
                      std::shared_ptr<Group>* group) {
   if (native == nullptr) {
-    context->Warn("NCCL has no communicator of all processes: one must be given");
+    context->Warn(
+        "native is NULL, but NCCL has no communicator of all processes: pass an ncclComm_t");
     return onebitInvalidUsage;
   }
   CommHandle handle = nullptr;
@@ -128,9 +129,8 @@ onebitResult_t Adopt(Context* context, const void* native, size_t native_bytes, 
   }
   if (const std::string other = OtherNccl(context->api()); !other.empty()) {
     context->Warn(
-        "the communicator is not one of the NCCL that onebit uses, %s, but of the program's own: "
-        "name "
-        "that, %s, in ONEBIT_NCCL_LIB",
+        "the communicator does not belong to the NCCL that onebit uses, %s, but to the program's "
+        "own: set ONEBIT_NCCL_LIB to %s",
         context->api().file.c_str(), other.c_str());
     return onebitInvalidUsage;
   }
@@ -150,8 +150,8 @@ onebitResult_t Adopt(Context* context, const void* native, size_t native_bytes, 
   }
   if (facts.device != binding.device) {
     context->Warn(
-        "rank %d: the communicator is of device %d, but device %d is current; make device "
-        "%d current before the call",
+        "rank %d: the communicator is on device %d, but device %d is current; make device %d "
+        "current before the call",
         facts.rank, facts.device, binding.device, facts.device);
     return onebitInvalidUsage;
   }

@@ -25,45 +25,40 @@ constexpr onebitTransportSetting kSettings[] = {
      .kind = onebitSettingBoolean,
      .values = "",
      .defaultValue = "1",
-     .help =
-         "0: dense calls of the application have the same bytes as over other transports, at a "
-         "fraction of NCCL's speed; 1: allreduces, reduce-scatters, all-gathers and broadcasts "
-         "without a compressor are NCCL's own, whose bytes are in no counter. Those of optimizers, "
-         "syncs and flushes are always the library's. Equal on all ranks.",
+     .help = "0: dense calls of the application have the same bytes as over other transports, at a "
+             "fraction of NCCL's speed; 1: allreduces, reduce-scatters, all-gathers and broadcasts "
+             "without a compressor are NCCL's own, and counters leave out their bytes. Those of "
+             "optimizers, syncs and flushes are always the library's. Equal on all ranks.",
      .offset = offsetof(Options, native_dense)},
     {.name = "ONEBIT_NCCL_BLOCKING",
      .kind = onebitSettingBoolean,
      .values = "",
      .defaultValue = "1",
-     .help =
-         "0: communicators that the library makes are NCCL's non-blocking ones: a call takes more "
-         "of the processor's time, but one that connects to a peer which is gone ends by itself, "
-         "not only when the communicator is aborted.",
+     .help = "0: communicators that the library makes are non-blocking ones of NCCL: a call costs "
+             "more CPU time, but one that connects to a lost peer ends by itself, not only when "
+             "the communicator is aborted.",
      .offset = offsetof(Options, is_blocking)},
     {.name = "ONEBIT_NCCL_CLOSE_MS",
      .kind = onebitSettingInteger,
      .values = "milliseconds",
      .maximum = 600'000,
      .defaultValue = "5000",
-     .help =
-         "How long the end of a communicator waits for work that was started before; then it is "
-         "aborted.",
+     .help = "How long the end of a communicator waits for work that was started before it; then "
+             "it is aborted.",
      .offset = offsetof(Options, close_ms)},
     {.name = "ONEBIT_NCCL_RULES",
      .kind = onebitSettingText,
      .values = "off, default or rules",
      .defaultValue = "off",
-     .help =
-         "Which calls of NCCL the interposer compresses, and how (docs/preload.md). Equal on all "
-         "ranks.",
+     .help = "Which NCCL calls the interposer compresses, and how (docs/preload.md). Equal on all "
+             "ranks.",
      .offset = offsetof(Options, rules)},
     {.name = "ONEBIT_NCCL_STATS",
      .kind = onebitSettingPath,
      .values = "path of a file",
      .defaultValue = "",
-     .help =
-         "Where the interposer writes, when the process ends, what became of the calls of NCCL: "
-         "a file, %p in its name being the process, or stderr; empty: nowhere.",
+     .help = "Where the interposer writes, when the process ends, what became of the NCCL calls: a "
+             "file, %p in its name being the process id, or stderr; empty: nowhere.",
      .offset = offsetof(Options, stats)},
 };
 

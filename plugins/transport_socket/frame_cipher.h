@@ -17,7 +17,7 @@ enum class Cipher : uint32_t {
   kAes256Gcm = 1,  // needs instructions of the processor
   kChaCha20Poly1305 = 2,
 };
-// As a mask of the enumerators.
+// A mask of the enumerators that this processor and libsodium support.
 uint32_t CiphersHere();
 // `masks` have at least kChaCha20Poly1305 in common.
 Cipher AgreedCipher(uint32_t mask, uint32_t other_mask);

@@ -33,7 +33,7 @@ constexpr uint64_t kDoorbell = UINT64_MAX;
 constexpr uint64_t kAbort = UINT64_MAX - 1;
 
 const char* const kEnded = "its process has ended";
-const char* const kBroken = "it does not keep to the protocol";
+const char* const kBroken = "it violates the protocol";
 
 bool Watch(const Descriptor& epoll, int fd, uint32_t events, uint64_t mark) {
   epoll_event event{.events = events, .data = {.u64 = mark}};

@@ -27,8 +27,8 @@ constexpr size_t kShortFramesQueued = 40;
 constexpr int kFramesPerRead = 8;
 
 const char* const kClosedByPeer = "it closed the connection: its process has ended";
-const char* const kBreaksProtocol = "it does not keep to the protocol";
-const char* const kForged = "a frame was changed on its way, or its key is another one";
+const char* const kBreaksProtocol = "it violates the protocol";
+const char* const kForged = "a frame was changed in transit, or its key is another one";
 
 // Texts of errors live as long as the process, as those of links must.
 const char* TextOf(int error) {

@@ -37,7 +37,7 @@ class TcpLink {
   // socket is closed and the peer sends anything.
   bool has_left() const;
 
-  // What the system knows of bytes that it has sent again and again in vain; empty: there are none.
+  // Describes bytes that the system retransmits without an acknowledgement; empty: there are none.
   std::string Trouble() const;
 
   // Sends as much as the socket takes and queues the rest.

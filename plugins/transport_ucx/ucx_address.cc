@@ -30,7 +30,7 @@ const char* ReadAddress(const void* bytes, size_t count, Address* address) {
     return "it has a wrong length";
   }
   std::memcpy(address, bytes, sizeof *address);
-  if (address->worker_bytes != count - sizeof *address) return "it is cut";
+  if (address->worker_bytes != count - sizeof *address) return "it is truncated";
   return plugin::ProblemOf(kMagic, bytes, count);
 }
 

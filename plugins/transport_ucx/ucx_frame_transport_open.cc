@@ -27,8 +27,7 @@ onebitResult_t UcxFrameTransport::GetAddress(void* address, size_t* bytes) {
   if (worker_address.empty()) return onebitSystemError;
   if (sizeof(Address) + worker_address.size() > kMostAddressBytes) {
     context_->Warn(
-        "the address has %zu bytes, more than %zu: name fewer devices by "
-        "ONEBIT_UCX_NET_DEVICES",
+        "the address has %zu bytes, more than %zu: name fewer devices in ONEBIT_UCX_NET_DEVICES",
         worker_address.size(), kMostAddressBytes);
     return onebitSystemError;
   }
@@ -105,7 +104,7 @@ onebitResult_t UcxFrameTransport::MakeLinks(const void* const* addresses) {
     const ucs_status_t status = worker_->Connect(address, &link);
     if (status != UCS_OK) {
       const std::string reason = LogScope::LastError();
-      context_->Warn("rank %d has no way to rank %d on %s: %s (%s); ONEBIT_UCX_TLS=%s%s", rank_,
+      context_->Warn("rank %d cannot reach rank %d on %s: %s (%s); ONEBIT_UCX_TLS=%s%s", rank_,
                      rank, link.host, ucs_status_string(status), reason.c_str(),
                      context_->options().tls, Advice(reason));
       return ResultOf(status);

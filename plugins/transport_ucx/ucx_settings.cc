@@ -45,10 +45,9 @@ constexpr onebitTransportSetting kSettings[] = {
      .kind = onebitSettingBoolean,
      .values = "",
      .defaultValue = "0",
-     .help =
-         "1: between hosts, pieces of long payloads go by UCX's rendezvous protocol, by RDMA where "
-         "the network has it, and none sets out early; equal on all ranks; takes 2 MiB per peer; "
-         "tried over TCP and RoCE in software only.",
+     .help = "1: between hosts, pieces of long payloads go by UCX's rendezvous protocol, by RDMA "
+             "where the network has it, and none is sent early; equal on all ranks; takes 2 MiB "
+             "per peer; tried over TCP and RoCE in software only.",
      .offset = offsetof(Options, uses_rendezvous)},
 };
 

@@ -57,7 +57,7 @@ TEST(StreamTest, DoesNotWaitForTheLegacyStream) {
   ASSERT_OK(Plugin().Fill(byte.data(), 9, 1, stream));
   Finish(stream);
   EXPECT_ERROR(Plugin().Synchronize(nullptr, 0), onebitTimeout,
-               "the CUDA stream has not done its work after 0 ms");
+               "the CUDA stream has not finished its work within 0 ms");
   gate.Open();
   Finish(nullptr);
 }
@@ -69,7 +69,7 @@ TEST(StreamTest, SynchronizeGivesUpInTime) {
   Gate gate;
   gate.Stop(stream);
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_ERROR(Plugin().Synchronize(stream, 50), onebitTimeout, "after 50 ms");
+  EXPECT_ERROR(Plugin().Synchronize(stream, 50), onebitTimeout, "within 50 ms");
   const auto elapsed = std::chrono::steady_clock::now() - begin;
   EXPECT_GE(elapsed, std::chrono::milliseconds(50));
   gate.Open();
@@ -157,7 +157,7 @@ TEST(EventTest, ReportsABrokenDevice) {
   int is_done = -1;
   EXPECT_ERROR(Plugin().QueryEvent(event, &is_done), onebitUnhandledCudaError,
                "work before an event: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was "
-               "encountered), device 1; work enqueued earlier");
+               "encountered), device 1; work that some part of this process enqueued earlier");
   EXPECT_EQ(is_done, -1);
   EXPECT_ERROR(Plugin().Synchronize(stream, 10), onebitUnhandledCudaError, "ILLEGAL_ADDRESS");
   onebitTestCudaBreak(1, CUDA_SUCCESS);
@@ -229,7 +229,7 @@ TEST_P(DriverFailureTest, IsReportedWithDeviceAndAdvice) {
   onebitTestCudaFail(GetParam().function, 0, 1, CUDA_ERROR_INVALID_HANDLE);
   EXPECT_ERROR(GetParam().call(stream, event, memory.data()), GetParam().result,
                "CUDA_ERROR_INVALID_HANDLE (invalid resource handle), device 1; does the stream "
-               "exist, and is it one of that device?");
+               "exist, and does it belong to that device?");
   EXPECT_OK(GetParam().call(stream, event, memory.data()));
 }
 

@@ -65,7 +65,7 @@ TEST(StartTest, RefusesAnOldDriver) {
   LoadDriver(ONEBIT_CUDA_STAND_IN);
   int count = 0;
   EXPECT_ERROR(Plugin().Start(&count), onebitUnhandledCudaError,
-               "the CUDA driver is one for CUDA 11.8; onebit needs 12.1 or later");
+               "the CUDA driver is for CUDA 11.8; onebit needs 12.1 or later");
 }
 
 TEST(StartTest, TakesTheOldestDriverThatItNames) {
@@ -79,7 +79,7 @@ TEST(StartTest, NamesWhatADriverLacks) {
   LoadDriver(ONEBIT_LACKING_DRIVER);
   int count = 0;
   EXPECT_ERROR(Plugin().Start(&count), onebitUnhandledCudaError,
-               "the CUDA driver, one for CUDA 12.1, lacks cuCtxGetCurrent");
+               "the CUDA driver is for CUDA 12.1 and lacks cuCtxGetCurrent");
 }
 
 #ifdef ONEBIT_CUDA_STUB
@@ -97,7 +97,7 @@ TEST(StartTest, RefusesTheStubOfTheToolkit) {
   int count = 0;
   EXPECT_ERROR(
       Plugin().Start(&count), onebitUnhandledCudaError,
-      "libcuda.so.1 does not tell its version: it is not a CUDA driver (the toolkit has a");
+      "libcuda.so.1 does not report its version, so it is not a CUDA driver (the toolkit has a");
 }
 #endif
 

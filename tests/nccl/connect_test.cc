@@ -41,7 +41,7 @@ TEST_P(ConnectTest, EndsWhenItsTimeIsOver) {
   const auto start = Clock::now();
   EXPECT_EQ(endpoint.Connect({address, address}, 200), onebitTimeout);
   EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(200));
-  EXPECT_THAT(Plugin::warnings(), HasSubstr("not all of 2 ranks came to NCCL within 200 ms"));
+  EXPECT_THAT(Plugin::warnings(), HasSubstr("not all of 2 ranks called NCCL within 200 ms"));
   EXPECT_EQ(endpoint.GroupBegin(), onebitTimeout);
 }
 
@@ -106,14 +106,14 @@ TEST_P(ConnectTest, RefusesAddressesOfOthers) {
   ASSERT_EQ(other.Open(plugin_, 1, 2, 2), onebitSuccess);
   const auto own = endpoint.Address();
   EXPECT_EQ(endpoint.Connect({own, other.Address()}), onebitInvalidArgument);
-  EXPECT_THAT(Plugin::warnings(), HasSubstr("rank 1 is of another communicator"));
+  EXPECT_THAT(Plugin::warnings(), HasSubstr("rank 1 belongs to another communicator"));
 
   auto wrong = own;
   wrong.pop_back();
   EXPECT_EQ(endpoint.Connect({own, wrong}), onebitInvalidArgument);
   wrong = std::vector<std::byte>(own.size());
   EXPECT_EQ(endpoint.Connect({own, wrong}), onebitInvalidArgument);
-  EXPECT_THAT(Plugin::warnings(), HasSubstr("the address of rank 1 is not one"));
+  EXPECT_THAT(Plugin::warnings(), HasSubstr("the address of rank 1 is from another transport"));
 }
 
 TEST_P(ConnectTest, RefusesAnotherRelease) {

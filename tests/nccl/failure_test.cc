@@ -152,7 +152,7 @@ TEST_P(FailureTest, AnAbortedCallLeavesACommunicatorThatNcclIsAtWorkOn) {
       std::thread aborter([&] {
         EXPECT_TRUE(AwaitOtherThreadsAsleep());
         EXPECT_EQ(self.endpoint->Abort(), onebitSuccess);
-        EXPECT_THAT(Plugin::warnings(), HasSubstr("within 5000 ms and is at work on it yet"));
+        EXPECT_THAT(Plugin::warnings(), HasSubstr("within 5000 ms and is still at it"));
         hold(0);
       });
       EXPECT_EQ(self.endpoint->Send(1, buffer.at(0), 10, *self.stream), onebitAborted);
@@ -381,7 +381,7 @@ std::string EndWithWorkUnderWay(const Plugin& plugin) {
 TEST_P(FailureTest, KnowsAtItsEndThatItDoesNotBlock) {
   if (GetParam().name != "NonBlocking") GTEST_SKIP() << "it blocks";
   const Counts before = Counts::Get(GetParam());
-  EXPECT_THAT(EndWithWorkUnderWay(plugin_), HasSubstr("aborted at its end"));
+  EXPECT_THAT(EndWithWorkUnderWay(plugin_), HasSubstr("aborted when it was closed"));
   EXPECT_EQ(Counts::Get(GetParam()).aborted - before.aborted, 1u);
 }
 
@@ -392,8 +392,8 @@ TEST_P(FailureTest, KnowsThatTheEnvironmentSaysWhetherItBlocks) {
   ASSERT_EQ(setenv("NCCL_COMM_BLOCKING", blocks ? "0" : "1", 1), 0);
   const std::string warnings = EndWithWorkUnderWay(plugin_);
   ASSERT_EQ(unsetenv("NCCL_COMM_BLOCKING"), 0);
-  EXPECT_THAT(warnings,
-              HasSubstr(can_choose && blocks ? "aborted at its end" : "so it is left to NCCL"));
+  EXPECT_THAT(warnings, HasSubstr(can_choose && blocks ? "aborted when it was closed"
+                                                       : "so it is left to NCCL"));
 }
 
 TEST_P(FailureTest, DoesNotWaitForAPeerAtItsEnd) {
@@ -403,7 +403,7 @@ TEST_P(FailureTest, DoesNotWaitForAPeerAtItsEnd) {
     if (self.rank == 0) {
       EXPECT_EQ(self.endpoint->Receive(1, buffer.at(0), 10, *self.stream), onebitSuccess);
       self.endpoint->Close();
-      EXPECT_THAT(Plugin::warnings(), HasSubstr("not done within 300 ms"));
+      EXPECT_THAT(Plugin::warnings(), HasSubstr("did not finish within 300 ms"));
     }
     self.meet();
     // A blocking communicator is left to NCCL with its pending message: send it.

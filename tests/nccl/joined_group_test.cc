@@ -210,7 +210,7 @@ TEST_P(JoinedGroupTest, AGroupThatWaitsForItsTurnDoesNotUseWhatWasAborted) {
     // No event tells that a group waits for its turn, and its thread is awake.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     EXPECT_EQ(own.Abort(), onebitSuccess);
-    was_held = Plugin::warnings().find("was aborted under a call") != std::string::npos;
+    was_held = Plugin::warnings().find("was aborted during an NCCL call") != std::string::npos;
     is_over.set_value();
     waiting.join();
     grouping.join();

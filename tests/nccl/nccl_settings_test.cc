@@ -56,7 +56,7 @@ TEST(NcclSettingsTest, RefusesAnOldRelease) {
   const Plugin plugin(SettingTexts{{"ONEBIT_NCCL_LIB", file}});
   EXPECT_EQ(plugin.start_result(), onebitSystemError);
   EXPECT_THAT(Plugin::warnings(),
-              HasSubstr(file + " is NCCL 2.9.6, and 2.10 is the oldest that can be used"));
+              HasSubstr(file + " is NCCL 2.9.6, but 2.10 is the oldest that can be used"));
 }
 
 TEST(NcclSettingsTest, RefusesAFileThatIsNotThere) {

@@ -123,18 +123,18 @@ TEST(CallOptionsTest, AForeignHeadIsNotReadOn) {
 
 TEST(CallOptionsTest, ErrorsNameTheOption) {
   EXPECT_THAT(ErrorOf(Text("fp8")),
-              HasSubstr("option codec, \"fp8\": no codec \"fp8\"; there are"));
-  EXPECT_THAT(ErrorOf(Text("fp4,block=100")), HasSubstr("block=100 is no multiple of 32"));
-  EXPECT_THAT(ErrorOf(Text("*:fp4")), HasSubstr("no codec \"*:fp4\""));
-  EXPECT_THAT(ErrorOf(Text("")), HasSubstr("no codec \"\""));
-  EXPECT_EQ(ErrorOf(Text(nullptr)), "option codec has no text");
-  EXPECT_EQ(ErrorOf(Off(2)), "option off is 2, and neither 0 nor 1");
+              HasSubstr("option codec, \"fp8\": unknown codec \"fp8\"; the codecs are"));
+  EXPECT_THAT(ErrorOf(Text("fp4,block=100")), HasSubstr("block=100 is not a multiple of 32"));
+  EXPECT_THAT(ErrorOf(Text("*:fp4")), HasSubstr("unknown codec \"*:fp4\""));
+  EXPECT_THAT(ErrorOf(Text("")), HasSubstr("unknown codec \"\""));
+  EXPECT_EQ(ErrorOf(Text(nullptr)), "option codec is NULL");
+  EXPECT_EQ(ErrorOf(Off(2)), "option off is 2, but must be 0 or 1");
   EXPECT_EQ(ErrorOf({.vendor = ONEBIT_NCCL_VENDOR, .id = 4}),
-            "there is no option 4; there are tensor (1), codec (2) and off (3)");
+            "there is no option 4; the options are tensor (1), codec (2) and off (3)");
   const ConfigOption first = Tensor(1);
   ConfigOption second = Tensor(1);
   second.next = &first;
-  EXPECT_EQ(ErrorOf(second), "option 1 is there twice");
+  EXPECT_EQ(ErrorOf(second), "option 1 is given twice");
 }
 
 TEST(CallOptionsTest, AnErrorChangesNothing) {

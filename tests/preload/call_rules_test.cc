@@ -129,35 +129,38 @@ TEST(CallRulesTest, ErrorsNameTheRuleAndWhatThereIs) {
   };
   EXPECT_EQ(error("*:fp4; op=allreduce"),
             "rule 2, \"op=allreduce\": it has no \":\" with a codec after it");
-  EXPECT_THAT(error("comm=tp:off; default"), HasSubstr("default and off stand alone"));
-  EXPECT_THAT(error(":fp4"), HasSubstr("it has no conditions; * is for all reductions"));
-  EXPECT_THAT(error("*:"), HasSubstr("no codec \"\"; there are off, fp4, int8, int2, sign"));
-  EXPECT_THAT(error("*:fp8"), HasSubstr("no codec \"fp8\""));
-  EXPECT_THAT(error("*:fp4,residual"), HasSubstr("no option \"residual\"; there are ef, plain"));
-  EXPECT_THAT(error("*:fp4,block=0"), HasSubstr("\"0\" is no number of elements"));
+  EXPECT_THAT(error("comm=tp:off; default"), HasSubstr("default and off take nothing else"));
+  EXPECT_THAT(error(":fp4"), HasSubstr("it has no conditions; write * for all reductions"));
+  EXPECT_THAT(error("*:"),
+              HasSubstr("unknown codec \"\"; the codecs are off, fp4, int8, int2, sign"));
+  EXPECT_THAT(error("*:fp8"), HasSubstr("unknown codec \"fp8\""));
+  EXPECT_THAT(error("*:fp4,residual"),
+              HasSubstr("unknown option \"residual\"; the options are ef, plain"));
+  EXPECT_THAT(error("*:fp4,block=0"), HasSubstr("\"0\" is not a number of elements"));
   EXPECT_THAT(error("*:fp4,block=100"),
-              HasSubstr("block=100 is no multiple of 32 up to 65536, as this codec needs"));
-  EXPECT_THAT(error("*:int8,block=131072"), HasSubstr("no multiple of 32 up to 65536"));
+              HasSubstr("block=100 is not a multiple of 32 up to 65536, as this codec needs"));
+  EXPECT_THAT(error("*:int8,block=131072"), HasSubstr("not a multiple of 32 up to 65536"));
   EXPECT_EQ(Choose(Parsed("*:bf16,plain,start=0"), kWorld, {.count = 1}),
             (Compression{.codec = onebitCodecBf16, .has_feedback = false, .start = 0}));
   EXPECT_TRUE(Choose(Parsed("*:fp4,levels=1"), kWorld, {.count = 1}).has_one_level);
   EXPECT_FALSE(Choose(Parsed("*:fp4,levels=0"), kWorld, {.count = 1}).has_one_level);
-  EXPECT_THAT(error("*:fp4,levels=2"), HasSubstr("\"2\" is no number of levels; 0 lets onebit"));
-  EXPECT_THAT(error("*:bf16,block=64"), HasSubstr("block=64 is of no use to bf16"));
-  EXPECT_THAT(error("*:bf17"), HasSubstr("there are off, fp4, int8, int2, sign, bf16"));
-  EXPECT_THAT(error("*:sign,block=96"), HasSubstr("no multiple of 64 up to 1073741824"));
-  EXPECT_THAT(error("*:fp4,start=-1"), HasSubstr("\"-1\" is no number of calls"));
-  EXPECT_THAT(error("op=broadcast:fp4"), HasSubstr("no operation \"broadcast\" can be compressed"));
+  EXPECT_THAT(error("*:fp4,levels=2"), HasSubstr("\"2\" is not a number of levels; 0 lets onebit"));
+  EXPECT_THAT(error("*:bf16,block=64"), HasSubstr("block=64 has no meaning for bf16"));
+  EXPECT_THAT(error("*:bf17"), HasSubstr("the codecs are off, fp4, int8, int2, sign, bf16"));
+  EXPECT_THAT(error("*:sign,block=96"), HasSubstr("not a multiple of 64 up to 1073741824"));
+  EXPECT_THAT(error("*:fp4,start=-1"), HasSubstr("\"-1\" is not a number of calls"));
+  EXPECT_THAT(error("op=broadcast:fp4"), HasSubstr("operation \"broadcast\" cannot be compressed"));
   EXPECT_THAT(error("op=sendrecv:fp4,ef"), HasSubstr("op=sendrecv takes neither ef nor start="));
   EXPECT_THAT(error("op=sendrecv:fp4,start=1"), HasSubstr("neither ef nor start="));
   EXPECT_THAT(error("reduce=sum,op=alltoall:fp4"), HasSubstr("reduce= is for operations that"));
-  EXPECT_THAT(error("reduce=max:fp4"), HasSubstr("no reduction \"max\" can be compressed"));
-  EXPECT_THAT(error("type=int8:fp4"), HasSubstr("no type \"int8\" can be compressed"));
-  EXPECT_THAT(error("bytes>=1T:fp4"), HasSubstr("\"1T\" is no size in bytes"));
-  EXPECT_THAT(error("bytes<99999999999G:fp4"), HasSubstr("is no size in bytes"));
-  EXPECT_THAT(error("ranks>=0:fp4"), HasSubstr("\"0\" is no number of ranks"));
+  EXPECT_THAT(error("reduce=max:fp4"), HasSubstr("reduction \"max\" cannot be compressed"));
+  EXPECT_THAT(error("type=int8:fp4"), HasSubstr("type \"int8\" cannot be compressed"));
+  EXPECT_THAT(error("bytes>=1T:fp4"), HasSubstr("\"1T\" is not a size in bytes"));
+  EXPECT_THAT(error("bytes<99999999999G:fp4"), HasSubstr("is not a size in bytes"));
+  EXPECT_THAT(error("ranks>=0:fp4"), HasSubstr("\"0\" is not a number of ranks"));
   EXPECT_THAT(error("comm=:fp4"), HasSubstr("needs the name of a communicator"));
-  EXPECT_THAT(error("tensor=3:fp4"), HasSubstr("no condition \"tensor=3\"; there are comm=, op="));
+  EXPECT_THAT(error("tensor=3:fp4"),
+              HasSubstr("unknown condition \"tensor=3\"; the conditions are comm=, op="));
 }
 
 }  // namespace

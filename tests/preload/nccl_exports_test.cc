@@ -47,9 +47,9 @@ TEST(NcclExportsTest, TheDropInLacksNothingOfItsOwn) {
 TEST(NcclExportsTest, FilesThatAreNoNcclSayWhy) {
   NcclExports exports;
   EXPECT_EQ(ReadNcclExports("/nowhere/libnccl.so.2", &exports), "No such file or directory");
-  EXPECT_EQ(ReadNcclExports("/", &exports), "it is no file");
-  EXPECT_EQ(ReadNcclExports("/dev/null", &exports), "it is no file");
-  constexpr char kNoLibrary[] = "it is no library of 64 bits for this system, or not all of one";
+  EXPECT_EQ(ReadNcclExports("/", &exports), "it is not a regular file");
+  EXPECT_EQ(ReadNcclExports("/dev/null", &exports), "it is not a regular file");
+  constexpr char kNoLibrary[] = "it is not a 64-bit library for this system, or it is truncated";
   EXPECT_EQ(ReadNcclExports("/etc/passwd", &exports), kNoLibrary);
   EXPECT_EQ(ParseNcclExports({}, &exports), kNoLibrary);
 }
@@ -60,7 +60,7 @@ TEST(NcclExportsTest, ProgramsOfNcclSayIfTheInterposerSeesThem) {
   EXPECT_THAT(ReadNcclExports("/proc/self/exe", &exports),
               Optional(HasSubstr("binds none of its functions by name")));
   EXPECT_THAT(ReadNcclExports(ONEBIT_TEST_NCCL_PROGRAM, &exports),
-              Optional(HasSubstr("binds 1 of its functions by name, so that the interposer sees")));
+              Optional(HasSubstr("binds 1 of NCCL's functions by name, so the interposer sees")));
 }
 
 // AddressSanitizer sees reads beyond the content.

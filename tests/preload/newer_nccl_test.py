@@ -38,7 +38,7 @@ class DropInTest(unittest.TestCase):
         done = run_calls(f"{version}; {version}; nccl.pncclGetVersion(ctypes.byref(number))", NEWER)
         self.assertEqual((done.returncode, done.stdout), (0, "0 90102\n" * 2), done)
         self.assertRegex(done.stderr, rf"^\S+ onebit WARN this library lacks {len(LACKED)} functions of the NCCL "
-                                      rf"behind it: onebit_info --nccl {NEWER}\n$")
+                                      rf"behind it: `onebit_info --nccl {NEWER}` lists them\n$")
 
     def test_nothing_is_said_before_a_call(self):
         self.assertEqual(run_calls("print('opened')", NEWER).stderr, "")
@@ -70,10 +70,10 @@ class InfoTest(unittest.TestCase):
             text.flush()
             for path, problem in (
                 ("/nowhere/libnccl.so.2", "No such file or directory"),
-                ("/", "it is no file"),
-                (text.name, "it is no library of 64 bits for this system, or not all of one"),
-                (INFO[0], "it is not NCCL and binds none of its functions by name: if it uses NCCL, it opens it by "
-                          "its file, or has it inside, where nothing sees its calls"),
+                ("/", "it is not a regular file"),
+                (text.name, "it is not a 64-bit library for this system, or it is truncated"),
+                (INFO[0], "it is not NCCL and binds none of its functions by name: if it uses NCCL, it opens "
+                          "it itself or has it linked in, where nothing sees its calls"),
             ):
                 done = self.info("--nccl", path)
                 self.assertEqual((done.returncode, done.stderr), (1, f"onebit_info: {path}: {problem}\n"))

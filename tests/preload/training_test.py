@@ -180,7 +180,7 @@ class TrainingTest(unittest.TestCase):
                     process.wait()
             ranks[0].stdout.close()
         self.assertNotEqual(ranks[1].returncode, 0)
-        self.assertIn("has other rules than this one", output)
+        self.assertIn("has different rules from this one", output)
         self.assertIn("ncclCommInitRank: invalid usage", output)
 
     # Rank 0 has the hub of the stand-in, so its end leaves the calls of all others waiting.
