@@ -49,8 +49,8 @@ HWY_INLINE Rounded RoundToInteger(VF t) {
 #endif
 }
 
-// What encoding needs of a block's scale. Members are written and read one by one: a processor
-// waits where it has to read several at once that were written one by one.
+// The values derived from a block's scale that encoding needs. Members are written and read one by
+// one: a processor waits where it has to read several at once that were written one by one.
 struct BlockScale {
   float scale = 0;
   float minimum = 0;

@@ -33,7 +33,7 @@ static_assert(kChunk % kSumLanes == 0 && kTile % kChunk == 0);
 using LowBitScale = reference::LowBitScale;
 using LowBitStatistics = reference::LowBitStatistics;
 
-// What reading a chunk adds to.
+// The sum or extremes that are updated while a chunk is read.
 enum class Statistic { kNone, kMagnitude, kRange, kSquares };
 
 constexpr Statistic StatisticOf(LowBitCodec codec) {

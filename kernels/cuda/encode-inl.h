@@ -77,7 +77,7 @@ ONEBIT_KERNEL void ForEachGroup(const Body& body) {
   for (unsigned g = 0; g < kGroups; ++g) body(g);
 }
 
-// As ForEachGroup above, for bodies whose loads are needed only briefly: `kAtOnce` groups are
+// Like ForEachGroup above, but for bodies whose loads are needed only briefly: `kAtOnce` groups are
 // loaded at the same time. Loading all of them would not leave enough registers for z.
 template <unsigned kGroups, unsigned kAtOnce, class Body>
 ONEBIT_KERNEL void ForEachGroup(const Warp& warp, const Body& body) {

@@ -28,7 +28,7 @@ namespace onebit::kernels::cuda {
 ONEBIT_CUDA_LIST_KERNELS(ONEBIT_X)
 #undef ONEBIT_X
 
-// And those for lists in memory.
+// The kernels for lists in memory.
 ONEBIT_KERNEL void RunSealLong(const Warp& warp, const SealParamsOf<kInMemory>& p) {
   RunSeal(warp, p);
 }

@@ -40,7 +40,7 @@ struct LowBitPiece {
   Draws draws;
 };
 
-// As many as fit into the parameters of a launch.
+// The most pieces that fit into the parameters of a launch.
 inline constexpr unsigned kMaxLowBitPieces = 224;
 
 template <unsigned kPieces>

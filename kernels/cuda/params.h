@@ -47,8 +47,8 @@ struct CompressorWords {
   uint64_t nonfinite_blocks = 0;  // of low-bit packets, advanced by their kernels
 };
 
-// How packets are added up: each times its factor, and their sum divided. With neither, packets of
-// signs count for 1 / their number each.
+// The terms of a sum of packets: each packet times its factor, and the sum divided by `divisor`.
+// With neither, packets of signs count for 1 / their number each.
 struct PacketTerms {
   const float* factors = nullptr;  // by packet; null: 1
   uint32_t divisor = 1;            // without factors: of packets of codes alone
@@ -87,7 +87,7 @@ struct Piece {
   uint32_t scale = 0;
 };
 
-// As many as fit into the parameters of a launch, 32,764 bytes since CUDA 12.1. Every launch
+// The most pieces that fit into the parameters of a launch, 32,764 bytes since CUDA 12.1. A launch
 // carries its parameters to the device, so there are kernels for short lists, too: a name that ends
 // in Few. Their parameters are the beginning of those of the others.
 inline constexpr unsigned kMaxPieces = 256;
@@ -272,7 +272,7 @@ struct CallMessages {
   MessageRun runs[kMostRuns];
 };
 
-// As many as fit into the parameters of a launch, and as many as take 4 KB.
+// The most messages that fit into the parameters of a launch, and the most in 4 KB of them.
 inline constexpr unsigned kMaxCallMessages = 150;
 inline constexpr unsigned kFewCallMessages = 18;
 

@@ -47,7 +47,7 @@ class PacketMean {
            packets_.stride % sizeof(uint32_t) == 0;
   }
 
-  // As Load, for a whole tile: rank by rank, while the next rank's bits are on their way.
+  // Like Load, but for a whole tile: adds rank by rank, and loads the next rank's bits meanwhile.
   template <unsigned kGroups>
   ONEBIT_KERNEL void LoadTile(const Warp& warp, uint64_t begin, TileOfZ<kGroups>* mean) const {
     ForEachGroup<kGroups>([&](unsigned g) {

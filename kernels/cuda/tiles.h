@@ -126,7 +126,7 @@ ONEBIT_KERNEL ResidualPair Resolve(const PieceType& piece, bool keeps_residual) 
   return keeps_residual ? pair : ResidualPair{pair.in, nullptr};
 }
 
-// As ForEachTile, but calls body(tile, ResidualPair), and leaves out pieces that are halted. The
+// Like ForEachTile, but calls body(tile, ResidualPair), and leaves out pieces that are halted. The
 // words that decide this may be in host memory, so they are read once for each piece.
 template <unsigned kParts = 1, class List, class Body>
 ONEBIT_KERNEL void ForEachResidualTile(const Warp& warp, const List& list, uint64_t tile_elements,

@@ -10,7 +10,7 @@
 namespace onebit::kernels::cuda {
 namespace {
 
-// As many as any device has warps.
+// More tiles than any device has warps.
 constexpr uint64_t kManyTiles = 1 << 20;
 
 uint64_t TilesOf(const SumParams& p) { return BlockCount(p.count, kTensorSumBlock); }
