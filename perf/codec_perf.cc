@@ -213,7 +213,7 @@ int Run(int argc, char** argv) {
            &megabytes);
   app.allow_extras();
   if (!ParseCommandLine(app, argc, argv)) {
-    std::fputs("\nand what Google Benchmark understands:\n\n", stdout);
+    std::fputs("\nand the options of Google Benchmark:\n\n", stdout);
     benchmark::PrintDefaultHelp();
     return kExitOk;
   }

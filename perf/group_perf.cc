@@ -48,9 +48,10 @@ std::optional<GroupOptions> ParseOptions(int argc, const char* const* argv) {
            &options.shapes.least_elements);
   AddCount(app, "--max-elements", "elements of the largest tensor", 1, 1 << 28,
            &options.shapes.most_elements);
-  AddCount(app, "--repetitions", "timed, each of both in turns", 1, 100'000, &options.repetitions);
+  AddCount(app, "--repetitions", "timed repetitions: calls one by one and as a group, in turns", 1,
+           100'000, &options.repetitions);
   AddCount(app, "--warmup", "not timed", 0, 100'000, &options.warmup);
-  AddCount(app, "--seed", "what sizes depend on", 0, INT32_MAX, &options.shapes.seed);
+  AddCount(app, "--seed", "seed of the sizes", 0, INT32_MAX, &options.shapes.seed);
   AddCodecFlags(app, &options.shapes.compression);
   if (!ParseCommandLine(app, argc, argv)) return std::nullopt;
   if (options.ranks.procs == 0 && !options.ranks.is_one_rank()) {
@@ -126,7 +127,7 @@ int Run(const GroupOptions& options) {
   }
   if (!together.HasResultsOf(alone)) {
     throw ToolError(fmt::format(
-        "rank {}: the group's results are not those of the calls one by one", RankOf(joined)));
+        "rank {}: the group's results differ from those of the calls one by one", RankOf(joined)));
   }
   if (options.ranks.is_speaker()) {
     fmt::print(

@@ -55,7 +55,7 @@ int Run(int argc, const char* const* argv) {
       options.tool);
   app.formatter(std::make_shared<Help>());
   app.add_option("-n,--np", processes,
-                 "processes to start; with --hosts: the first N that it names")
+                 "processes to start; with --hosts: the first N ranks that it names")
       ->check(CLI::Range(1, kMaxProcesses))
       ->type_name("N");
   app.add_option("--hosts", host_list,
@@ -64,7 +64,7 @@ int Run(int argc, const char* const* argv) {
                  "same paths (docs/several-hosts.md)")
       ->type_name("HOST:RANKS,...");
   app.add_option("-x", hosts.variables,
-                 "with --hosts: a variable that ranks get beside all ONEBIT_*; may be repeated")
+                 "with --hosts: a variable that ranks get besides all ONEBIT_*; may be repeated")
       ->allow_extra_args(false)
       ->type_name("NAME[=VALUE]");
   app.add_option("--rsh", hosts.remote_shell, "with --hosts: the command that reaches a host")
@@ -111,11 +111,11 @@ int Run(int argc, const char* const* argv) {
   options.program = options.arguments.front();
   // A program's name does not begin with a dash: this is a misspelt option.
   if (options.program.starts_with('-')) {
-    throw UsageError(fmt::format("there is no option {}", options.program));
+    throw UsageError(fmt::format("unknown option {}", options.program));
   }
   if (is_preloaded) options.preload = PreloadPath();
   if (app.count("--ddp") > 0) {
-    if (ddp.empty()) throw UsageError("--ddp \"\" names no codec: --ddp fp4");
+    if (ddp.empty()) throw UsageError("--ddp is empty: give a codec, such as --ddp fp4");
     // Ranks get all variables of the library, on other hosts as well.
     setenv(kTorchDdpVariable, ddp.c_str(), 1);
   }

@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
   for (const Sweep& sweep : kSweeps) {
     if (sweep.name == name) return sweep.run(argc, argv);
   }
-  fmt::print(stderr, "{}: start this program by the name of a sweep, such as {}\n", ToolName(),
+  fmt::print(stderr, "{}: start this program under the name of a sweep, such as {}\n", ToolName(),
              kSweeps[1].name);
   return kExitUsage;
 }

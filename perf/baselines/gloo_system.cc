@@ -35,7 +35,7 @@ std::optional<int> NumberOf(const char* name) {
   int number = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (error != std::errc() || end != digits.data() + digits.size()) {
-    throw UsageError(fmt::format("{}={} is no number", name, text));
+    throw UsageError(fmt::format("{}={} is not a number", name, text));
   }
   return number;
 }
@@ -44,7 +44,7 @@ int NeededNumber(const char* name) {
   const std::optional<int> number = NumberOf(name);
   if (number) return *number;
   throw UsageError(fmt::format(
-      "{} is not set: start this program as ranks, by onebit_run -n N, perf/lab run or torchrun",
+      "{} is not set: start this program as ranks, with onebit_run -n N, perf/lab run or torchrun",
       name));
 }
 
@@ -56,7 +56,8 @@ std::string StoreFolder(const std::string& wanted) {
   const char* rendezvous = std::getenv("ONEBIT_RENDEZVOUS");
   if (rendezvous == nullptr || *rendezvous != '/') {
     throw UsageError(
-        "the ranks have no folder to meet: give --store DIR, a new folder that all of them see");
+        "the ranks have no folder to meet in: give --store DIR, a new folder that all of them can "
+        "see");
   }
   // The launcher made its folder for this job and removes it with all that is in it.
   const std::filesystem::path folder = std::filesystem::path(rendezvous).parent_path() / "gloo";
@@ -75,7 +76,7 @@ GlooSystem::GlooSystem(const GlooOptions& options) {
   const int rank = NeededNumber("RANK");
   const int ranks = NeededNumber("WORLD_SIZE");
   if (ranks < 1 || rank < 0 || rank >= ranks) {
-    throw UsageError(fmt::format("RANK={} is no rank of WORLD_SIZE={}", rank, ranks));
+    throw UsageError(fmt::format("RANK={} is not a rank of WORLD_SIZE={}", rank, ranks));
   }
   interface_ = InterfaceOf(options.interface, ranks);
   gloo::rendezvous::FileStore store(StoreFolder(options.store));

@@ -46,7 +46,8 @@ std::string BlockProblem(const CodecChoice& choice, onebitCollective_t collectiv
   if (block == ONEBIT_BLOCK_TENSOR && blocks.least != 0) return "for --codec sign";
   if (collective == onebitCollectiveAllToAllv && choice.has_codes() && codec.scale_bytes != 0) {
     const bool fits = block <= blocks.most && block * codec.element_bits % 8 == 0;
-    return fits ? "" : fmt::format("no length up to {} whose codes fill whole bytes", blocks.most);
+    return fits ? ""
+                : fmt::format("not a length up to {} whose codes fill whole bytes", blocks.most);
   }
   const bool fits = block % blocks.multiple == 0 && block >= blocks.least && block <= blocks.most;
   return fits ? "" : blocks.problem;
@@ -61,7 +62,7 @@ void CheckSparse(const CLI::App& app, onebitCollective_t collective, const Codec
   }
   if (!has_parts) return;
   if (choice.mode == Mode::kEf) {
-    throw UsageError(fmt::format("--codec {} is --mode plain but in an allreduce", codec));
+    throw UsageError(fmt::format("--codec {} needs --mode plain except in an allreduce", codec));
   }
   if (app.count("--hops") > 0) throw UsageError("--hops is for an allreduce");
 }
@@ -76,13 +77,13 @@ void CheckCombination(const CLI::App& app, onebitCollective_t collective,
       app.count("--mode") > 0 && app.get_option("--mode")->as<std::string>() == kPlainSigns;
   if (is_for_signs && choice.codec != onebitCodecSign) {
     throw UsageError(
-        fmt::format("--mode sign sends signs: with --codec {} it is --mode plain", codec));
+        fmt::format("--mode sign sends signs: with --codec {} use --mode plain", codec));
   }
   if (choice.mode == Mode::kEf && choice.codec == onebitCodecInt8Stochastic) {
-    throw UsageError("--codec int8s has no error feedback: it is --mode plain");
+    throw UsageError("--codec int8s has no error feedback: use --mode plain");
   }
   if (choice.mode == Mode::kEf && collective == onebitCollectiveAllToAllv) {
-    throw UsageError("an all-to-all-v has no error feedback: it is --mode plain");
+    throw UsageError("an all-to-all-v has no error feedback: use --mode plain");
   }
   for (const char* flag : {"--k", "--values", "--hops"}) {
     const bool is_known = app.get_option_no_throw(flag) != nullptr;  // not to every tool

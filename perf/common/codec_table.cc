@@ -16,8 +16,9 @@ namespace reference = kernels::reference;
 
 constexpr CodecTraits::Blocks kBlocksOfSigns = {64, 0, INT32_MAX,
                                                 "neither a multiple of 64 nor 'tensor'"};
-constexpr CodecTraits::Blocks kLowBitBlocks = {32, 32, 65536, "no multiple of 32 up to 65536"};
-constexpr CodecTraits::Blocks kSparseBlocks = {64, 320, 4096, "no multiple of 64 from 320 to 4096"};
+constexpr CodecTraits::Blocks kLowBitBlocks = {32, 32, 65536, "not a multiple of 32 up to 65536"};
+constexpr CodecTraits::Blocks kSparseBlocks = {64, 320, 4096,
+                                               "not a multiple of 64 from 320 to 4096"};
 
 constexpr CodecTraits::Blocks kNoBlocks = {1, 1, 1, "for codecs with scales: leave out --block"};
 

@@ -43,7 +43,7 @@ Loaded Load() {
     loaded.problem =
         fmt::format("no CUDA: its driver does not start: {}", cuda::ErrorText(driver, result));
   } else if (count == 0) {
-    loaded.problem = "no CUDA: its driver knows of no device";
+    loaded.problem = "no CUDA: its driver finds no device";
   }
   return loaded;
 }

@@ -24,7 +24,7 @@ std::string ParseDevice(const std::string& text, DeviceChoice* device) {
     device->number = number;
     return "";
   }
-  return fmt::format("'{}' is none of cpu, cuda and cuda:N", text);
+  return fmt::format("'{}' is not cpu, cuda or cuda:N", text);
 }
 
 }  // namespace

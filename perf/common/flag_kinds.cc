@@ -57,7 +57,7 @@ void AddSize(CLI::App& app, const std::string& flags, const std::string& help,
   AddParsed(app, flags, help, "SIZE", default_text, [size](const std::string& text) {
     const std::optional<size_t> parsed = ParseSize(text);
     if (!parsed)
-      return fmt::format("'{}' is no size; write bytes, or a number with K, M or G", text);
+      return fmt::format("'{}' is not a size; write bytes, or a number with K, M or G", text);
     *size = *parsed;
     return std::string();
   });

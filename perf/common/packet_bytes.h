@@ -29,7 +29,7 @@ struct PacketRule {
     return block == 0 ? 1 : CeilDivide(elements, block);
   }
   constexpr bool is_sparse() const { return sent_of_block != 0; }
-  // Those of `elements` elements that are sent.
+  // How many of `elements` elements are sent.
   constexpr uint64_t SentOf(uint64_t elements) const {
     if (!is_sparse()) return elements;
     return elements / block * sent_of_block + CeilDivide(elements % block * sent_of_block, block);

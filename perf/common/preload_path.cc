@@ -21,14 +21,15 @@ std::string PreloadPath() {
   Dl_info library{};
   void* const function = dlsym(RTLD_DEFAULT, "onebitGetVersion");
   if (function == nullptr || dladdr(function, &library) == 0) {
-    throw ToolError(
-        fmt::format("--preload: cannot tell where libonebit is, and so {}", kPreloadFile));
+    throw ToolError(fmt::format("--preload: cannot find out where libonebit is, and so where {} is",
+                                kPreloadFile));
   }
   const std::filesystem::path folder =
       std::filesystem::absolute(library.dli_fname).lexically_normal().parent_path();
   const std::string path = folder / kPreloadFile;
   if (!std::filesystem::exists(path)) {
-    throw ToolError(fmt::format("--preload: there is no {}, in the folder of libonebit", path));
+    throw ToolError(
+        fmt::format("--preload: there is no {}: install it in the folder of libonebit", path));
   }
   // They separate the libraries in LD_PRELOAD.
   if (path.find_first_of(" :") != path.npos) {

@@ -22,7 +22,7 @@ class PrivateFolder {
     path_ = fmt::format("{}/onebit_run-XXXXXX", parent != nullptr ? parent : "/tmp");
     if (mkdtemp(path_.data()) == nullptr) {  // with mode 0700
       throw ToolError(
-          fmt::format("cannot make a folder for the ranks to meet, {}: {}", path_, ErrnoText()));
+          fmt::format("cannot make a folder for the ranks to meet in, {}: {}", path_, ErrnoText()));
     }
   }
   ~PrivateFolder() {

@@ -39,7 +39,7 @@ std::string ProblemWith(const RankSource& source, const char* set_transport) {
   const bool has_processes = source.procs > 0 || source.is_one_rank();
   if (source.procs > 0 && source.is_one_rank()) {
     return fmt::format(
-        "--procs starts ranks, but a launcher has started this process as rank {} already: leave "
+        "--procs starts ranks, but a launcher has already started this process as rank {}: leave "
         "out --procs",
         *source.launched_rank);
   }
@@ -55,7 +55,7 @@ std::string ProblemWith(const RankSource& source, const char* set_transport) {
   }
   if (source.procs > 0 && TransportOf(source, set_transport) == kOfMpi) {
     return fmt::format(
-        "--procs starts processes that MPI knows nothing of: for transport mpi start this program "
+        "--procs starts processes that MPI does not know of: for transport mpi start this program "
         "with mpirun -np {}, and leave out --procs",
         source.procs);
   }
@@ -79,7 +79,7 @@ std::string ProblemWith(const RankSource& source, const char* set_transport) {
   const bool is_variable_read = has_processes || source.transport == kTransportOfDevices;
   if (is_variable_read && set_transport != nullptr && !source.transport.empty() &&
       source.transport != set_transport) {
-    return fmt::format("--transport {}, but ONEBIT_TRANSPORT is {} and would win: unset it",
+    return fmt::format("--transport is {}, but ONEBIT_TRANSPORT is {} and overrides it: unset it",
                        source.transport, set_transport);
   }
   return "";

@@ -35,7 +35,7 @@ void AddSweepFlags(CLI::App& app, const std::string& check_help, SweepFlags* fla
           "", &flags->buffer_bytes);
   AddCount(app, "-n,--iters", "timed calls per row", 1, kMaxCalls, &flags->iterations);
   app.add_option("--row-seconds", flags->row_seconds,
-                 "make as many timed calls as fit in this time, from 2 to -n; default: -n calls")
+                 "make as many timed calls as fit into this time, from 2 to -n; default: -n calls")
       ->type_name("S")
       ->check(Number(fmt::format("a time in seconds from 0 to {}", kMaxRowSeconds),
                      [](double seconds) { return seconds >= 0 && seconds < kMaxRowSeconds; }));

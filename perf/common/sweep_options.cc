@@ -77,8 +77,8 @@ void AddNcclOptions(CLI::App& app, const ToolTraits& traits, Options& options) {
     AddCount(app, "-r,--root", "the rank that sends", 0, kMaxRanks - 1, &options.root);
   }
   if (traits.is_ragged) {
-    AddCount(app, "--seed", "number that counts follow from; with --block they are multiples of it",
-             0, INT_MAX, &options.seed);
+    AddCount(app, "--seed", "seed of the counts; with --block they are multiples of it", 0, INT_MAX,
+             &options.seed);
   }
   AddRankSource(app, &options.ranks, "; nccl for both with --device cuda");
 }

@@ -66,24 +66,24 @@ def parse(arguments: list[str]) -> argparse.Namespace:
                         f"({SHARED_MEMORY},{DEFAULT_RATES}; without shm if hosts have several ranks)")
     add_list("--hosts", _host_count, "2,4,8", "numbers of hosts, or of processes on shared memory")
     parser.add_argument("--ranks-per-host", type=_rank_count, default=1, metavar="N",
-                        help="on every host of the lab (1)")
+                        help="ranks on every host of the lab (1)")
     add_list("--systems", _system, ",".join(SYSTEMS), "which systems")
     add_list("--sizes", parse_size, DEFAULT_SIZES, "messages, in bytes or with K, M")
     parser.add_argument("--repetitions", type=_positive(int), default=3, metavar="N",
-                        help="of everything, at most (3)")
+                        help="measure everything this many times, if time allows (3)")
     parser.add_argument("--time-budget", type=_positive(float), default=DEFAULT_BUDGET_SECONDS,
-                        metavar="SECONDS", help=f"for all of it ({DEFAULT_BUDGET_SECONDS})")
+                        metavar="SECONDS", help=f"time for the whole comparison ({DEFAULT_BUDGET_SECONDS})")
     parser.add_argument("--patience", type=_positive(float), default=DEFAULT_PATIENCE_SECONDS,
-                        metavar="SECONDS", help="with a command, beyond "
+                        metavar="SECONDS", help="wait for a command so long beyond "
                         f"{SLOWNESS} times what it should take ({DEFAULT_PATIENCE_SECONDS})")
     parser.add_argument("--build", type=pathlib.Path, default=DEFAULT_BUILD,
-                        metavar="DIR", help="with the tools (build/release)")
+                        metavar="DIR", help="build folder with the tools (build/release)")
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE",
                         help="the JSON file (compare.json in the build folder)")
     parser.add_argument("--resume", action="store_true", help="continue that file")
     parser.add_argument("--dry-run", action="store_true", help="print the commands and run none")
-    parser.add_argument("--verbose", action="store_true", help="a line for every command, not for a "
-                        "terminal only")
+    parser.add_argument("--verbose", action="store_true", help="print a line for every command, also "
+                        "without a terminal")
     options = parser.parse_args(arguments)
     has_several = options.ranks_per_host > 1
     if options.links is None:
@@ -105,19 +105,19 @@ def _list_of(parse_one):
 
 def _host_count(text: str) -> int:
     if not text.isdecimal() or not 2 <= int(text) <= MAX_HOSTS:
-        raise ValueError(f"{text!r} is no number of hosts from 2 to {MAX_HOSTS}")
+        raise ValueError(f"{text!r} is not a number of hosts from 2 to {MAX_HOSTS}")
     return int(text)
 
 
 def _rank_count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MAX_RANKS_PER_HOST:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks from 1 to {MAX_RANKS_PER_HOST}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks from 1 to {MAX_RANKS_PER_HOST}")
     return int(text)
 
 
 def _system(text: str) -> str:
     if text not in SYSTEMS:
-        raise ValueError(f"{text!r} is none of {', '.join(SYSTEMS)}")
+        raise ValueError(f"{text!r} is not one of {', '.join(SYSTEMS)}")
     return text
 
 
@@ -128,6 +128,6 @@ def _positive(kind):
         except ValueError:
             number = 0
         if not 0 < number < 1e9:
-            raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
         return number
     return parse_number

@@ -35,9 +35,9 @@ class Link:
         try:
             bits = Rate.parse(text).bits_per_second
         except UsageError as error:
-            raise ValueError(f"{text!r} is no link: write shm, or a rate ({error})") from error
+            raise ValueError(f"{text!r} is not a link: write shm, or a rate ({error})") from error
         if bits is None:
-            raise ValueError(f"{text!r} is no link: the time on one cannot be planned")
+            raise ValueError(f"{text!r} is not a link with a known rate, so its time cannot be planned")
         return Link(text, bits)
 
 

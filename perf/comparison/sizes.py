@@ -16,7 +16,7 @@ def parse_size(text: str) -> int:
     match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
     size = int(match[1]) * UNITS[match[2]] if match else 0
     if size <= 0 or size % ELEMENT_BYTES or size > MAX_SIZE:
-        raise ValueError(f"{text!r} is no size: write a multiple of {ELEMENT_BYTES} bytes up to 1G, "
+        raise ValueError(f"{text!r} is not a size: write a multiple of {ELEMENT_BYTES} bytes up to 1G, "
                          "or a number with K, M or G")
     return size
 

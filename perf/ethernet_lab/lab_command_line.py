@@ -62,22 +62,22 @@ def parse(arguments: list[str]) -> argparse.Namespace:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="processes on every host, ranks of one job",
+    run = commands.add_parser("run", help="run a program as the ranks of one job on all hosts",
                               allow_abbrev=False)
     _add_lab_options(run)
     run.set_defaults(function=_run)
 
-    mpirun = commands.add_parser("mpirun", help="an MPI program, by the MPI's own launcher",
+    mpirun = commands.add_parser("mpirun", help="run an MPI program with the MPI's own launcher",
                                  allow_abbrev=False)
     mpirun.add_argument("--mpi", choices=sorted(LAUNCHERS), default="openmpi",
-                        help="whose launcher (openmpi)")
+                        help="the MPI whose launcher to use (openmpi)")
     mpirun.add_argument("--mpi-arg", action="append", default=[], metavar="ARG",
-                        help="for the launcher; once per word: --mpi-arg=--mca --mpi-arg=pml ...")
+                        help="argument for the launcher; once per word: --mpi-arg=--mca --mpi-arg=pml ...")
     _add_lab_options(mpirun)
     mpirun.set_defaults(function=_mpirun)
 
     clean = commands.add_parser("clean", help="remove labs whose owners are gone",
-                                description="Removes labs whose owners have ended without doing it.")
+                                description="Removes labs whose owners have ended without removing them.")
     clean.set_defaults(function=_clean)
     return parser.parse_args(arguments)
 
@@ -87,12 +87,12 @@ def _add_lab_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks-per-host", type=_rank_counts, default=[1], metavar="N[,N...]",
                         help="ranks on every host, or those of each (1)")
     parser.add_argument("--rate", required=True,
-                        help="of each link and direction, such as 100mbit, 2.7gbit, or none")
+                        help="rate of each link and direction, such as 100mbit, 2.7gbit, or none")
     parser.add_argument("--grace", type=_seconds, default=DEFAULT_GRACE_SECONDS, metavar="SECONDS",
-                        help="for the others to end by themselves when one has failed (10)")
-    parser.add_argument("--json", metavar="FILE", help="counters and exit status")
+                        help="time for the other ranks to end by themselves when one has failed (10)")
+    parser.add_argument("--json", metavar="FILE", help="write counters and exit status to it")
     parser.add_argument("--build", type=pathlib.Path, metavar="DIR",
-                        help="with onebit_run (that of PATH, else build/release)")
+                        help="build folder with onebit_run (that of PATH, else build/release)")
     parser.add_argument("program", metavar="PROGRAM")
     parser.add_argument("program_arguments", metavar="...", nargs=argparse.REMAINDER)
 

@@ -82,7 +82,8 @@ struct AgentJob {
   bool is_output_tagged = false;
   bool is_preloaded = false;
   std::string folder;  // where the ranks start
-  // As in RankPlace. The secret itself travels here; its file is the agent's.
+  // The members of RankPlace with these names, except that the secret travels by value; the agent
+  // writes its file.
   std::string rendezvous;
   std::string secret;
   std::string master_address;

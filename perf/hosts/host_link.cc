@@ -63,8 +63,9 @@ HostLink::HostLink(HostLinkSpec spec, const JobGuard& guard, ByteSink* output, B
                            .standard_error = words.write.number(),
                            .announcement = guard.groups()});
   } catch (const StartError& error) {
-    throw ToolError(fmt::format("host {}: {}: install an ssh client, or name another by --rsh",
-                                host(), error.what()));
+    throw ToolError(
+        fmt::format("host {}: {}: install an ssh client, or name another command with --rsh",
+                    host(), error.what()));
   }
   to_agent_ = std::move(input.write);
   from_agent_ = std::move(replies.read);
@@ -231,7 +232,7 @@ void HostLink::NoticeEnd(std::vector<RankEnd>* ends) {
       info.si_pid == 0) {
     return;
   }
-  // Its last words still count.
+  // Frames that the agent sent before it ended still count.
   ReadFrames(ends);
   while (errors_->Pump()) {
   }

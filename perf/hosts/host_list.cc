@@ -87,7 +87,7 @@ std::vector<HostRanks> ParseHostList(std::string_view list) {
     const auto is_same = [&](const HostRanks& host) { return host.name == name; };
     if (std::any_of(hosts.begin(), hosts.end() - 1, is_same)) {
       throw UsageError(fmt::format(
-          "--hosts: {} is there twice: give each host once, with the number of its ranks", name));
+          "--hosts: {} is given twice: give each host once, with the number of its ranks", name));
     }
     if (comma == list.npos) break;
     list.remove_prefix(comma + 1);
@@ -102,8 +102,8 @@ std::vector<HostRanks> ParseHostList(std::string_view list) {
 void TakeRanks(int ranks, std::vector<HostRanks>* hosts) {
   if (ranks > CountRanks(*hosts)) {
     throw UsageError(
-        fmt::format("-n {}, but --hosts has {} ranks: write HOST:RANKS to give a host more", ranks,
-                    CountRanks(*hosts)));
+        fmt::format("-n is {}, but --hosts has {} ranks: write HOST:RANKS to give a host more",
+                    ranks, CountRanks(*hosts)));
   }
   for (HostRanks& host : *hosts) {
     host.ranks = std::min(host.ranks, ranks);

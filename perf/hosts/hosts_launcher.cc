@@ -59,8 +59,8 @@ std::vector<std::string> ForwardedVariables(const std::vector<std::string>& name
   for (const std::string& variable : named) {
     const size_t equals = variable.find('=');
     if (variable.empty() || equals == 0) {
-      throw UsageError(
-          fmt::format("-x \"{}\" names no variable: write -x NAME or -x NAME=VALUE", variable));
+      throw UsageError(fmt::format(
+          "-x \"{}\" does not name a variable: write -x NAME or -x NAME=VALUE", variable));
     }
     if (equals != variable.npos) {
       variables.push_back(variable);
@@ -105,7 +105,7 @@ std::vector<std::string> RemoteCommand(const HostsOptions& hosts, const std::str
     if (blank > 0) command.emplace_back(rest.substr(0, blank));
     rest.remove_prefix(std::min(blank + 1, rest.size()));
   }
-  if (command.empty()) throw UsageError("--rsh: there is no command");
+  if (command.empty()) throw UsageError("--rsh: the command is empty");
   if (std::filesystem::path(command.front()).filename() == "ssh") {
     // ssh must not ask questions, because nobody could answer them.
     for (const char* option : {"-T", "-x", "-oBatchMode=yes", "-oConnectTimeout=10"}) {

@@ -18,12 +18,12 @@ struct HostsOptions {
   std::string remote_shell = "ssh";    // a command, words with blanks between them
 };
 
-// As Launch, except that every host needs this program at the path that it has here, and the folder
-// of this process. Variables ONEBIT_* and those of `hosts` are passed on to the ranks; the others
-// are those of the login there. Unless these variables say otherwise, the ranks meet at the address
-// by which ssh reaches the first host, and a secret made for this job, which travels through ssh,
-// admits them. A host that is this one needs no ssh, and its ranks have all variables of this
-// process.
+// Like Launch, except that every host needs this program at the path that it has here, and the
+// folder of this process. Variables ONEBIT_* and those of `hosts` are passed on to the ranks; the
+// others are those of the login there. Unless these variables say otherwise, the ranks meet at the
+// address by which ssh reaches the first host, and a secret made for this job, which travels
+// through ssh, admits them. A host that is this one needs no ssh, and its ranks have all variables
+// of this process.
 //
 // Throws ToolError or StartError, which name the host, if not all ranks could be started.
 int LaunchOnHosts(const LaunchOptions& options, const HostsOptions& hosts);

@@ -36,7 +36,7 @@ const std::vector<std::string> kRateFlags = {"--lr", "--lr-warmup", "--lr-decay"
 std::string ParseSteps(const std::string& text, ScheduleOptions* options) {
   if (!perf::ParsePair(text, ':', &options->first, &options->last) ||
       options->first > options->last) {
-    return fmt::format("{} is no range of steps like 1:100", text);
+    return fmt::format("{} is not a range of steps like 1:100", text);
   }
   if (options->last > kMaxStep) return fmt::format("more than {} steps", kMaxStep);
   return "";

@@ -44,7 +44,7 @@ def main() -> None:
             assert row["size"] % (int(length) * element) == 0, row
     seeds = [[row["size"] for row in sweep(tool, "-t", "4", "--seed", seed)] for seed in "112"]
     assert seeds[0] == seeds[1] != seeds[2], seeds
-    for options, text in {("--mode", "ef"): "it is --mode plain", ("-o", "sum"): "-o"}.items():
+    for options, text in {("--mode", "ef"): "use --mode plain", ("-o", "sum"): "-o"}.items():
         done = subprocess.run([tool, *options], capture_output=True, text=True, timeout=60)
         assert done.returncode == 2 and text in done.stderr, done
 

@@ -66,14 +66,14 @@ def check_sweep(launcher: list[str], program: str) -> None:
 
 def check_usage(launcher: list[str], program: str) -> None:
     wrong = run([*launcher, "-n", "2", program, "-b", "4X"])
-    assert wrong.returncode == 2 and wrong.stderr.count("'4X' is no size") == 1, wrong
+    assert wrong.returncode == 2 and wrong.stderr.count("'4X' is not a size") == 1, wrong
 
 
 def check_rank_of_somebody_else(launcher: list[str], program: str) -> None:
     """The variables of another job's launcher must not confuse ranks of MPI."""
     for rank in ("0", "1"):
         wrong = run(["env", f"RANK={rank}", *launcher, "-n", "2", program, "-b", "4X"])
-        assert wrong.returncode == 2 and wrong.stderr.count("'4X' is no size") == 1, wrong
+        assert wrong.returncode == 2 and wrong.stderr.count("'4X' is not a size") == 1, wrong
 
 
 def check_size_beyond_the_system(launcher: list[str], program: str) -> None:

@@ -87,11 +87,11 @@ TEST(CodecChoiceTest, SignIsAModeOfItsOwnName) {
 
 TEST(CodecChoiceTest, ContradictionsSayWhatWouldBeRight) {
   EXPECT_THAT(ErrorOf({"--codec", "fp4", "--mode", "dense"}), HasSubstr("leave out --codec fp4"));
-  EXPECT_THAT(ErrorOf({"--codec", "fp4", "--mode", "sign"}), HasSubstr("it is --mode plain"));
-  EXPECT_THAT(ErrorOf({"--codec", "int8s", "--mode", "ef"}), HasSubstr("it is --mode plain"));
+  EXPECT_THAT(ErrorOf({"--codec", "fp4", "--mode", "sign"}), HasSubstr("use --mode plain"));
+  EXPECT_THAT(ErrorOf({"--codec", "int8s", "--mode", "ef"}), HasSubstr("use --mode plain"));
   EXPECT_THAT(ErrorOf({"--codec", "int8", "--scale", "l1"}), HasSubstr("--scale is for --codec"));
   EXPECT_THAT(ErrorOf({"--mode", "ef"}, onebitCollectiveAllToAllv),
-              HasSubstr("no error feedback: it is --mode plain"));
+              HasSubstr("no error feedback: use --mode plain"));
   EXPECT_THAT(ErrorOf({"--codec", "fp5"}),
               HasSubstr("sign|fp4|int8|uint8mm|int2|int8s|topk|randk|bf16"));
   EXPECT_THAT(ErrorOf({"--codec", "bf16", "--block", "64"}),

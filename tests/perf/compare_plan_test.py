@@ -42,7 +42,7 @@ class SizesTest(unittest.TestCase):
             self.assertEqual(parse_size(text), size)
             self.assertEqual(parse_size(size_text(size)), size)
         for text in ("", "K", "-4", "0", "3", "1.5K", "64KB", "8G"):
-            with self.assertRaisesRegex(ValueError, "is no size"):
+            with self.assertRaisesRegex(ValueError, "is not a size"):
                 parse_size(text)
 
     def test_every_size_is_in_one_sweep_that_a_tool_can_make(self):
@@ -64,7 +64,7 @@ class LinkTest(unittest.TestCase):
         self.assertEqual(Link.parse("2.7gbit").rate_bits_per_second, 2_700_000_000)
         self.assertEqual((SHM.kind, SHM.name, SHM.rate), ("shm", "shm", None))
         for text in ("", "fast", "10", "-1gbit", "0mbit", "1 gbit", "1gbit/s"):
-            with self.assertRaisesRegex(ValueError, "is no link"):
+            with self.assertRaisesRegex(ValueError, "is not a link"):
                 Link.parse(text)
 
 

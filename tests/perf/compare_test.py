@@ -263,12 +263,12 @@ def check_short_budget(fakes: Fakes) -> None:
 def check_usage(fakes: Fakes) -> None:
     """Usage errors name the wrong word, and nothing is run."""
     fakes.behave()
-    for arguments, text in {("--links", "shm,warp"): "'warp' is no link", ("--hosts", "1"): "'1' is no number",
-                            ("--systems", "nccl"): "'nccl' is none of", ("--sizes", "3"): "'3' is no size",
-                            ("--repetitions", "0"): "'0' is no positive number",
-                            ("--time-budget", "nan"): "'nan' is no positive number",
-                            ("--ranks-per-host", "0"): "'0' is no number of ranks from 1 to 64",
-                            ("--ranks-per-host", "2,2"): "'2,2' is no number of ranks from 1 to 64",
+    for arguments, text in {("--links", "shm,warp"): "'warp' is not a link", ("--hosts", "1"): "'1' is not a number",
+                            ("--systems", "nccl"): "'nccl' is not one of", ("--sizes", "3"): "'3' is not a size",
+                            ("--repetitions", "0"): "'0' is not a positive number",
+                            ("--time-budget", "nan"): "'nan' is not a positive number",
+                            ("--ranks-per-host", "0"): "'0' is not a number of ranks from 1 to 64",
+                            ("--ranks-per-host", "2,2"): "'2,2' is not a number of ranks from 1 to 64",
                             ("--ranks-per-host", "2"): "leave shm out of --links",
                             ("--build", "/nonexistent"): "there is no build in /nonexistent"}.items():
         done = compare(*fakes.flags, *arguments)

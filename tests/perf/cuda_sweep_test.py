@@ -106,7 +106,7 @@ def check_errors(tool: Tool) -> None:
                 ("there are 3 CUDA devices", tool.run("-t", "1", "--device", "cuda:3")),
         ):
             assert done.returncode == 1 and words in done.stderr, (words, done)
-    for words, options in (("none of cpu, cuda and cuda:N", ["--device", "gpu"]),
+    for words, options in (("is not cpu, cuda or cuda:N", ["--device", "gpu"]),
                            ("add --device cuda", ["--device", "cpu", "--transport", "nccl"])):
         done = tool.run(*options)
         assert done.returncode == 2 and words in done.stderr, (words, done)

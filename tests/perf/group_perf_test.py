@@ -17,8 +17,8 @@ WRONG = {
     ("--procs", "2", "--min-elements", "9", "--max-elements", "8"): "--min-elements is larger",
     ("--procs", "2", "--transport", "local"): "--transport local connects the threads",
     ("--procs", "2", "--tensors", "many"): "--tensors",
-    ("--procs", "2", "--codec", "int8s", "--mode", "ef"): "it is --mode plain",
-    ("--procs", "2", "--device", "gpu"): "none of cpu, cuda and cuda:N",
+    ("--procs", "2", "--codec", "int8s", "--mode", "ef"): "use --mode plain",
+    ("--procs", "2", "--device", "gpu"): "is not cpu, cuda or cuda:N",
     ("--procs", "2", "--transport", "nccl"): "add --device cuda",
 }
 

@@ -68,7 +68,8 @@ TEST(ProcsTest, AcceptsWhatGoesTogether) {
 TEST(ProcsTest, SaysWhatDoesNotGoTogether) {
   RankSource twice = Launched(3);
   twice.procs = 2;
-  EXPECT_THAT(ProblemWith(twice, nullptr), HasSubstr("as rank 3 already: leave out --procs"));
+  EXPECT_THAT(ProblemWith(twice, nullptr),
+              HasSubstr("already started this process as rank 3: leave out --procs"));
 
   RankSource both = Threads(4);
   both.procs = 2;

@@ -42,7 +42,7 @@ def main() -> None:
     for codec in BLOCKS:
         check_rows(sweep(tool, "-t", "3", "--codec", codec, "--block", "192", "-d", "all"), "3")
     check_rows(sweep(tool, "-t", "3", "--mode", "ef", "--block", "tensor", "-d", "all"), "3")
-    for options, text in {("--codec", "int8s", "--mode", "ef"): "it is --mode plain",
+    for options, text in {("--codec", "int8s", "--mode", "ef"): "use --mode plain",
                           ("-o", "sum"): "-o"}.items():
         done = subprocess.run([tool, *options], capture_output=True, text=True, timeout=60)
         assert done.returncode == 2 and text in done.stderr, done

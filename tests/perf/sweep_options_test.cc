@@ -144,13 +144,13 @@ TEST(OptionsTest, BuffersAreHostMemoryOrThatOfADevice) {
   EXPECT_EQ(any.transport, "nccl");
   EXPECT_EQ(Parse({"--device", "cuda:3"}).device.number, 3);
   for (const char* wrong : {"gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda1"}) {
-    EXPECT_THAT(ErrorOf({"--device", wrong}), testing::HasSubstr("none of cpu, cuda and cuda:N"));
+    EXPECT_THAT(ErrorOf({"--device", wrong}), testing::HasSubstr("is not cpu, cuda or cuda:N"));
   }
   EXPECT_THAT(ErrorOf({"--transport", "nccl"}), testing::HasSubstr("add --device cuda"));
 }
 
 TEST(OptionsTest, ErrorsSayWhatWouldBeRight) {
-  EXPECT_THAT(ErrorOf({"-b", "4X"}), testing::HasSubstr("'4X' is no size"));
+  EXPECT_THAT(ErrorOf({"-b", "4X"}), testing::HasSubstr("'4X' is not a size"));
   EXPECT_THAT(ErrorOf({"-d", "int8"}),
               testing::HasSubstr("uint8|int32|int64|half|float|double|bfloat16"));
   EXPECT_THAT(ErrorOf({"-o", "prod"}), testing::HasSubstr("sum|max|min|avg"));

@@ -123,7 +123,7 @@ class ProcessesTest(unittest.TestCase):
         self.assertEqual(unwritable.stderr.count(path), 1, unwritable)
         usage = self.run_tool(RUN, "-n", "3", TOOL, "-b", "4X")
         self.assertEqual(usage.returncode, 2, usage)
-        self.assertEqual(usage.stderr.count("is no size"), 1, usage)
+        self.assertEqual(usage.stderr.count("is not a size"), 1, usage)
         usage = self.run_tool(RUN, "-n", "3", TOOL, "--help")
         self.assertEqual((usage.returncode, usage.stdout.count("--minbytes")), (0, 1))
 

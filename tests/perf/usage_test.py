@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 WRONG = {
-    ("-b", "4X"): "'4X' is no size",
+    ("-b", "4X"): "'4X' is not a size",
     ("-b", "2K", "-e", "1K"): "larger than",
     ("-d", "int8"): "uint8|int32|int64|half|float|double|bfloat16",
     ("--mode", "ef", "-d", "int32"): "needs --mode dense",
@@ -18,8 +18,8 @@ WRONG = {
     ("--procs", "2", "--transport", "local"): "--transport local connects the threads",
     ("--block", "100"): "multiple of 64",
     ("--codec", "fp3"): "sign|fp4|int8|uint8mm|int2|int8s",
-    ("--codec", "fp4", "--mode", "sign"): "with --codec fp4 it is --mode plain",
-    ("--codec", "int8s", "--mode", "ef"): "it is --mode plain",
+    ("--codec", "fp4", "--mode", "sign"): "with --codec fp4 use --mode plain",
+    ("--codec", "int8s", "--mode", "ef"): "use --mode plain",
     ("-t", "0"): "--nthreads",
     ("-g", "2"): "give -t N or --procs N",
     ("-m", "8"): "group_perf",

@@ -262,7 +262,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadUsage{{"--codec", "fp4"}, "--codec: has no effect with --optimizer onebit-adam"},
         BadUsage{{"--optimizer", "adam", "--codec", "fp5"}, "sign|fp4|int8|uint8mm|int2|int8s"},
         BadUsage{{"--optimizer", "adam", "--codec", "int8s", "--mode", "ef"}, "no error feedback"},
-        BadUsage{{"--optimizer", "adam", "--codec", "fp4", "--mode", "sign"}, "it is --mode plain"},
+        BadUsage{{"--optimizer", "adam", "--codec", "fp4", "--mode", "sign"}, "use --mode plain"},
         BadUsage{{"--optimizer", "adam", "--codec", "fp4", "--scale", "l1"}, "for --codec sign"},
         BadUsage{{"--optimizer", "adam", "--codec", "fp4", "--block", "tensor"}, "--block"},
         BadUsage{
