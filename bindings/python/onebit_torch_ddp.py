@@ -20,7 +20,7 @@ _is_loaded = False
 
 
 def load() -> None:
-    """Registers onebit's hook for every model that the program wraps by DistributedDataParallel, with
+    """Registers onebit's hook for every model that the program wraps in DistributedDataParallel, with
     the codec and the options that the variable names (docs/python.md). Nothing without it.
 
     Constructors of DistributedDataParallel then raise:
@@ -57,7 +57,7 @@ def _say_unused(value: str, process: int) -> None:
         return
     if dist.is_available() and dist.is_initialized() and dist.get_rank() == 0:
         print(
-            f"onebit: {VARIABLE}={value} has compressed nothing: this program has wrapped no model by "
+            f"onebit: {VARIABLE}={value} has compressed nothing: this program has wrapped no model in "
             "DistributedDataParallel",
             file=sys.stderr,
         )

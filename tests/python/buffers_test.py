@@ -218,7 +218,7 @@ class BuffersTest(unittest.TestCase):
             "torch.float32",
         ):
             self.assertEqual(data_type(name), onebit.DataType.FLOAT32)
-        with self.assertRaisesRegex(TypeError, "'float31'; there are uint8, int32"):
+        with self.assertRaisesRegex(TypeError, "'float31' is not an element type of onebit: use one of uint8, int32"):
             data_type("float31")
 
     def test_sizes_and_types_of_pairs(self):
@@ -233,7 +233,7 @@ class BuffersTest(unittest.TestCase):
             ):
                 comm.all_reduce(six, out=numpy.zeros(6))
             with self.assertRaisesRegex(
-                onebit.InvalidArgument, "7 elements, which is no multiple of the 2 parts"
+                onebit.InvalidArgument, "7 elements, which is not a multiple of the 2 parts"
             ):
                 comm.reduce_scatter(numpy.zeros(7, "f4"))
             with self.assertRaisesRegex(
@@ -255,7 +255,7 @@ class BuffersTest(unittest.TestCase):
             ):
                 onebit.Compressor(comm, 12, mask=b"\xff")
             with self.assertRaisesRegex(
-                ValueError, "'mean' is no RedOp; there are: sum, max, min, avg"
+                ValueError, "'mean' is not a RedOp: use one of sum, max, min, avg"
             ):
                 comm.all_reduce(six, op="mean")
             with self.assertRaisesRegex(TypeError, "stream is of type str: give an onebit.Stream"):

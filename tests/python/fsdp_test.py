@@ -191,7 +191,7 @@ class BothTest(unittest.TestCase):
             self.assertEqual(len(each["codecs"]), 12)
             for number, text in enumerate(each["codecs"]):
                 given = ("'int9'", "1.5", "['fp4']")[number % 3]
-                self.assertIn(f"InvalidArgument: {given} is no Codec; there are: sign, fp4, int8", text)
+                self.assertIn(f"InvalidArgument: {given} is not a Codec: use one of sign, fp4, int8", text)
             self.assertEqual(len(set(each["auto"])), 1)
             self.assertIn('InvalidArgument: "auto" is for onebit.torch.State, the hook of Dist', each["auto"][0])
             self.assertIn('name a codec here, such as "int8" or "fp4"', each["auto"][0])

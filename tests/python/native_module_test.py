@@ -57,12 +57,12 @@ class NativeModuleTest(unittest.TestCase):
             (onebit.Codec.FP4, 3, _native.ONEBIT_UNDEF_INT),
         )
         with self.assertRaisesRegex(
-            TypeError, "no option 'blok'; there are: mode, collective, scale_rule"
+            TypeError, "no option 'blok'; the options are: mode, collective, scale_rule"
         ):
             _structures.configured(_native.CompressorConfig, {"blok": 64})
-        with self.assertRaisesRegex(onebit.InvalidArgument, "'fp3' is no Codec; there are: sign, fp4"):
+        with self.assertRaisesRegex(onebit.InvalidArgument, "'fp3' is not a Codec: use one of sign, fp4"):
             onebit.Codec.of("fp3")
-        with self.assertRaisesRegex(ValueError, "True is no Codec"):  # not the codec of number 1
+        with self.assertRaisesRegex(ValueError, "True is not a Codec"):  # not the codec of number 1
             onebit.Codec.of(True)
 
     def test_each_option_of_c_is_one_of_python(self):

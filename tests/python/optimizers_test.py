@@ -228,7 +228,7 @@ class OptimizersTest(unittest.TestCase):
             ):
                 onebit.Optimizer(comm, parameters.astype("f2"))
             with self.assertRaisesRegex(
-                TypeError, "no option 'betas'; there are: algorithm, variant"
+                TypeError, "no option 'betas'; the options are: algorithm, variant"
             ):
                 onebit.Optimizer(comm, parameters, betas=(0.9, 0.999))
             with self.assertRaisesRegex(
@@ -237,7 +237,7 @@ class OptimizersTest(unittest.TestCase):
                 onebit.Optimizer(comm, parameters, freeze_step="soon")
             with self.assertRaisesRegex(onebit.InvalidArgument, "beta1"):
                 onebit.Optimizer(comm, parameters, beta1=2.0)
-            with self.assertRaisesRegex(onebit.InvalidArgument, "neither parameters nor segments"):
+            with self.assertRaisesRegex(onebit.InvalidArgument, "parameters, or segments"):
                 onebit.Optimizer(comm)
             with self.assertRaisesRegex(onebit.InvalidArgument, r"segments\[0\] has neither a count"):
                 onebit.Optimizer(comm, segments=[onebit.Segment()])

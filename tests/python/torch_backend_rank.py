@@ -395,7 +395,7 @@ def bad_arguments_are_refused_before_anything_is_sent():
     }
     for text, call in calls.items():
         refused(onebit.InvalidArgument, text, call)
-    refused(onebit.InvalidArgument, "'int7' is no Codec; there are: sign, fp4", lambda: Options("int7"))
+    refused(onebit.InvalidArgument, "'int7' is not a Codec: use one of sign, fp4", lambda: Options("int7"))
     for number in (-1, 1.5, "1", True):
         refused(onebit.InvalidArgument, "min_bytes", functools.partial(Options, min_bytes=number))
     gloo_options = dist.ProcessGroupGloo._Options()

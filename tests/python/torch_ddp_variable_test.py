@@ -108,19 +108,19 @@ class TorchDdpVariableTest(unittest.TestCase):
 
     def test_wrong_values_are_named_where_a_model_is_wrapped(self):
         for found in Job("plain", "plain_loop", **{VARIABLE: "fp5"}).found:
-            self.assertIn(f"onebit.InvalidArgument: environment variable {VARIABLE}: \"fp5\": 'fp5' is no Codec; "
-                          "there are: sign, fp4, int8", found["plain_loop"]["failed"])
+            self.assertIn(f"onebit.InvalidArgument: environment variable {VARIABLE}: \"fp5\": 'fp5' is not a Codec: "
+                          "use one of sign, fp4, int8", found["plain_loop"]["failed"])
 
-        for value, text in (("1", "'1' is no Codec"),
+        for value, text in (("1", "'1' is not a Codec"),
                             ("mode=plain", "it begins with a codec"),
                             (",k=8", "it begins with a codec"),
                             ("fp4,k=8", 'k=8 belongs to codec="topk"'),
                             ("fp4,levels=3", "levels=3 must be None or 0"),
-                            ("fp4,mode=of", "'of' is no Mode; there are: plain, ef"),
+                            ("fp4,mode=of", "'of' is not a Mode: use one of plain, ef"),
                             ("fp4,compress=all", "one of the options mode, block, k, levels, dense_iterations"),
-                            ("fp4,", '"" is no option=value'),
-                            ("fp4,block=512,block=512", "block is there twice"),
-                            ("fp4,block=-1", 'block="-1" is no number')):
+                            ("fp4,", '"" is not option=value'),
+                            ("fp4,block=512,block=512", "block is given twice"),
+                            ("fp4,block=-1", 'block="-1" is not a number')):
             with self.subTest(value=value):
                 with self.assertRaises(onebit.InvalidArgument) as caught:
                     _ddp_variable.options_of(value)
@@ -144,10 +144,10 @@ class TorchDdpVariableTest(unittest.TestCase):
     def test_where_there_is_nothing_to_compress_it_says_so(self):
         job = Job("plain", "plain_loop", ranks=1, **{VARIABLE: "fp4"})
         self.assertEqual(job.report, [f"onebit: {VARIABLE}=fp4, Sequential:",
-                                      "onebit: one rank, so that there was nothing to send"])
+                                      "onebit: one rank, so there was nothing to send"])
         job = Job("plain", "none", **{VARIABLE: "fp4"})
         self.assertEqual(job.report, [f"onebit: {VARIABLE}=fp4 has compressed nothing: this program has wrapped no "
-                                      "model by DistributedDataParallel"])
+                                      "model in DistributedDataParallel"])
         self.assertEqual([found["imported"] for found in job.found], [False, False])
 
     def test_without_the_variable_nothing_is_wrapped(self):

@@ -98,7 +98,7 @@ def data_type(value: Any) -> DataType:
     )
     found = DataType.__members__.get(name.rsplit(".", maxsplit=1)[-1].upper())
     if found is None:
-        raise TypeError(f"no element type of onebit: {value!r}; there are {_names(DataType)}")
+        raise TypeError(f"{value!r} is not an element type of onebit: use one of {_names(DataType)}")
     return found
 
 
@@ -164,7 +164,7 @@ def _is_contiguous(shape: Sequence[int], strides: Optional[Sequence[int]], unit:
 
 def _from_torch(tensor: Any, where: str) -> Buffer:
     if not hasattr(tensor, "element_size") or not hasattr(tensor, "is_contiguous"):
-        raise TypeError(f"{where} is {_a(tensor)}, which has data_ptr but is no tensor")
+        raise TypeError(f"{where} is {_a(tensor)}, which has data_ptr but is not a tensor")
     try:
         dtype = data_type(tensor.dtype)
     except TypeError:

@@ -71,7 +71,7 @@ def arrange(
 def _part(buffer: Buffer, parts: int) -> int:
     if buffer.count % parts != 0:
         raise InvalidArgument(
-            f"{buffer.where} has {buffer.count} elements, which is no multiple of the {parts} "
+            f"{buffer.where} has {buffer.count} elements, which is not a multiple of the {parts} "
             "parts, one for each rank: pad it"
         )
     return buffer.count // parts

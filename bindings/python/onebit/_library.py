@@ -29,7 +29,7 @@ def _open() -> ctypes.CDLL:
     where = (
         "ONEBIT_LIBRARY names it"
         if chosen
-        else "looked in this package, then where the system does"
+        else "searched this package, then the system"
     )
     raise ImportError(
         f"cannot load libonebit ({where}): {'; '.join(tried)}. Install the wheel of onebit, or "
@@ -71,7 +71,7 @@ def _load() -> ctypes.CDLL:
     # Before 1.0 a minor version may change anything.
     if version.value // 100 != _native.ONEBIT_VERSION_CODE // 100:
         raise ImportError(
-            f"{library._name} is version {version_text(version.value)}, this package is for "
+            f"{library._name} is version {version_text(version.value)}, but this package is for "
             f"{version_text(_native.ONEBIT_VERSION_CODE)}"
         )
     return library

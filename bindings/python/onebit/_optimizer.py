@@ -306,7 +306,7 @@ class _SegmentTable:
         config: _native.OptimizerConfig,
     ) -> None:
         if whole is None and not segments:
-            raise InvalidArgument("there are neither parameters nor segments that have some")
+            raise InvalidArgument("give parameters, or segments that have some")
         self.counts: List[int] = [] if segments or whole is None else [whole.count]
         self._table = (_native.Segment * len(segments))()
         self._kept: List[Any] = []

@@ -121,7 +121,7 @@ def stream_handle(stream: StreamLike) -> Optional[ctypes.c_void_p]:
             return _native.Stream(getattr(stream, attribute))
     raise TypeError(
         f"stream is of type {type(stream).__qualname__}: give an onebit.Stream for arrays in host "
-        "memory, or a stream of CUDA for those on a device"
+        "memory, or a CUDA stream for those on a device"
     )
 
 

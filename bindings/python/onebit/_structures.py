@@ -70,7 +70,7 @@ def configured(structure: Type[AnyStructure], options: Mapping[str, Any]) -> Any
     known = option_names(structure)
     for option, value in options.items():
         if option not in known:
-            raise TypeError(f"there is no option {option!r}; there are: {', '.join(known)}")
+            raise TypeError(f"there is no option {option!r}; the options are: {', '.join(known)}")
         if value is not None:
             member = known[option]
             setattr(made, member, _READERS.get(member, lambda same: same)(value))

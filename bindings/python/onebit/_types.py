@@ -28,7 +28,7 @@ class Enumeration(enum.IntEnum):
         # pylint: disable-next=import-outside-toplevel,cyclic-import; it imports what is made of these bases
         from ._errors import InvalidArgument
 
-        raise InvalidArgument(f"{value!r} is no {cls.__name__}; there are: {names}")
+        raise InvalidArgument(f"{value!r} is not a {cls.__name__}: use one of {names}")
 
     def __str__(self) -> str:
         return self.name.lower()

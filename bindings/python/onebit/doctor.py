@@ -112,7 +112,7 @@ def obstacles_of_ddp(value: str) -> Iterator[str]:
     except importlib.metadata.PackageNotFoundError:
         found = []
     if not any(each.group == "torch.backends" for each in found):
-        yield "this onebit is not installed, so that it has no entry point: install the wheel"
+        yield "this onebit is not installed, so it has no entry point: install the wheel"
     torchrun = shutil.which("torchrun")
     interpreter = None if torchrun is None else interpreter_of(pathlib.Path(torchrun))
     if interpreter is not None and interpreter.parent.resolve() != pathlib.Path(sys.executable).parent.resolve():
@@ -301,7 +301,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
         prog="python -m onebit.doctor", description=f"{summary}. {details}"
     )
     parser.add_argument("--mebibytes", type=int, default=16, help="size of the tensor (16)")
-    parser.add_argument("--no-measurement", action="store_true", help="only say what is here")
+    parser.add_argument("--no-measurement", action="store_true", help="report what is installed, without measuring")
     given = parser.parse_args(arguments)
     if given.mebibytes < 1:
         parser.error("the tensor must have at least 1 MiB")

@@ -378,8 +378,8 @@ class Detached:
         if name.startswith("__"):
             raise AttributeError(name)
         raise InvalidUsage(
-            f"this is no onebit.torch.{self.__dict__.get('_name', 'State')}, but stands for one in a copied or "
-            "pickled model: construct one for this model, and load_state_dict() what state_dict() of the other has given"
+            f"this is not onebit.torch.{self.__dict__.get('_name', 'State')}, but stands for one in a copied or "
+            "pickled model: construct one for this model, and load into it what state_dict() of the other gave"
         )
 
 

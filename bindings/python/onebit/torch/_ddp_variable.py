@@ -51,11 +51,11 @@ def options_of(value: str) -> Dict[str, Any]:
         name, equals, text = (part.strip() for part in pair.partition("="))
         if not equals or name not in _TEXTS + _NUMBERS:
             names = ", ".join(_TEXTS + _NUMBERS)
-            raise _wrong_value(value, f'"{pair}" is no option=value with one of the options {names}')
+            raise _wrong_value(value, f'"{pair}" is not option=value with one of the options {names}')
         if name in options:
-            raise _wrong_value(value, f"{name} is there twice")
+            raise _wrong_value(value, f"{name} is given twice")
         if name in _NUMBERS and not text.isdecimal():
-            raise _wrong_value(value, f'{name}="{text}" is no number')
+            raise _wrong_value(value, f'{name}="{text}" is not a number')
         options[name] = int(text) if name in _NUMBERS else text
     try:
         compression_of(**{name: each for name, each in options.items() if name != "dense_iterations"})
@@ -192,7 +192,7 @@ class _ModelReport:
 
     def __init__(self, replica: DistributedDataParallel, value: str, state: Optional[State]) -> None:
         self._head = f"{_VARIABLE}={value}, {type(unwrapped(replica)[0]).__name__}:"
-        self._text = "one rank, so that there was nothing to send"
+        self._text = "one rank, so there was nothing to send"
         self._process = os.getpid()
         if state is not None:
             # The state lives as long as the model. A program's end is an end of both.

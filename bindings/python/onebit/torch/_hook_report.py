@@ -81,7 +81,7 @@ class Report:
 
     @staticmethod
     def of_nothing() -> Report:
-        """That of a hook whose ranks have not joined yet."""
+        """The report of a hook whose ranks have not joined yet."""
         return Report(0, 0, 0, 0, 0, 0, 1, 0, 0, 0.0, 0.0, None, {})
 
     def __str__(self) -> str:

@@ -35,14 +35,14 @@ class HostLink:
 
     @staticmethod
     def of(communicator: Communicator, process_group: Optional[dist.ProcessGroup]) -> HostLink:
-        """That of the host of this rank. Collective."""
+        """The load of the link of this rank's host. Collective."""
         hosts: List[Any] = [None] * communicator.size
         dist.all_gather_object(hosts, communicator.stats().host, group=process_group)
         return HostLink.among(hosts, communicator.rank)
 
     @staticmethod
     def among(hosts: Sequence[int], rank: int) -> HostLink:
-        """That of the host of `rank`, where hosts[r] is the number of the host of rank r."""
+        """The load of the link of the host of `rank`, where hosts[r] is the number of the host of rank r."""
         ranks = collections.Counter(hosts)
         if len(ranks) == 1:
             return HostLink(len(hosts), 1, 1, True)

@@ -132,7 +132,7 @@ def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
         raise InvalidUsage("torch.distributed is not initialized: call init_process_group first")
     rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
     if rank < 0:
-        raise InvalidUsage("this process is no rank of the process group")
+        raise InvalidUsage("this process is not a rank of the process group")
     default_store = dist.distributed_c10d._get_default_store()  # pylint: disable=protected-access
     box = [_invitation(default_store) if rank == 0 else None]
     source = 0 if process_group is None else dist.distributed_c10d.get_global_rank(process_group, 0)

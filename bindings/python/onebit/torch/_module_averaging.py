@@ -153,7 +153,7 @@ class ModuleAveraging(Averaging):
                 self._flags.clear()
                 raise InvalidUsage(
                     f"{', '.join(late)}: there are gradients of earlier micro-steps, but none of the last "
-                    "one, so that they are not averaged: call "
+                    "one, so they are not averaged: call "
                     "model.set_reduce_scatter_unused_params(True)"
                 )
 

@@ -236,7 +236,7 @@ class Blobs:
 
     @staticmethod
     def exported(native: Optimizer, kind: str, is_between_syncs: bool) -> Blobs:
-        """Those of a kind: see OnebitOptimizer.state_dict."""
+        """The states of a kind: see OnebitOptimizer.state_dict."""
         communicator = native.communicator
         if kind == "global":
             of = {-1: native.export_state(StateKind.GLOBAL)}

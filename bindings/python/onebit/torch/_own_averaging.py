@@ -66,11 +66,11 @@ class OwnGradients:
         warnings.warn(
             f"in {_STEPS} steps running the gradients were equal on all {self._communicator.size} ranks "
             f"before {self._optimizer} averaged them: something else averages them in full precision, so "
-            "that the optimizer saves nothing. If DistributedDataParallel wraps the model, as Accelerate, "
+            "the optimizer saves nothing. If DistributedDataParallel wraps the model, as Accelerate, "
             "Lightning and the Trainer of transformers do, call onebit.torch.optim.own_averaging(model) "
             "with the wrapped model, or with the Trainer, before the first step; with DeepSpeed "
             "onebit.torch.optim.own_averaging(engine). If nothing else averages them, the ranks train "
-            "with the same batches: give each its own, e.g. by a DistributedSampler",
+            "with the same batches: give each its own, e.g. with a DistributedSampler",
             stacklevel=2,
         )
 

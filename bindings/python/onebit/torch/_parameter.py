@@ -54,7 +54,7 @@ class Place:
         if not values.isfinite().all() or (is_variance and (values < 0).any()):
             raise InvalidArgument(
                 f"{key} of {self} has elements that are {'negative or ' if is_variance else ''}not finite: "
-                "write finite ones, or load a state of before"
+                "write finite ones, or load an earlier state"
             )
 
     @staticmethod

@@ -42,7 +42,7 @@ def refuse_sharded(model: torch.nn.Module, what: str) -> None:
     if "FullyShardedDataParallel" in bases:
         raise InvalidArgument(
             f"{what} serves DistributedDataParallel, and FullyShardedDataParallel is not supported: shard the "
-            "model by fully_shard (FSDP2), and call onebit.torch.fsdp.compress_replicas or compress_shards"
+            "model with fully_shard (FSDP2), and call onebit.torch.fsdp.compress_replicas or compress_shards"
         )
 
 

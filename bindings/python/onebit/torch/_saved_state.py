@@ -53,7 +53,7 @@ class SavedState:
         except ValueError as error:
             raise InvalidArgument(f"the state's kind: {error}") from None
         if not isinstance(state["residuals"], Mapping):
-            raise InvalidArgument("the state's residuals are no dictionary by the names of parameters")
+            raise InvalidArgument("the state's residuals are not a dictionary from names of parameters")
         residuals = {name: _bytes_of(name, blob) for name, blob in state["residuals"].items()}
         orders = {name: list(order) for name, order in state.get("orders", {}).items()}
         return SavedState(operator.index(iteration), residuals, orders)
@@ -120,5 +120,5 @@ class SavedState:
 
 def _bytes_of(name: str, blob: Any) -> bytes:
     if not isinstance(blob, torch.Tensor) or blob.dtype != torch.uint8:
-        raise InvalidArgument(f"the state's residual of {name} is no tensor of bytes")
+        raise InvalidArgument(f"the state's residual of {name} is not a tensor of bytes")
     return bytes(blob.cpu().contiguous().numpy())

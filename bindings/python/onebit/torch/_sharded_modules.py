@@ -76,7 +76,7 @@ class ShardedModule:
 
     @property
     def collectives(self) -> List[Any]:
-        """Those that somebody has set."""
+        """The collectives that somebody has set."""
         set_ones = [getattr(self._group, name) for name in _COLLECTIVES]
         return [
             each
@@ -201,7 +201,7 @@ def _refuse_unsharded(model: torch.nn.Module, function: str) -> None:
     if "FullyShardedDataParallel" in bases:
         raise InvalidArgument(
             f"{function} serves fully_shard (FSDP2), and FullyShardedDataParallel (FSDP1) is not "
-            "supported: shard the model by fully_shard"
+            "supported: shard the model with fully_shard"
         )
     raise InvalidArgument(
         f"{function}: no module of this {type(model).__name__} is sharded: call fully_shard first, or "

@@ -339,16 +339,16 @@ class OnebitBackend(Backend):
         _refuse("all_reduce of sparse tensors")
 
     def reduce(self, *_: Any) -> NoReturn:
-        _refuse("reduce (all_reduce is there)")
+        _refuse("reduce (use all_reduce)")
 
     def allgather_coalesced(self, *_: Any) -> NoReturn:
-        _refuse("all_gather_coalesced (all_gather_into_tensor is there)")
+        _refuse("all_gather_coalesced (use all_gather_into_tensor)")
 
     def gather(self, *_: Any) -> NoReturn:
-        _refuse("gather (all_gather is there)")
+        _refuse("gather (use all_gather)")
 
     def scatter(self, *_: Any) -> NoReturn:
-        _refuse("scatter (broadcast is there)")
+        _refuse("scatter (use broadcast)")
 
     def all_to_all_single(self, *_: Any) -> NoReturn:
         _refuse("all_to_all_single")
@@ -366,13 +366,13 @@ class OnebitBackend(Backend):
         _refuse("recv")
 
     def monitored_barrier(self, *_: Any) -> NoReturn:
-        _refuse("monitored_barrier (barrier is there, and names a rank that is lost)")
+        _refuse("monitored_barrier (use barrier, which names a rank that is lost)")
 
     def start_coalescing(self) -> NoReturn:
-        _refuse("coalescing of calls on a device (all_reduce_coalesced is there)")
+        _refuse("coalescing of calls on a device (use all_reduce_coalesced)")
 
     def split(self, *_: Any) -> NoReturn:
-        _refuse("split_group (new_group is there)")
+        _refuse("split_group (use new_group)")
 
     def merge(self, *_: Any) -> NoReturn:
         _refuse("merging of groups")
@@ -498,7 +498,7 @@ def _check_type(what: str, tensor: torch.Tensor, *others: torch.Tensor) -> None:
 def _check_reducible(what: str, dtype: torch.dtype, reduce_op: Any) -> None:
     if dtype not in _NATIVE and dtype not in _WIDER:
         raise NotImplementedError(
-            f"{what}: the onebit backend reduces no {dtype}: convert it, or {_INSTEAD}"
+            f"{what}: the onebit backend does not reduce {dtype}: convert it, or {_INSTEAD}"
         )
     op = _kind_of(reduce_op)
     if op in (ReduceOp.AVG, ReduceOp.PREMUL_SUM) and not dtype.is_floating_point:
@@ -514,7 +514,7 @@ def _op_of(what: str, reduce_op: Any) -> Tuple[RedOp, Any]:
     """The reduction as the library has it, and what each rank multiplies its values by before."""
     kind = _kind_of(reduce_op)
     if kind not in _OPS:
-        _refuse(f"{kind.name} in {what} (SUM, AVG, MAX, MIN and PREMUL_SUM are there)")
+        _refuse(f"{kind.name} in {what} (use SUM, AVG, MAX, MIN or PREMUL_SUM)")
     return _OPS[kind], reduce_op.factor if kind == ReduceOp.PREMUL_SUM else None
 
 

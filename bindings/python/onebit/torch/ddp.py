@@ -413,7 +413,7 @@ def ddp_hook(
     if sharded:
         raise InvalidUsage(
             "onebit.torch.ddp_hook serves DistributedDataParallel, not FullyShardedDataParallel (FSDP1), which is "
-            "not supported: shard the model by fully_shard (FSDP2), and call onebit.torch.fsdp.compress_shards, or "
+            "not supported: shard the model with fully_shard (FSDP2), and call onebit.torch.fsdp.compress_shards, or "
             "compress_replicas for a mesh of two dimensions"
         )
     if not isinstance(state, State):

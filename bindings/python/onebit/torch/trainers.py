@@ -101,7 +101,7 @@ class Attached:
             self._refuse(model, args.world_size)
         if replica is None or args.world_size == 1:
             warnings.warn(
-                "attach: this training has one rank, so that it averages nothing: start it by torchrun, "
+                "attach: this training has one rank, so it averages nothing: start it with torchrun, "
                 "with a rank on each device",
                 stacklevel=2,
             )
@@ -136,7 +136,7 @@ class Attached:
             )
         if ranks > 1:
             raise InvalidUsage(
-                f"attach: DistributedDataParallel does not wrap the Trainer's {type(model).__name__}, so that "
+                f"attach: DistributedDataParallel does not wrap the Trainer's {type(model).__name__}, so "
                 "no hook averages its gradients"
             )
 
@@ -172,7 +172,7 @@ class Attached:
             )
         elif dist.get_rank() == 0:
             warnings.warn(
-                f"attach: there is no {path}, so that residuals begin at zero, after iterations in full "
+                f"attach: there is no {path}, so residuals start at zero, after iterations in full "
                 "precision",
                 stacklevel=2,
             )
