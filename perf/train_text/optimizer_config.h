@@ -59,14 +59,14 @@ perf::CodecChoice CompressionOf(const TrainOptions& options);
 
 /**
  * The default rate: the best of {1e-3, 2e-3, 3e-3} for Adam and of {5e-3, 1e-2, 2e-2, 3e-2} for
- * LAMB, in runs of 500 steps. perf/studies/convergence has the losses, and higher rates of Adam. 1-bit LAMB
- * diverges at the best rate of dense LAMB unless --factor-max is 1.
+ * LAMB, in runs of 500 steps. perf/studies/convergence has the losses, and higher rates of Adam.
+ * 1-bit LAMB diverges at the best rate of dense LAMB unless --factor-max is 1.
  */
 double DefaultRate(OptimizerKind optimizer);
 
 /**
- * Returns the floor in effect: the given one, or 0.01, with which the tables of perf/studies/convergence
- * were made; 0 for DeepSpeed's variant.
+ * Returns the floor in effect: the given one, or 0.01, with which the tables of
+ * perf/studies/convergence were made; 0 for DeepSpeed's variant.
  */
 double VarianceFloorOf(const TrainOptions& options);
 
