@@ -163,9 +163,10 @@ class RankWorker {
 
   int current_step_ = 0;
   StepsDone done_;
-  double update_seconds_ = 0;     // of the last step
-  Clock::time_point call_start_;  // of the step's first collective
-  Clock::time_point step_end_;    // of the last step that was recorded
+  double update_seconds_ = 0;  // of the last step
+  // Start of the step's first collective; before the first step, of this worker.
+  Clock::time_point call_start_ = Clock::now();
+  Clock::time_point step_end_;  // of the last step that was recorded
   std::optional<Survival> survival_;
   bool is_first_after_loss_ = false;  // the next step to be recorded
   Clock::time_point start_;           // or the end of the last evaluation

@@ -193,7 +193,8 @@ Error CheckFeedback(const Compression& compression, Operation operation) {
 Error ParseRule(std::string_view text, Rule* rule) {
   std::string_view options = text;
   std::string_view conditions = CutPart(&options, ':');
-  if (conditions == "default" || conditions == "off") return "default and off take nothing else";
+  if (conditions == "default" || conditions == "off")
+    return "default and off cannot be combined with codecs or other rules";
   if (conditions.size() == Trimmed(text).size()) return "it has no \":\" with a codec after it";
   if (conditions.empty()) return "it has no conditions; write * for all reductions";
   if (conditions == "*") conditions = {};

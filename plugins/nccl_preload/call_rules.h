@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// ONEBIT_NCCL_RULES: which calls of NCCL are compressed, and how.
+// ONEBIT_NCCL_RULES: which NCCL calls are compressed, and how.
 //
 //   rules      = "off" | "default" | rule { ";" rule }
 //   rule       = conditions ":" codec { "," option }

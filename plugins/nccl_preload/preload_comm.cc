@@ -39,7 +39,7 @@ PreloadComm::Entered::~Entered() {
     comm_.EndTensors();
     return kSuccess;
   };
-  WithoutThrowing("keep compressors of freed tensors", end, [] {});
+  WithoutThrowing("keep compressors of tensors that have ended", end, [] {});
 }
 
 bool PreloadComm::Join(Comm native) {

@@ -18,7 +18,7 @@ namespace {
 
 // A holder of the lock that is not stuck in NCCL releases it within this time.
 constexpr uint64_t kHolderMs = 1000;
-// Limits each of an abort's calls of NCCL.
+// Limits each NCCL call of an abort.
 constexpr uint64_t kAbortMs = 5000;
 // A driver that nobody holds up answers within this time.
 constexpr uint64_t kDriverMs = 1000;

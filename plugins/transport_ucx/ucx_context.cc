@@ -109,6 +109,11 @@ onebitResult_t Context::Start() {
   plugin::RemoveAbandonedSegments();
   devices_ = NetworkDevices();
   const bool is_set = !net_devices_.empty();
+  if (net_devices_.starts_with('^')) {
+    Warn("ONEBIT_UCX_NET_DEVICES=%s: UCX 1.13 cannot exclude devices: name those to use",
+         net_devices_.c_str());
+    return onebitInvalidUsage;
+  }
   const std::string interfaces = host().interfaces;
   if (const auto unknown = UnknownDevice(is_set ? net_devices_ : interfaces, devices_);
       !unknown.empty()) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exchanges addresses and makes links of them.
 #include <cstdio>
+#include <map>
 #include <string>
 
 #include "plugins/transport_ucx/ucx_frame_transport.h"
@@ -12,11 +13,14 @@ namespace {
 
 // UCX's reason, in words that help.
 const char* Advice(const std::string& reason) {
-  const bool lacks_auxiliary = reason.find("auxiliary") != reason.npos;
-  return lacks_auxiliary
-             ? ": UCX connects rc by messages over ud, which is not in the list: add ud, "
-               "or use rc, which has it inside"
-             : "";
+  if (reason.find("auxiliary") != reason.npos) {
+    return ": UCX connects rc by messages over ud, which is not in the list: add ud, or use rc, "
+           "which has it inside";
+  }
+  if (reason.find("no peer failure handler") != reason.npos) {
+    return ": no network device here serves this list; tcp,shm,self needs no adapter";
+  }
+  return "";
 }
 
 }  // namespace
@@ -98,6 +102,7 @@ onebitResult_t UcxFrameTransport::MakeLinks(const void* const* addresses) {
     pieces_.registration = worker_->Register(pieces_.pool.get());
     worker_->EnableRendezvous(ranks);
   }
+  std::map<std::string, int> ranks_by_route;
   for (int rank = 0; rank < nranks_; ++rank) {
     UcxLink& link = links_[static_cast<size_t>(rank)];
     const auto* address = static_cast<const std::byte*>(addresses[rank]) + sizeof(Address);
@@ -112,6 +117,13 @@ onebitResult_t UcxFrameTransport::MakeLinks(const void* const* addresses) {
     const std::string route = Worker::Route(link);
     if (route.starts_with("tcp")) link.opening = Opening::kConnecting;
     link.SetRoute(route);
+    if (rank != rank_) ++ranks_by_route[route];
+  }
+  for (const auto& [route, count] : ranks_by_route) {
+    char text[160];
+    std::snprintf(text, sizeof text, "ucx: rank %d reaches %d rank%s by %s", rank_, count,
+                  count == 1 ? "" : "s", route.c_str());
+    context_->host().log(onebitLogInfo, text);
   }
   return onebitSuccess;
 }

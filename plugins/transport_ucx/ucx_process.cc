@@ -11,10 +11,12 @@
 #include <ucs/debug/log_def.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace onebit::ucx {
 namespace {
@@ -31,7 +33,11 @@ ucs_log_func_rc_t TakeLine(const char*, unsigned, const char*, ucs_log_level_t l
   std::vsnprintf(text + 5, sizeof text - 5, format, arguments);
   const bool is_trouble = level <= UCS_LOG_LEVEL_WARN;
   if (is_trouble) std::snprintf(last_error, sizeof last_error, "%s", text + 5);
-  scope_host->log(is_trouble ? onebitLogInfo : onebitLogTrace, text);
+  // UCX goes on without a transport that it does not find, which the user has named.
+  static std::atomic<bool> has_warned = false;
+  const bool lacks_transport = std::strstr(text, "not available, please use") != nullptr;
+  const bool warns = lacks_transport && !has_warned.exchange(true);
+  scope_host->log(warns ? onebitLogWarn : is_trouble ? onebitLogInfo : onebitLogTrace, text);
   return UCS_LOG_FUNC_RC_STOP;
 }
 

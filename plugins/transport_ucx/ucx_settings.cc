@@ -20,16 +20,16 @@ constexpr onebitTransportSetting kSettings[] = {
     plugin::EagerBytesSetting("ONEBIT_UCX_EAGER_BYTES", "1152", 32'768,
                               offsetof(Options, eager_bytes)),
     plugin::EarlyBytesSetting("ONEBIT_UCX_EARLY_BYTES", offsetof(Options, early_bytes)),
-    // UCX itself rejects names that it does not know.
+    // UCX goes on without names that it does not know, unless it knows none: the log warns of them.
     {.name = "ONEBIT_UCX_TLS",
      .kind = onebitSettingList,
-     .values = "list of UCX transports, as UCX_TLS",
+     .values = "a list of UCX transports, as in UCX_TLS",
      .defaultValue = "all",
      .help = "What UCX may use; \"tcp\" keeps ranks of one host from sharing memory, too.",
      .offset = offsetof(Options, tls)},
     {.name = "ONEBIT_UCX_NET_DEVICES",
      .kind = onebitSettingList,
-     .values = "list of network devices, as UCX_NET_DEVICES",
+     .values = "a list of network devices, as in UCX_NET_DEVICES, with their ports",
      .defaultValue = "",
      .help = "Devices that UCX may use; empty: none if all ranks share memory, else those of "
              "ONEBIT_SOCKET_IFNAME or the one that leads to rank 0, and RDMA devices.",

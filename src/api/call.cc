@@ -250,7 +250,8 @@ Result<std::optional<CompressorUse>> BeginUse(const ApiCall& call) {
   if (const auto& bound = compressor.pair_end(); bound.has_value() && *bound != end) {
     return Error(Code::kInvalidUsage,
                  "call is a {} rank {}, but the compressor of tensor {} has served a {} rank {}: "
-                 "use one compressor for each, or call onebitCompressorReset on both ranks first",
+                 "use one compressor for each, or call onebitCompressorReset on both ranks of that "
+                 "pair first",
                  end.is_receiver ? "receive from" : "send to", end.peer,
                  compressor.config().tensor_id, bound->is_receiver ? "receive from" : "send to",
                  bound->peer);

@@ -151,7 +151,7 @@ Status InitFrom(onebitComm_t* comm, const char* transport, const void* native, s
       std::string_view(table->settings.transport) != transport) {
     return Error(Code::kInvalidUsage,
                  "environment variable ONEBIT_TRANSPORT is {}, but this function makes the "
-                 "communicator from one of {}: unset it",
+                 "communicator from a communicator of {}: unset it",
                  table->settings.transport, transport);
   }
   ONEBIT_ASSIGN_OR_RETURN(auto options, onebit::ParseCommConfig(config, *table, 0, 1));

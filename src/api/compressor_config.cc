@@ -48,8 +48,8 @@ Status CheckBlock(int32_t block, const CodecRow& row, Collective collective) {
     return OkStatus();
   }
   return Refuse("block", block,
-                "1 to 65536 with this codec and collective, if the codes of a block fill whole "
-                "bytes: a multiple of 2 for 4-bit codes, of 4 for 2-bit codes");
+                "1 to 65536 with this codec and collective, and fill whole bytes with its codes: a "
+                "multiple of 2 for 4-bit codes, of 4 for 2-bit codes");
 }
 
 // Checks members that only signs, or only other codecs, support.
@@ -102,7 +102,7 @@ Status CheckSparseUse(const onebitCompressorConfig_t& config, Collective collect
       collective == Collective::kReduceScatter || collective == Collective::kAllGather;
   if (!is_all_reduce && !has_parts) {
     return Refuse("collective", config.collective,
-                  "onebitCollectiveAllReduce, or with onebitModePlain ReduceScatter and AllGather, "
+                  "onebitCollectiveAllReduce or, with onebitModePlain, ReduceScatter or AllGather, "
                   "with this codec");
   }
   if (has_parts && mode != onebitModePlain) {

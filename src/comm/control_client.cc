@@ -371,7 +371,7 @@ Status ControlClient::OnMessage(HubMessage message) {
   } else if (auto* gathered = std::get_if<Gathered>(&message)) {
     if (gathered->number != gather_number_ ||
         gathered->contents.size() != static_cast<size_t>(options_.ranks)) {
-      return Error(Code::kCorrupt, "answered a gather that this rank has not made");
+      return Error(Code::kCorrupt, "its answer to a gather has another number, or other ranks");
     }
     gathered_ = std::move(gathered->contents);
   } else if (auto* failed = std::get_if<Failed>(&message)) {

@@ -225,7 +225,7 @@ Status MeetingPoint::OnLinkMessage(uint64_t link, const Bytes& bytes) {
     if (known_links_.contains(link) || visit->rank >= ids_.size() ||
         visit->rank == static_cast<uint32_t>(rank_)) {
       return Error(Code::kCorrupt,
-                   "it visits a second time, or as rank {}, which is not another rank",
+                   "it visits a second time, or as rank {}, which is this rank or none",
                    visit->rank);
     }
     known_links_.insert(link);

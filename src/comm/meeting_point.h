@@ -88,7 +88,7 @@ class MeetingPoint final : private LoopItem, private LinkOwner {
     bool has_answered = false;
     TimePoint last_heard;
   };
-  // Facts about a rank, from the time on at which this one wants to meet.
+  // Facts about a rank, since this one wants to meet.
   struct Peer {
     TimePoint asked{};     // the start of the last attempt that came to an end
     TimePoint answered{};  // the last sign of life

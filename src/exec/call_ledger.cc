@@ -3,7 +3,6 @@
 #include "exec/call_ledger.h"
 
 #include <new>
-#include <utility>
 
 #include "base/guard.h"
 #include "base/log.h"
@@ -133,7 +132,17 @@ void CallLedger::Count(const CallRequest& request, const Plan& plan) {
   Add(request.compressor == nullptr ? counters.dense_calls : counters.compressed_calls, 1);
   if (plan.key.is_native) Add(counters.native_calls, 1);
   if (plan.key.has_two_levels) Add(counters.two_level_calls, 1);
-  Add(counters.logical_bytes, plan.tensor_elements * kernels::BytesOf(request.type));
+  CountPiece(request, plan);
+}
+
+void CallLedger::CountPiece(const CallRequest& request, const Plan& plan) {
+  Add(comm_.counters().logical_bytes, plan.tensor_elements * kernels::BytesOf(request.type));
+}
+
+void CallLedger::CountTime(uint64_t codec_ns, std::chrono::steady_clock::time_point begin) {
+  Add(comm_.counters().codec_ns, codec_ns);
+  const std::chrono::nanoseconds spent = std::chrono::steady_clock::now() - begin;
+  Add(comm_.counters().call_ns, static_cast<uint64_t>(spent.count()));
 }
 
 void CallLedger::CountMessages() {

@@ -3,6 +3,7 @@
 // CallLedger: keeps account of the calls of a communicator, whoever runs them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 
@@ -26,18 +27,18 @@ class CallLedger {
   void set_trace(CommTrace* trace) { trace_ = trace; }
   CommTrace* trace() const { return trace_; }
 
-  // Returns the number of calls that run together. Pairs have none: each of them gets a number
-  // among those of its two ranks and its direction.
+  // Numbers calls that run together, and returns the number that they share. Pairs share none: each
+  // gets one among those of its two ranks and its direction, and the result is 0.
   uint64_t Number(const Plan& plan, std::span<Call> calls);
 
-  // Numbers a call of a stream-ordered transport and posts it to the control channel. The sizes of
-  // its messages cannot be compared on arrival: one that differs between ranks hangs, or does
+  // Numbers a call of a stream-ordered transport and posts it to the control channel. Sizes of
+  // messages cannot be compared on arrival, and a call that differs between ranks hangs, or does
   // worse. So the channel compares calls, except for facts that only the device knows. Only two
   // ranks know of a pair, which is neither numbered nor posted.
   void NumberAndPost(CallDescriptor* call);
 
-  // Records that enqueuing begins and ends. A call that was enqueued has its ends in the
-  // compressors, as far as the host knows them; its counters are a matter of Count.
+  // Record that enqueuing begins and ends. EndEnqueuing also tells compressors what binds their
+  // later calls, or that the calls failed; Count updates the counters.
   void BeginEnqueuing(const CallDescriptor& first, size_t calls);
   void EndEnqueuing(std::span<const CallRequest> requests, bool has_succeeded);
   // Stops the communicator after an error while calls were enqueued, since other ranks would wait
@@ -47,10 +48,13 @@ class CallLedger {
   // Ends a call that the calling thread has run, or was to run: commits or discards, and counts.
   void End(const CallRequest& request, const Call& call, CallOutcome outcome);
 
-  // Update the communicator's counters: after a successful call, after calls that failed, and with
-  // those of its endpoint.
+  // Update the communicator's counters: after a successful call, after a piece of one that is not
+  // its first, after calls that failed, with time that was spent on calls, and with the counters of
+  // the endpoint.
   void Count(const CallRequest& request, const Plan& plan);
+  void CountPiece(const CallRequest& request, const Plan& plan);
   void CountFailed(size_t calls) { Add(comm_.counters().failed_calls, calls); }
+  void CountTime(uint64_t codec_ns, std::chrono::steady_clock::time_point begin);
   void CountMessages();
 
  private:

@@ -22,9 +22,13 @@ struct GroupMember {
   bool has_ended = false;
 };
 
+// Runs calls whose buffers are in one kind of memory. A communicator has one for each kind that its
+// transport serves.
 class CallRunner {
  public:
   virtual ~CallRunner() = default;
+  CallRunner(const CallRunner&) = delete;
+  CallRunner& operator=(const CallRunner&) = delete;
 
   // Runs calls on one or more communicators, which the thread has entered and whose runners are of
   // this one's class. Nothing is sent unless every member can begin. Returns the first failure.
@@ -32,8 +36,6 @@ class CallRunner {
 
  protected:
   CallRunner() = default;
-  CallRunner(const CallRunner&) = default;
-  CallRunner& operator=(const CallRunner&) = default;
 };
 
 }  // namespace onebit

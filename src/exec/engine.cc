@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/engine.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "exec/run_calls.h"

@@ -39,7 +39,6 @@ HostExecutor::HostExecutor(Comm& comm)
       messages_(comm, schedule_) {}
 
 void HostExecutor::Reserve(const Plan& plan, size_t calls) {
-  most_steps_ = std::max(most_steps_, plan.steps.size());
   threads_.Reserve(plan.steps.size());
   schedule_.Reserve(plan, calls);
   messages_.Reserve(plan);
@@ -52,7 +51,7 @@ Status HostExecutor::StartThreads(size_t elements) {
   const CpuSet cpus = comm_.FindCpuSet();
   Status status =
       threads_.Start(cpus.threads, static_cast<uint32_t>(comm_.ranks()), cpus.processors);
-  threads_.Reserve(most_steps_);
+  threads_.Reserve(schedule_.most_steps());
   comm_.counters().compute_threads.store(threads_.size(), std::memory_order_relaxed);
   if (status.ok() || comm_.options().compute_threads.has_value()) return status;
   Log(LogLevel::kWarn, "rank {}: {}", comm_.rank(), status.text());  // nobody asked for threads
@@ -70,6 +69,7 @@ void HostExecutor::Start(const Batch& batch) {
   if (batch_.is_group()) FillTables(batch_);
   messages_.Start(batch_, checksums_, trace_);
   schedule_.Start(batch_, trace_);
+  SealAll();
 }
 
 // If memory is too short for the full text the short one is used: requests must not keep the
@@ -207,6 +207,16 @@ bool HostExecutor::ComputeSome() {
   return true;
 }
 
+// Runs as soon as all pieces of a message are packed, which the processor's caches then have.
+void HostExecutor::SealAll() {
+  for (StepQueue& seals = schedule_.seals(); !seals.empty();) {
+    const uint32_t index = seals.Pop();
+    const Step& step = plan_->steps[index];
+    checksums_[step.packet] = kernels::cpu::ChecksumOf(batch_.Read(step), step.region.bytes);
+    schedule_.sends().Push(index);
+  }
+}
+
 Result<bool> HostExecutor::CopyAll() {
   StepQueue& copies = schedule_.copies();
   if (copies.empty()) return false;
@@ -215,11 +225,6 @@ Result<bool> HostExecutor::CopyAll() {
     const uint32_t index = copies.Pop();
     const Step& step = plan_->steps[index];
     bool is_nonfinite = false;
-    if (step.kind == StepKind::kSend) {  // all its pieces are packed
-      checksums_[step.packet] = kernels::cpu::ChecksumOf(batch_.Read(step), step.region.bytes);
-      schedule_.sends().Push(index);
-      continue;
-    }
     if (step.kind == StepKind::kPack) {
       Pack(batch_, step, schedule_.is_nonfinite(index));
       schedule_.set_nonfinite(index, false);
@@ -227,6 +232,7 @@ Result<bool> HostExecutor::CopyAll() {
       ONEBIT_ASSIGN_OR_RETURN(is_nonfinite, Unpack(batch_, step));
     }
     schedule_.Finish(index, is_nonfinite);
+    SealAll();
   }
   const auto end = Clock::now();
   codec_ns_ += Nanoseconds(end - begin);

@@ -19,7 +19,8 @@
 
 namespace onebit {
 
-// Owned by a communicator's engine and used by one thread at a time. Only Reserve allocates or
+// Belongs to the HostRunner of a communicator, which lends it to its HostProxy. For one thread at a
+// time. Only Reserve allocates or
 // locks; a batch does not.
 class HostExecutor {
  public:
@@ -55,7 +56,9 @@ class HostExecutor {
  private:
   // Null in a group, whose messages have one checksum each.
   kernels::Checksum* packet_checksums() { return batch_.is_group() ? nullptr : checksums_.data(); }
-  // Packs, seals and unpacks all messages of a group that are ready; true if there were any.
+  // Messages of a group: sets the checksums of those whose pieces are packed.
+  void SealAll();
+  // Packs, seals and unpacks all that are ready; true if there were any.
   Result<bool> CopyAll();
   // Hands ready steps to the compute threads and takes finished ones back.
   bool ShareSteps();
@@ -75,7 +78,6 @@ class HostExecutor {
   ComputeThreads threads_;
   bool has_threads_ = false;    // StartThreads has run
   CommTrace* trace_ = nullptr;  // null: nothing is recorded
-  size_t most_steps_ = 0;       // of the plans so far
 
   // The batch in progress.
   Batch batch_;

@@ -641,10 +641,7 @@ Status HostProxy::MovePart(Job* job, Part* part) {
     }
     return OkStatus();
   });
-  Add(comm_.counters().codec_ns, executor_.codec_ns());
-  Add(comm_.counters().call_ns,
-      static_cast<uint64_t>(
-          std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count()));
+  ledger_.CountTime(executor_.codec_ns(), begin);
   if (!status.ok()) return executor_.Fail(status);
   for (size_t i = 0; i < part->count; ++i) {
     if (executor_.is_finite(i)) {
@@ -668,7 +665,7 @@ void HostProxy::CountCalls(const Job& job, const Status& status) {
       if (part.piece_index == 0) {
         ledger_.Count(request, plan);
       } else {
-        Add(comm_.counters().logical_bytes, plan.tensor_elements * kernels::BytesOf(request.type));
+        ledger_.CountPiece(request, plan);
       }
     }
   }

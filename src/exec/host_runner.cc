@@ -12,8 +12,6 @@
 namespace onebit {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Limits the wait for events, because a silent peer sends none, and one of several communicators
 // cannot see events of the others.
 constexpr uint64_t kSingleWaitMs = 100;
@@ -58,7 +56,7 @@ inline Status HostRunner::MakeProgress(bool* has_moved) {
     are_finite_[cut.begin + i] = executor_.is_finite(i);
     if (executor_.is_finite(i)) ONEBIT_TRY(CheckHeld(&comm_, calls_[i], nullptr));
   }
-  Add(comm_.counters().codec_ns, executor_.codec_ns());
+  codec_ns_ += executor_.codec_ns();
   return OkStatus();
 }
 
@@ -135,7 +133,8 @@ Status HostRunner::Prepare(std::span<const CallRequest> requests) {
   sequences_.assign(batches_.size(), 0);
   ONEBIT_TRY(executor_.StartThreads(most_elements));
   ONEBIT_TRY(CheckThread());
-  begin_ = Clock::now();
+  codec_ns_ = 0;
+  begin_ = std::chrono::steady_clock::now();
   return OkStatus();
 }
 
@@ -179,8 +178,7 @@ Status HostRunner::Finish(Status status) {
       ledger_.End(requests_[number], call, outcome);
     }
   }
-  Add(comm_.counters().call_ns,
-      static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - begin_).count()));
+  ledger_.CountTime(codec_ns_, begin_);
   batches_.clear();
   next_batch_ = 0;
   is_batch_running_ = false;

@@ -49,7 +49,7 @@ void MessagePump::Start(const Batch& batch, std::span<kernels::Checksum> checksu
   trace_ = trace;
   sending_.clear();
   receiving_.clear();
-  native_ = {};
+  native_ = nullptr;
   weight_of_all_.reset();
   std::fill_n(messages_.begin(), plan_->steps.size(), MessageState::kPending);
   for (uint32_t peer = 0; peer < plan_->ranks; ++peer) {
@@ -63,28 +63,28 @@ void MessagePump::Start(const Batch& batch, std::span<kernels::Checksum> checksu
 
 // A plan has at most one native step.
 Status MessagePump::PollNative(bool* has_moved) {
-  if (native_.request == nullptr) {
+  if (native_ == nullptr) {
     const onebitRedOp_t op = ApiOp(batch_->descriptor.op);
     ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
                             endpoint_.AllReduce(batch_->calls[0].input, batch_->calls[0].output,
-                                                plan_->key.count, op, &native_.request));
+                                                plan_->key.count, op, &native_));
     if (!has_started) return OkStatus();
     native_bytes_ = 0;
-    if (trace_ != nullptr) native_.begin = TraceClock::now();
+    if (trace_ != nullptr) native_begin_ = TraceClock::now();
     *has_moved = true;
   }
-  const auto state = endpoint_.Test(native_.request);
+  const auto state = endpoint_.Test(native_);
   if (state.ok() && state.value() != TransferState::kDone) {
     // Received bytes are progress and postpone the deadline.
-    ONEBIT_ASSIGN_OR_RETURN(const Endpoint::MessageSize done, endpoint_.Probe(native_.request));
+    ONEBIT_ASSIGN_OR_RETURN(const Endpoint::MessageSize done, endpoint_.Probe(native_));
     *has_moved |= done.payload_bytes != std::exchange(native_bytes_, done.payload_bytes);
     return OkStatus();
   }
   if (!state.ok() && !IsDead(state.status())) return state.status();
-  native_.request = nullptr;
+  native_ = nullptr;
   ONEBIT_TRY(state.status());
   *has_moved = true;
-  if (trace_ != nullptr) trace_->AddNative(native_.begin, TraceClock::now());
+  if (trace_ != nullptr) trace_->AddNative(native_begin_, TraceClock::now());
   schedule_.Finish(schedule_.native(), false);
   return OkStatus();
 }
@@ -403,8 +403,8 @@ void MessagePump::CancelAll() {
     if (inbound.request != nullptr) endpoint_.Cancel(inbound.request);
     inbound.request = nullptr;
   }
-  if (native_.request != nullptr) endpoint_.Cancel(native_.request);
-  native_.request = nullptr;
+  if (native_ != nullptr) endpoint_.Cancel(native_);
+  native_ = nullptr;
   sending_.clear();
   receiving_.clear();
 }

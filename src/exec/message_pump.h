@@ -33,7 +33,8 @@ class MessagePump {
   // that arrive. `trace` may be null.
   void Start(const Batch& batch, std::span<kernels::Checksum> checksums, CommTrace* trace);
   // Starts, tests and checks what it can, and never blocks. Sets *has_moved if anything has moved.
-  Status Poll(bool* has_moved) {
+  // Inline for the same reason as HostRunner::MakeProgress.
+  [[gnu::always_inline]] Status Poll(bool* has_moved) {
     ONEBIT_TRY(endpoint_.Progress());
     ONEBIT_TRY(StartSends(has_moved));
     ONEBIT_TRY(PollReceives(has_moved));
@@ -128,7 +129,8 @@ class MessagePump {
   std::vector<InFlight> sending_;
   std::vector<InFlight> receiving_;
   std::vector<Inbound> inbound_;        // by peer
-  InFlight native_;                     // the transport's own allreduce, when started
+  MessageRequest native_ = nullptr;     // the transport's own allreduce, when started
+  CommTrace::Time native_begin_;        // if it is traced
   size_t native_bytes_ = 0;             // bytes of its result received so far
   std::optional<float> weight_of_all_;  // with two levels, in the results so far
 };

@@ -18,7 +18,7 @@ void StepSchedule::Reserve(const Plan& plan, size_t calls) {
   const size_t steps = plan.steps.size();
   if (steps > waiting_for_.size()) {
     nonfinite_.resize(steps);
-    for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &copies_, &sends_}) {
+    for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &copies_, &seals_, &sends_}) {
       queue->Reserve(steps);
     }
     waiting_for_.resize(steps);  // last, because its size tells whether all others were resized
@@ -32,7 +32,7 @@ void StepSchedule::Start(const Batch& batch, CommTrace* trace) {
   trace_ = trace;
   steps_left_ = plan_->steps.size();
   std::fill_n(are_finite_.begin(), batch.calls.size(), uint8_t{1});
-  for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &copies_, &sends_}) {
+  for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &copies_, &seals_, &sends_}) {
     queue->Clear();
   }
   native_ = kNoStep;
@@ -71,8 +71,7 @@ void StepSchedule::MakeReady(uint32_t step) {
       copies_.Push(step);
       break;
     case StepKind::kSend:
-      // A message of a group is sealed first.
-      (plan_->steps[step].call == kAllCalls ? copies_ : sends_).Push(step);
+      (plan_->steps[step].call == kAllCalls ? seals_ : sends_).Push(step);
       break;
     case StepKind::kNative:
       native_ = step;

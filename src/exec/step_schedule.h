@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "exec/comm_trace.h"
@@ -15,7 +14,7 @@
 
 namespace onebit {
 
-// A queue of fixed capacity: every step passes through a queue once per run.
+// A queue of fixed capacity: a step enters each queue at most once per run.
 class StepQueue {
  public:
   void Reserve(size_t capacity) { steps_.resize(std::max(steps_.size(), capacity)); }
@@ -45,6 +44,8 @@ class StepQueue {
 class StepSchedule {
  public:
   void Reserve(const Plan& plan, size_t calls);
+  // The most steps of a plan for which it has reserved.
+  size_t most_steps() const { return waiting_for_.size(); }
   // Puts the steps that wait for nothing into their queues. `trace` may be null.
   void Start(const Batch& batch, CommTrace* trace);
 
@@ -61,8 +62,10 @@ class StepSchedule {
   // Records that a step has ended, and puts those that waited for it alone into their queues.
   void Finish(uint32_t step, bool is_nonfinite);
 
-  // Steps that are ready. Receives are in no queue: MayRun tells when their payload is welcome.
-  StepQueue& copies() { return copies_; }  // packing, sealing and unpacking messages of a group
+  // These hold steps that are ready. Receives are in no queue: MayRun says when their payload may
+  // come. A message of a group is sealed before its send is ready.
+  StepQueue& copies() { return copies_; }  // packing and unpacking messages of a group
+  StepQueue& seals() { return seals_; }
   StepQueue& sends() { return sends_; }
   // The transport's own allreduce, when it is ready; else kNoStep.
   uint32_t native() const { return native_; }
@@ -97,7 +100,7 @@ class StepSchedule {
   std::vector<uint32_t> waiting_for_;  // by step: dependencies not yet done
   std::vector<uint8_t> nonfinite_;     // by step: inherited from its inputs, then its own
   std::vector<uint8_t> are_finite_;    // by call
-  StepQueue reduces_, compressions_, decodings_, copies_, sends_;
+  StepQueue reduces_, compressions_, decodings_, copies_, seals_, sends_;
   uint32_t native_ = kNoStep;
   size_t steps_left_ = 0;
   std::vector<uint32_t> exchange_left_;  // by exchange - 1: messages that are not done

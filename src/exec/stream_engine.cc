@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 
 #include "base/guard.h"
 #include "base/log.h"
@@ -11,6 +12,7 @@
 #include "wait/backoff.h"
 
 namespace onebit {
+
 Result<std::unique_ptr<StreamEngine>> StreamEngine::Create(Comm& comm, PlanCache& plans,
                                                            CallLedger& ledger,
                                                            const Devices& devices, int device) {
@@ -321,7 +323,7 @@ Status StreamEngine::RunFromHost(std::span<const CallRequest> requests) {
     request.location = location;
     request.stream = stream.get();
   }
-  ONEBIT_TRY(Prepare(staged));
+  ONEBIT_TRY(Prepare(staged));  // engines_ has this one alone
   ONEBIT_TRY(EnqueueAll(engines_));
   ONEBIT_TRY(AwaitCall());
   for (size_t i = 0; i < staged.size(); ++i) {

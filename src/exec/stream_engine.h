@@ -50,7 +50,7 @@ class StreamEngine final : public CallRunner {
 
  private:
   StreamEngine(Comm& comm, PlanCache& plans, CallLedger& ledger)
-      : comm_(comm), plans_(plans), ledger_(ledger) {}
+      : comm_(comm), plans_(plans), ledger_(ledger), engines_(1) {}
 
   Status CheckLocation(const CallRequest& request) const;
   Status RunFromHost(std::span<const CallRequest> requests);
@@ -72,9 +72,9 @@ class StreamEngine final : public CallRunner {
   PlanCache& plans_;
   CallLedger& ledger_;
   std::unique_ptr<StreamExecutor> stream_;
-  std::vector<StreamEngine*> engines_;  // of the members of a group, kept from group to group
 
   // State of the batch in progress, and capacity for later ones.
+  std::vector<StreamEngine*> engines_;  // of all communicators whose calls are enqueued together
   std::span<const CallRequest> requests_;
   std::vector<std::shared_ptr<const Plan>> owned_plans_;  // by request
   std::vector<const Plan*> plans_in_batch_;               // the same or borrowed plans

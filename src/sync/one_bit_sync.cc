@@ -70,7 +70,7 @@ Result<OneBitSync::Next> OneBitSync::LookAt(float weight, const Compressor& comp
   if (!is_attached) {
     return Error(Code::kDetached,
                  "sync of tensor {}: its communicator was destroyed; rebind the compressor to "
-                 "another one with onebitCompressorRebind",
+                 "another communicator with onebitCompressorRebind",
                  compressor.config().tensor_id);
   }
   if (compressor.op() == ReduceOp::kSum) {

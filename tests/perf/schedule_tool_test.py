@@ -50,9 +50,9 @@ steps 998-1001: F 3, 1 1; 97 bits per element, 24.25 a step; 0.0 % of the rounds
 
 WRONG = {
     (): "--steps A:B",
-    ("--steps", "5"): "5 is no range",
-    ("--steps", "9:5"): "9:5 is no range",
-    ("--steps", "1:x"): "1:x is no range",
+    ("--steps", "5"): "5 is not a range",
+    ("--steps", "9:5"): "9:5 is not a range",
+    ("--steps", "1:x"): "1:x is not a range",
     ("--steps", "1:1000000000"): "more than",
     ("--steps", "0:5", "--freeze-step", "2"): "counts its steps from 1",
     ("--steps", "1:5"): "--freeze-step N must be given",

@@ -317,7 +317,7 @@ class SeveralHostsTest(unittest.TestCase):
         result = self.run_job("--hosts", "a,b", "--rsh", "/nonexistent/ssh", "true")
         self.assertEqual((result.returncode, result.stderr),
                          (1, "onebit_run: host a: cannot start /nonexistent/ssh: No such file or directory: "
-                             "install an ssh client, or name another by --rsh\n"))
+                             "install an ssh client, or name another command with --rsh\n"))
 
     def test_another_remote_shell(self):
         result = self.run_job("--hosts", "a,b", "--rsh", f"/usr/bin/env -u TERM ssh -F {self.folder}/ssh_config",

@@ -128,7 +128,7 @@ class ProcessesTest(unittest.TestCase):
         self.assertEqual((usage.returncode, usage.stdout.count("--minbytes")), (0, 1))
 
     def test_ranks_come_from_one_place(self):
-        for command, text in (([RUN, "-n", "2", TOOL, "--procs", "2"], "as rank 0 already"),
+        for command, text in (([RUN, "-n", "2", TOOL, "--procs", "2"], "already started this process as rank 0"),
                               ([RUN, "-n", "2", TOOL, "-t", "4"], "with the launcher every process"),
                               ([RUN, "-n", "2", TOOL, "--transport", "local"], "leave out --transport"),
                               ([TOOL, "--procs", "2", "-t", "4"], "leave out -t"),

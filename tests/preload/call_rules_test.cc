@@ -129,7 +129,7 @@ TEST(CallRulesTest, ErrorsNameTheRuleAndWhatThereIs) {
   };
   EXPECT_EQ(error("*:fp4; op=allreduce"),
             "rule 2, \"op=allreduce\": it has no \":\" with a codec after it");
-  EXPECT_THAT(error("comm=tp:off; default"), HasSubstr("default and off take nothing else"));
+  EXPECT_THAT(error("comm=tp:off; default"), HasSubstr("default and off cannot be combined"));
   EXPECT_THAT(error(":fp4"), HasSubstr("it has no conditions; write * for all reductions"));
   EXPECT_THAT(error("*:"),
               HasSubstr("unknown codec \"\"; the codecs are off, fp4, int8, int2, sign"));

@@ -49,8 +49,8 @@ class PreloadedRanksTest(unittest.TestCase):
             shutil.copy(LIBRARY, pathlib.Path(folder, "libonebit.so.0"))
             done = self.run_tool("--preload", "true", LD_LIBRARY_PATH=folder)
             self.assertEqual(done.returncode, 1, done)
-            self.assertEqual(done.stderr, f"onebit_run: --preload: there is no {folder}/{NAME}, in the folder of "
-                                          "libonebit\n")
+            self.assertEqual(done.stderr, f"onebit_run: --preload: there is no {folder}/{NAME}: install it in the "
+                                          "folder of libonebit\n")
 
     def test_a_path_that_the_loader_would_cut_is_an_error(self):
         with tempfile.TemporaryDirectory(suffix="a b") as folder:

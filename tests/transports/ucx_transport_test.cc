@@ -244,6 +244,15 @@ TEST(UcxSettingsTest, UnknownDevicesAndTransportsAreErrorsThatListTheKnownOnes) 
   const StartedTransport tls(SettingTexts{{"ONEBIT_UCX_TLS", "pigeon"}});
   EXPECT_NE(tls.start_result(), onebitSuccess);
   EXPECT_THAT(tls.warnings(), HasSubstr("ONEBIT_UCX_TLS=pigeon"));
+  const StartedTransport all_but(SettingTexts{{"ONEBIT_UCX_NET_DEVICES", "^lo"}});
+  EXPECT_EQ(all_but.start_result(), onebitInvalidUsage);
+  EXPECT_THAT(all_but.warnings(), HasSubstr("name those to use"));
+}
+
+TEST(UcxSettingsTest, AMisspeltTransportBesideOthersIsWarnedOf) {
+  const StartedTransport started(SettingTexts{{"ONEBIT_UCX_TLS", "tcp,pidgeon,self"}});
+  EXPECT_EQ(started.start_result(), onebitSuccess);
+  EXPECT_THAT(started.warnings(), HasSubstr("'pidgeon' is not available"));
 }
 
 TEST(UcxSettingsTest, ASettingComesBeforeTheInterfacesOfTheLibrary) {
