@@ -34,7 +34,7 @@ def table_of(document: str) -> dict[str, str]:
     lines = [line.split("|") for line in pathlib.Path(document).read_text(encoding="utf-8").splitlines()
              if line.startswith("| ")]
     begin = next(i for i, cells in enumerate(lines) if cells[1].strip() == "socket")
-    return {cells[1].strip(): cells[3].strip() for cells in lines[begin + 1:begin + 7]}
+    return {cells[1].strip(): cells[3].strip() for cells in lines[begin + 1:begin + 8]}
 
 
 def listeners(ranks: list[job.Rank]) -> list[set[Listener]]:
@@ -241,7 +241,7 @@ def main() -> int:
     loop, document = sys.argv[1:3]
     names = list(table_of(document))
     assert names == ["rendezvous port", "spare port", "data port", "data name", "ports of UCX",
-                     "wake-up names of UCX"], names
+                     "queue pairs of UCX", "wake-up names of UCX"], names
     try:
         subprocess.run(["ss", "--version"], check=True, stdout=subprocess.DEVNULL)
     except FileNotFoundError:
