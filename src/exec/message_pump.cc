@@ -142,45 +142,40 @@ HeaderBytes MessagePump::HeaderOf(uint32_t index) const {
   return bytes;
 }
 
-Status MessagePump::PollSends(bool* has_moved) {
-  for (size_t i = 0; i < sending_.size();) {
-    const InFlight message = sending_[i];
+template <typename Take>
+Status MessagePump::TakeEnded(std::vector<InFlight>* messages, bool* has_moved, const Take& take) {
+  for (size_t i = 0; i < messages->size();) {
+    const InFlight message = (*messages)[i];
     const auto state = endpoint_.Test(message.request);
     if (state.ok() ? state.value() != TransferState::kDone : !IsDead(state.status())) {
       ONEBIT_TRY(state.status());
       ++i;
       continue;
     }
-    sending_[i] = sending_.back();
-    sending_.pop_back();
+    (*messages)[i] = messages->back();
+    messages->pop_back();
     ONEBIT_TRY(state.status());
     *has_moved = true;
+    ONEBIT_TRY(take(message));
+  }
+  return OkStatus();
+}
+
+Status MessagePump::PollSends(bool* has_moved) {
+  return TakeEnded(&sending_, has_moved, [this](const InFlight& message) -> Status {
     messages_[message.step] = MessageState::kDone;
     if (trace_ != nullptr) {
       trace_->EndSend(plan_->steps[message.step], message.payload_bytes, message.begin);
     }
     schedule_.Finish(message.step, false);
-  }
-  return OkStatus();
+    return OkStatus();
+  });
 }
 
 Status MessagePump::PollReceives(bool* has_moved) {
   for (uint32_t peer = 0; peer < plan_->ranks; ++peer) ONEBIT_TRY(PollHeader(peer, has_moved));
-  for (size_t i = 0; i < receiving_.size();) {
-    const InFlight message = receiving_[i];
-    const auto state = endpoint_.Test(message.request);
-    if (state.ok() ? state.value() != TransferState::kDone : !IsDead(state.status())) {
-      ONEBIT_TRY(state.status());
-      ++i;
-      continue;
-    }
-    receiving_[i] = receiving_.back();
-    receiving_.pop_back();
-    ONEBIT_TRY(state.status());
-    *has_moved = true;
-    ONEBIT_TRY(CompleteReceive(message));
-  }
-  return OkStatus();
+  return TakeEnded(&receiving_, has_moved,
+                   [this](const InFlight& message) { return CompleteReceive(message); });
 }
 
 // Advances the messages of one peer: posts a receive, checks its header, and receives the payload

@@ -70,6 +70,9 @@ class MessagePump {
   };
 
   Status StartSends(bool* has_moved);
+  // Calls take(message) for each of `messages` that has ended, and forgets it.
+  template <typename Take>
+  Status TakeEnded(std::vector<InFlight>* messages, bool* has_moved, const Take& take);
   Status PollSends(bool* has_moved);
   Status PollReceives(bool* has_moved);
   Status PollHeader(uint32_t peer, bool* has_moved);

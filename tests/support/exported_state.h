@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What handles save of themselves. Throws if that fails.
+// Exports the states of handles. Throws if that fails.
 #pragma once
 
 #include <cstddef>
