@@ -140,7 +140,8 @@ def main() -> int:
     lines = lines_of(root, paths)
     for folder, count in sorted(lines.items()):
         print(f"{count:7d} lines in {folder}")
-    product = sum(count for folder, count in lines.items() if folder.split("/")[0] in PRODUCT and not folder.startswith("perf"))
+    product = sum(count for folder, count in lines.items()
+                  if folder.split("/")[0] in PRODUCT and not folder.startswith("perf"))
     print(f"{product:7d} lines of product (bindings, include, kernels, plugins, src)")
     budget = Budget((root / BUDGET).read_text(encoding="utf-8"))
     found = problems(budget, figures, shared_names(paths)) + line_problems(budget.lines, lines)

@@ -67,7 +67,7 @@ COMMANDS = {
         Run("{build}/perf/group_perf --procs 4 --tensors 20 --max-elements 2000"),
     "./perf/lab run --hosts 4 --rate 1gbit -- build/release/perf/train_text --steps 40 --batch 256 --optimizer adam --transport socket --overlap":
         RunWhereAble("./perf/lab run --hosts 2 --rate 1gbit -- {build}/perf/train_text --steps 3 --batch 4 "
-                 "--hidden 16,16 --optimizer adam --transport socket --overlap"),
+                     "--hidden 16,16 --optimizer adam --transport socket --overlap"),
     "build/release/perf/soak --procs 4 --seconds 60": RunBy("tests/studies/CMakeLists.txt", "soak_ranks_socket --procs 4"),
     "./perf/compare": Run(
         "rm -f {build}/documented.json && ./perf/compare --build {build} --links shm --hosts 2 --sizes 1K "
@@ -77,14 +77,14 @@ COMMANDS = {
                      "{build}/documented.json --html {build}/documented.html --update {build}/documented.md"),
     "./perf/compare --ranks-per-host 4 --hosts 4 --links 100mbit --sizes 4M --output build/release/shared.json":
         RunWhereAble("rm -f {build}/shared.json; ./perf/lab run --hosts 2 --rate 1gbit --build {build} -- true || exit $?; "
-                 "./perf/compare --build {build} --ranks-per-host 2 --hosts 2 --links 1gbit --sizes 64K --systems "
-                 "onebit-dense,onebit-ef,onebit-fp4 --repetitions 1 --output {build}/shared.json"),
+                     "./perf/compare --build {build} --ranks-per-host 2 --hosts 2 --links 1gbit --sizes 64K --systems "
+                     "onebit-dense,onebit-ef,onebit-fp4 --repetitions 1 --output {build}/shared.json"),
     "./perf/report build/release/shared.json --markdown":
         RunWhereAble("[ -e {build}/shared.json ] || exit 77; ./perf/report {build}/shared.json --markdown"),
     "./perf/lab run --hosts 4 --rate 1gbit -- build/release/perf/all_reduce_perf -b 64M -e 64M "
     "--transport socket --mode ef -c 1":
         RunWhereAble("./perf/lab run --hosts 4 --rate 1gbit -- {build}/perf/all_reduce_perf -b 64K -e 64K "
-                 "--transport socket --mode ef -c 1"),
+                     "--transport socket --mode ef -c 1"),
     "build/release/perf/codec_perf": RunBy("tests/perf/codec_perf_test.py", "sys.argv[1]"),
     "./perf/studies/time_to_loss --hosts 4 --rates 100mbit,1gbit":
         RunBy("tests/studies/time_to_loss_test.py", 'str(STUDIES / "time_to_loss")'),
