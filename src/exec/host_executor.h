@@ -20,8 +20,7 @@
 namespace onebit {
 
 // Belongs to the HostRunner of a communicator, which lends it to its HostProxy. For one thread at a
-// time. Only Reserve allocates or
-// locks; a batch does not.
+// time. Only Reserve allocates or locks; a batch does not.
 class HostExecutor {
  public:
   explicit HostExecutor(Comm& comm);
