@@ -4,7 +4,6 @@
 // training ends as it would have without the fault.
 #include <algorithm>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -110,10 +109,8 @@ TEST_P(DeviceRebindTest, TrainingEndsWhereItWouldHaveWithoutTheFault) {
   bool has_split = false;
   // In the dense stage, at the freeze, and after it. The last message of a step decides which ranks
   // have made it; earlier ones belong to its other calls.
-  const std::pair<uint64_t, std::vector<uint64_t>> lost[] = {
-      {2, {1, 5, 9}}, {4, {3, 7, 11}}, {7, {1, 3, 5, 7, 9, 11}}};
-  for (const auto& [steps_before, messages] : lost) {
-    for (const uint64_t message : messages) {
+  for (const uint64_t steps_before : {2, 4, 7}) {
+    for (const uint64_t message : {1, 3, 5, 7, 9, 11}) {
       SCOPED_TRACE(Format("message {} of step {}", message, steps_before + 1));
       Job job(one, Memories::kDevice);
       job.StepUntil(steps_before);
