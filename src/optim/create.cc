@@ -42,7 +42,7 @@ Result<std::unique_ptr<Optimizer>> CreateOptimizer(onebitComm_t comm, size_t cou
   ONEBIT_TRY(CheckResidualLocation(compressor, location));
   ONEBIT_ASSIGN_OR_RETURN(auto arithmetic, Arithmetic::Create(location, FindDevices(), count));
   ONEBIT_TRY(arithmetic->BeginAlone());
-  Optimizer::Setup setup{comm, count, options, std::move(table), std::move(arithmetic)};
+  Optimizer::Setup setup{comm, options, std::move(table), std::move(arithmetic)};
   auto made = options.policy.algorithm == onebitAlgorithmZeroOneAdam
                   ? ZeroOneAdam::Create(std::move(setup), compressor)
                   : TwoStage::Create(std::move(setup), compressor);

@@ -17,59 +17,26 @@ namespace onebit::optim {
 
 // ------------------------------------------------------------------------------------- life time
 
-Optimizer::Optimizer(Setup setup)
-    : options_(setup.options),
-      table_(std::move(setup.table)),
-      arithmetic_(std::move(setup.arithmetic)),
-      comm_(setup.comm),
-      count_(setup.count),
-      gradients_(table_) {}
-
-Optimizer::~Optimizer() { DestroyAfterCalls(compressor_); }
-
 void Optimizer::Drain() {
   arithmetic_->Drain();
   // After a device error the communicator's thread may still use it.
-  DestroyAfterCalls(std::exchange(compressor_, nullptr));
+  averages_.Drain();
 }
 
-Status Optimizer::AllocateMoments() {
-  ONEBIT_TRY(FromApi(onebitCommUserRank(comm_, &rank_)));
-  ONEBIT_TRY(FromApi(onebitCommCount(comm_, &ranks_)));
-  ONEBIT_ASSIGN_OR_RETURN(m_, arithmetic_->Allocate(count_ * sizeof(float), "momentum"));
-  ONEBIT_ASSIGN_OR_RETURN(v_, arithmetic_->Allocate(count_ * sizeof(float), "variance"));
-  ONEBIT_ASSIGN_OR_RETURN(numbers_, arithmetic_->AllocateResults(sizeof(Numbers)));
-  ONEBIT_ASSIGN_OR_RETURN(segment_sums_,
-                          arithmetic_->AllocateResults(table_.segments().size() * sizeof(double)));
-  ONEBIT_ASSIGN_OR_RETURN(mean_, arithmetic_->Allocate(sizeof(float), "a norm"));
-  if (!arithmetic_->is_deferred()) return OkStatus();
-  const std::span<const uint8_t> masks = table_.user_masks();
-  ONEBIT_ASSIGN_OR_RETURN(user_masks_, arithmetic_->Allocate(masks.size(), "masks"));
-  arithmetic_->Copy(user_masks_.data(), masks.data(), masks.size());
-  return arithmetic_->Await(nullptr);
-}
-
-// The residuals are in the optimizer's memory location.
-onebitCompressorConfig_t Optimizer::CompressorHere(const onebitCompressorConfig_t* config) const {
-  onebitCompressorConfig_t here = ONEBIT_COMPRESSOR_CONFIG_INIT;
-  if (config != nullptr) std::memcpy(&here, config, config->size);
-  here.size = sizeof(here);
-  const MemoryLocation& location = arithmetic_->location();
-  if (location.is_device()) {
-    here.memory = onebitMemoryDevice;
-    here.device = location.device;
-  }
-  return here;
-}
-
-Status Optimizer::CreateCompressor(size_t element_count, const onebitCompressorConfig_t* config) {
-  if (rank_ == 0) ONEBIT_TRY(updates_.Allocate(table_, *arithmetic_));
-  onebitCompressorConfig_t here = CompressorHere(config);
+Status Optimizer::CreateCompressor(const onebitCompressorConfig_t* config) {
+  if (rank() == 0) ONEBIT_TRY(updates_.Allocate(table_, *arithmetic_));
   std::vector<size_t> cuts;
   if (!options_.has_fused_scales) cuts = table_.CompressedCuts();
-  here.cuts = cuts.data();
-  here.cutCount = cuts.size();
-  return FromApi(onebitCompressorCreate(&compressor_, comm_, element_count, onebitFloat32, &here));
+  return averages_.CreateCompressor(table_.compressed_count(), config, cuts);
+}
+
+// Another rank may be rank 0, which warns, from here on. Without memory for a sample it does not.
+void Optimizer::BeginAnew() {
+  agreed_stages_ = 0;
+  updates_.Forget();
+  if (rank() == 0 && averages_.compressor() != nullptr) {
+    static_cast<void>(updates_.Allocate(table_, *arithmetic_));
+  }
 }
 
 // ------------------------------------------------------------------------------------------ step
@@ -86,10 +53,10 @@ Status Optimizer::Step(StepInput input, StepOutcome* outcome) {
     return OkStatus();
   }
 
-  ONEBIT_TRY(CheckComm());
+  ONEBIT_TRY(averages_.CheckComm());
   ONEBIT_TRY(PrepareStep(input));
   if (Status status = AgreeOnStep(input, done.stage); !status.ok()) return InStep(status);
-  const uint64_t bytes_before = BytesSent();  // so that equal steps have equal results
+  const uint64_t bytes_before = averages_.BytesSent();  // so that equal steps have equal results
   Result<StepScale> scale = ScaleOf(input, done.stage);
   if (!scale.ok()) return InStep(scale.status());
   // A norm that all ranks have agreed on may say already that some gradient is not finite.
@@ -111,17 +78,43 @@ Status Optimizer::Step(StepInput input, StepOutcome* outcome) {
   }
 
   done.is_skipped = !is_usable;
-  done.bytes_sent = BytesSent() - bytes_before;
+  done.bytes_sent = averages_.BytesSent() - bytes_before;
   bytes_sent_ += done.bytes_sent;
   *outcome = done;
   return OkStatus();
+}
+
+// Measures the norm that limits a step, unless the step itself will.
+Result<StepScale> Optimizer::ScaleOf(const StepInput& input, onebitStage_t stage) {
+  StepScale scale;
+  scale.own = scale.average = static_cast<float>(input.grad_scale);
+  if (input.max_grad_norm == 0) return scale;
+  if (options_.clips_average) {
+    scale.average_limit = input.max_grad_norm;
+    if (averages_all_gradients()) return scale;
+    ONEBIT_ASSIGN_OR_RETURN(const double scaled_sum,
+                            averages_.ScaledSumOfSquares(input.gradients, input));
+    scale.grad_norm = NormOf(scaled_sum);
+    scale.own = ClippedScale(input, scale.grad_norm);
+    // A rank that sends its momentum makes all ranks skip the step with it. One that sends only
+    // gradients contributes nothing to its own momentum, as in a local step.
+    if (!IsUsable(scaled_sum)) {
+      scale.own = stage == onebitStageDense ? 0 : std::numeric_limits<float>::quiet_NaN();
+    }
+    return scale;
+  }
+  ONEBIT_ASSIGN_OR_RETURN(const double scaled_sum,
+                          averages_.ScaledSumOfSquares(input.gradients, input));
+  ONEBIT_ASSIGN_OR_RETURN(scale.grad_norm, averages_.AgreeOnNorm(scaled_sum));
+  scale.own = scale.average = ClippedScale(input, scale.grad_norm);
+  return scale;
 }
 
 // Compares values before the first step of each stage, when calls of another kind are new anyway,
 // and now and then later, because a schedule of rates can take ranks apart. Parameters are compared
 // at the first occasion, unless local steps have taken ranks apart.
 Status Optimizer::AgreeOnStep(const StepInput& input, onebitStage_t stage) {
-  if (ranks_ == 1) return OkStatus();
+  if (averages_.ranks() == 1) return OkStatus();
   const uint32_t bit = 1u << stage;
   const bool is_new_stage = (agreed_stages_ & bit) == 0;
   if (!is_new_stage && steps_until_comparison_ > 0) {
@@ -132,7 +125,7 @@ Status Optimizer::AgreeOnStep(const StepInput& input, onebitStage_t stage) {
   if (agreed_stages_ == 0 && ranks_share_parameters()) {
     ONEBIT_ASSIGN_OR_RETURN(digests, ParameterDigests());
   }
-  ONEBIT_TRY(CompareStep(comm_, rank_, input, options_, table_, digests));
+  ONEBIT_TRY(CompareStep(averages_.comm(), rank(), input, options_, table_, digests));
   agreed_stages_ |= bit;
   steps_until_comparison_ = kStepsBetweenComparisons - 1;
   return OkStatus();
@@ -142,7 +135,7 @@ Status Optimizer::AgreeOnStep(const StepInput& input, onebitStage_t stage) {
 Result<std::vector<uint64_t>> Optimizer::ParameterDigests() {
   constexpr size_t kPiece = size_t{1} << 20;  // elements
   std::vector<uint64_t> digests;
-  std::vector<float> copy(arithmetic_->is_deferred() ? std::min(count_, kPiece) : 0);
+  std::vector<float> copy(arithmetic_->is_deferred() ? std::min(count(), kPiece) : 0);
   for (const Segment& segment : table_.segments()) {
     uint64_t digest = 0;
     for (size_t begin = 0; begin < segment.count; begin += kPiece) {
@@ -163,18 +156,12 @@ Status Optimizer::CommitOrTear(const StepInput& input, const StepScale& scale) {
   const bool is_live = has_live_variance();
   Status status = Commit(input, scale);
   if (status.ok()) {
-    if (rank_ == 0) {
+    if (rank() == 0) {
       updates_.Observe(input.learning_rate, is_live, ranks_share_parameters(), arithmetic_.get());
     }
     status = arithmetic_->Check();
   }
   return status.ok() ? status : Torn(InStep(status));
-}
-
-// Marks the state as partly updated.
-Status Optimizer::Torn(Status status) {
-  is_torn_ = true;
-  return status;
 }
 
 // Adds the step to errors of collectives, which do not know it.
@@ -186,7 +173,8 @@ Status Optimizer::InStep(const Status& status) const {
 // Ranks cannot agree on a step that sends nothing. All ranks make it, so that they stay at the same
 // step; a rank whose gradients are not finite counts them as zeros.
 Status Optimizer::StepAlone(StepInput input, StepOutcome* outcome) {
-  ONEBIT_ASSIGN_OR_RETURN(const double scaled_sum, ScaledSumOfSquares(input));
+  ONEBIT_ASSIGN_OR_RETURN(const double scaled_sum,
+                          averages_.ScaledSumOfSquares(input.gradients, input));
   StepScale scale{.own = static_cast<float>(input.grad_scale)};
   if (input.max_grad_norm > 0) {
     outcome->grad_norm = NormOf(scaled_sum);
@@ -217,19 +205,19 @@ void Optimizer::CountCommit(onebitStage_t stage) {
 
 Status Optimizer::Sync() {
   ONEBIT_TRY(CheckWhole());
-  ONEBIT_TRY(CheckComm());
-  const uint64_t bytes_before = BytesSent();
+  ONEBIT_TRY(averages_.CheckComm());
+  const uint64_t bytes_before = averages_.BytesSent();
   ONEBIT_ASSIGN_OR_RETURN(const onebitStage_t sent, AgreeOnState());
   if (Status status = arithmetic_->Await(nullptr); !status.ok()) return Torn(std::move(status));
   CountCommit(sent);
-  bytes_sent_ += BytesSent() - bytes_before;
+  bytes_sent_ += averages_.BytesSent() - bytes_before;
   return OkStatus();
 }
 
 Status Optimizer::Rewarm(int64_t steps) {
   ONEBIT_TRY(CheckWhole());
   ONEBIT_TRY(BeginWarmup(steps));
-  if (rank_ == 0) {
+  if (rank() == 0) {
     LogIfPossible(LogLevel::kInfo, "{}: back to full precision after step {}",
                   NameOf(options_.policy.algorithm), step_);
   }
@@ -243,57 +231,6 @@ Status Optimizer::SetRates(size_t segment, double lr_scale, double weight_decay)
                  "call onebitOptimizerSync first");
   }
   return table_.SetRates(segment, lr_scale, weight_decay);
-}
-
-Status Optimizer::CheckWhole() const {
-  if (!is_torn_ && !awaits_residual_) return OkStatus();
-  return Error(Code::kInvalidUsage,
-               "the optimizer's state was left half rebound by onebitOptimizerRebind, or half "
-               "updated by a device that failed: call onebitOptimizerRebind again, or load a "
-               "checkpoint");
-}
-
-Status Optimizer::CheckComm() const {
-  if (observer_.is_alive()) return OkStatus();
-  return Error(Code::kDetached,
-               "the optimizer's communicator was destroyed: it can be rebound to another one with "
-               "onebitOptimizerRebind, be asked for its state, or be destroyed, too");
-}
-
-Result<bool> Optimizer::AverageCompressed(float* values, size_t count) {
-  if (arithmetic_->is_deferred()) return AverageOnStream(values, count);
-  ONEBIT_ASSIGN_OR_RETURN(const CallOutcome outcome,
-                          CompressedAverage(values, count, compressor_, comm_, nullptr));
-  return outcome == CallOutcome::kFinite;
-}
-
-// A step follows the residuals: it counts if the call committed, even if the communicator failed
-// right after that.
-Result<bool> Optimizer::AverageOnStream(float* values, size_t count) {
-  if (!totals_) {
-    ONEBIT_ASSIGN_OR_RETURN(totals_, AwaitTotals(compressor_));
-  }
-  const DeviceTotals before = *totals_;
-  ONEBIT_TRY(CompressedAverage(values, count, compressor_, comm_, arithmetic_->stream()).status());
-  Status status = EnqueueTotals(*compressor_, arithmetic_->stream(), &numbers().totals);
-  if (status.ok()) status = arithmetic_->Await(comm_);
-  const Result<DeviceTotals> after =
-      status.ok() ? TotalsIn(numbers().totals) : TotalsNow(compressor_);
-  if (!after.ok() || (!status.ok() && after.value() == before)) {
-    totals_.reset();
-    // Nobody could wait for the call, so it may still commit.
-    if (!epoch_of_open_call_) epoch_of_open_call_ = before.epoch;
-    return status.ok() ? after.status() : status;
-  }
-  totals_ = after.value();
-  epoch_of_open_call_.reset();
-  return totals_->nonfinite_calls == before.nonfinite_calls;
-}
-
-Status Optimizer::ResetCompressor() {
-  totals_.reset();
-  epoch_of_open_call_.reset();
-  return FromApi(onebitCompressorReset(compressor_));
 }
 
 // ---------------------------------------------------------------------------------------- update
@@ -324,7 +261,7 @@ kernels::AdamUpdate Optimizer::UpdateOf(const Segment& segment, double learning_
 // usual betas 3 to 7 times as large at first. A trust ratio cancels this factor.
 void Optimizer::WarnWithoutWarmup(double learning_rate) {
   if (step_ == 1) first_learning_rate_ = learning_rate;
-  if (step_ != 2 || rank_ != 0 || options_.has_bias_correction ||
+  if (step_ != 2 || rank() != 0 || options_.has_bias_correction ||
       options_.policy.lr_warmup_steps != 0 ||
       options_.policy.algorithm == onebitAlgorithmOneBitLamb ||
       learning_rate > first_learning_rate_) {
@@ -338,33 +275,7 @@ void Optimizer::WarnWithoutWarmup(double learning_rate) {
       options_.policy.algorithm == onebitAlgorithmOneBitAdam ? ", or set biasCorrection = 1" : "");
 }
 
-// ------------------------------------------------------------------------------ state and counters
-
-void Optimizer::ListState(StateList* list) {
-  list->AddReplicated(v_);
-  list->AddValue(step_);
-  list->AddValue(skipped_steps_);
-  list->AddValue(dense_steps_);
-  list->AddValue(compressed_steps_);
-  list->AddValue(local_steps_);
-  list->AddValue(beta1_power_);
-  list->AddValue(beta2_power_);
-  list->AddValue(first_learning_rate_);
-}
-
-// Code that replaces parameters does not replace their low-precision copy, which follows from them.
-Status Optimizer::WriteParameterCopy() const {
-  for (const ParameterRun& run : table_.runs()) {
-    if (run.copy == nullptr) continue;
-    ONEBIT_TRY(arithmetic_->Round(run.x, run.count, options_.parameter_copy_type, run.copy));
-  }
-  return OkStatus();
-}
-
-uint64_t Optimizer::BytesSent() const {
-  onebitCommStats_t stats{.size = sizeof(stats)};
-  return onebitCommGetStats(comm_, &stats) == onebitSuccess ? stats.bytes_sent : 0;
-}
+// ---------------------------------------------------------------------------------------- counters
 
 void Optimizer::GetStats(onebitOptimizerStats_t* stats) const {
   stats->step = step_;
@@ -377,8 +288,8 @@ void Optimizer::GetStats(onebitOptimizerStats_t* stats) const {
   stats->lost_elements = 0;
   stats->state_bytes = m_.size() + v_.size() + gradients_.bytes();
   onebitCompressorStats_t compressor_stats{.size = sizeof(compressor_stats)};
-  if (compressor_ != nullptr &&
-      onebitCompressorGetStats(compressor_, &compressor_stats) == onebitSuccess) {
+  if (averages_.compressor() != nullptr &&
+      onebitCompressorGetStats(averages_.compressor(), &compressor_stats) == onebitSuccess) {
     stats->state_bytes += compressor_stats.residual_bytes;
     stats->lost_elements = compressor_stats.lost_elements;
   }

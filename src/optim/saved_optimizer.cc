@@ -40,9 +40,11 @@ std::string NameOfFreeze(int64_t step) {
   return Format("{}", step);
 }
 
-Status Damaged(const char* what) { return Error(Code::kCorrupt, "the state is damaged: {}", what); }
-
 }  // namespace
+
+Status Damaged(std::string_view what) {
+  return Error(Code::kCorrupt, "the state is damaged: {}", what);
+}
 
 SavedHead HeadOf(const Options& options, const SegmentTable& table, size_t count) {
   const PolicyOptions& policy = options.policy;

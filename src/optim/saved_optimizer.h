@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/state_blob.h"
 #include "base/status.h"
@@ -39,6 +40,9 @@ struct SavedHead {
   int64_t freeze_rule = 0;  // as freeze_step, but from the last onebitOptimizerRewarm
 };
 static_assert(sizeof(SavedHead) == 112);
+
+// The error of a state with `what`, which no optimizer writes.
+Status Damaged(std::string_view what);
 
 // Fills in the head from the configuration; the caller sets ranks and rule.
 SavedHead HeadOf(const Options& options, const SegmentTable& table, size_t count);

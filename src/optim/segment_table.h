@@ -65,7 +65,8 @@ class SegmentTable {
   // All elements in order: one run if the parameters are in one buffer, otherwise one per segment
   // that is not empty.
   const std::vector<ParameterRun>& runs() const { return runs_; }
-  size_t compressed_count() const { return compressed_count_; }  // elements
+  size_t count() const { return compressed_count_ + dense_count_; }  // elements
+  size_t compressed_count() const { return compressed_count_; }
   // The first element of each compressed segment but the first, in their concatenation.
   std::vector<size_t> CompressedCuts() const;
   size_t dense_count() const { return dense_count_; }

@@ -67,7 +67,7 @@ Status TwoStage::Allocate(const onebitCompressorConfig_t* compressor_config) {
   ONEBIT_TRY(rule_->Allocate(has_compressed_stage));
   ONEBIT_TRY(frozen_.Allocate(options_.has_block_floors()));
   if (!has_compressed_stage) {
-    ObserveComm();
+    averages_.ObserveComm();
     return OkStatus();
   }
   if (table_.dense_count() != 0) {
@@ -75,10 +75,10 @@ Status TwoStage::Allocate(const onebitCompressorConfig_t* compressor_config) {
         momentum_scratch_,
         arithmetic_->Allocate(table_.compressed_count() * sizeof(float), "local momentum"));
   }
-  ONEBIT_TRY(CreateCompressor(table_.compressed_count(), compressor_config));
-  ObserveComm();
+  ONEBIT_TRY(CreateCompressor(compressor_config));
+  averages_.ObserveComm();
   BeginWatch(freeze_rule_);
-  if (rank_ == 0) WarnOfShortWarmup(options_);
+  if (rank() == 0) WarnOfShortWarmup(options_);
   return OkStatus();
 }
 
@@ -91,7 +91,7 @@ onebitStage_t TwoStage::NextStage(double /*learning_rate*/) const {
 }
 
 Status TwoStage::PrepareStep(const StepInput& input) {
-  if (compressor_ == nullptr) return OkStatus();
+  if (averages_.compressor() == nullptr) return OkStatus();
   if (input.gradients.floats() == nullptr && momentum_scratch_.size() == 0) {
     ONEBIT_ASSIGN_OR_RETURN(
         momentum_scratch_,
@@ -102,15 +102,16 @@ Status TwoStage::PrepareStep(const StepInput& input) {
 
 Status TwoStage::PrepareCompressor() {
   if (!is_frozen() || frozen_.is_ready()) return OkStatus();
-  return frozen_.Freeze(v(), Correction(frozen_beta2_power_), options_.variance_floor, compressor_);
+  return frozen_.Freeze(v(), Correction(frozen_beta2_power_), options_.variance_floor,
+                        averages_.compressor());
 }
 
 Result<bool> TwoStage::Average(const StepInput& input, StepScale* scale) {
-  if (!is_frozen()) return AverageGradients(input.gradients, Which::kAll, scale);
+  if (!is_frozen()) return averages_.AverageGradients(input.gradients, Which::kAll, scale);
 
   if (table_.dense_count() != 0) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_usable,
-                            AverageGradients(input.gradients, Which::kDense, scale));
+                            averages_.AverageGradients(input.gradients, Which::kDense, scale));
     if (!is_usable) return false;
   }
   return AverageMomentum(input, scale->own);
@@ -141,7 +142,7 @@ Result<bool> TwoStage::AverageMomentum(const StepInput& input, float scale) {
          .count = segment.count,
          .out = momentum + segment.packed_offset});
   }
-  return AverageCompressed(momentum, table_.compressed_count());
+  return averages_.AverageCompressed(momentum, table_.compressed_count());
 }
 
 // ---------------------------------------------------------------------------------- update, commit
@@ -184,7 +185,7 @@ Status TwoStage::Commit(const StepInput& input, const StepScale& scale) {
   beta1_power_ *= options_.beta1;
   beta2_power_ *= options_.beta2;
   dense_beta2_power_ *= options_.beta2;
-  if (compressor_ == nullptr) return OkStatus();  // nothing will ever be frozen
+  if (averages_.compressor() == nullptr) return OkStatus();  // nothing will ever be frozen
   const bool was_frozen = is_frozen();
   double variance_sum = 0;
   if (!was_frozen) {
@@ -194,7 +195,7 @@ Status TwoStage::Commit(const StepInput& input, const StepScale& scale) {
   if (was_frozen || !is_frozen()) return OkStatus();
   frozen_beta2_power_ = beta2_power_;
   ONEBIT_TRY(rule_->Freeze(m(), v()));
-  if (rank_ == 0) {
+  if (rank() == 0) {
     LogIfPossible(LogLevel::kInfo, "{}: variance frozen after step {}",
                   NameOf(options_.policy.algorithm), schedule_.state().step);
   }
@@ -202,7 +203,7 @@ Status TwoStage::Commit(const StepInput& input, const StepScale& scale) {
 }
 
 void TwoStage::BeginWatch(int64_t freeze_step) {
-  if (rank_ == 0) watch_.Begin(options_.policy, options_.beta2, freeze_step);
+  if (rank() == 0) watch_.Begin(options_.policy, options_.beta2, freeze_step);
   updates_.Begin(
       NameOf(options_.policy.algorithm),
       options_.has_fused_scales
@@ -220,12 +221,12 @@ void TwoStage::BeginWatch(int64_t freeze_step) {
 // this dense step.
 Result<double> TwoStage::WatchVariance() {
   const uint64_t step = schedule_.rule().progress().step + 1;
-  const bool is_watched = rank_ == 0 && watch_.NeedsVariance(step);
+  const bool is_watched = rank() == 0 && watch_.NeedsVariance(step);
   if (!schedule_.needs_variance_sum() && !is_watched) return 0;
-  ONEBIT_ASSIGN_OR_RETURN(const double sum, VarianceSum(Which::kCompressed));
+  ONEBIT_ASSIGN_OR_RETURN(const double sum, averages_.VarianceSum(v(), Which::kCompressed));
   if (is_watched) watch_.Observe(step, sum * Correction(beta2_power_));
   const std::span<const double> history = schedule_.rule().history();
-  if (rank_ == 0 && !history.empty()) {
+  if (rank() == 0 && !history.empty()) {
     watch_.ObserveAutomatic(step, sum, history[step % history.size()]);
   }
   return sum;
@@ -249,7 +250,7 @@ Status TwoStage::BeginWarmup(int64_t steps) {
         "ONEBIT_FREEZE_AUTOMATIC");
   }
   ONEBIT_ASSIGN_OR_RETURN(FreezeRule rule, MakeFreezeRule(steps));
-  if (compressor_ != nullptr) ONEBIT_TRY(ResetCompressor());
+  if (averages_.compressor() != nullptr) ONEBIT_TRY(averages_.ResetCompressor());
   if (is_frozen()) beta2_power_ = frozen_beta2_power_;
   frozen_beta2_power_ = 0;
   rule.progress() = {.power = beta2_power_, .delayed_power = beta2_power_};
@@ -293,7 +294,7 @@ Result<FreezeRule> TwoStage::MakeFreezeRule(int64_t steps) const {
 // ------------------------------------------------------------------------------ state and counters
 
 void TwoStage::ListState(StateList* list) {
-  Optimizer::ListState(list);
+  OptimizerState::ListState(list);
   list->AddReplicated(m_);
   // By segment: where they lie may differ between ranks, but the parts of a state may not.
   for (const Segment& segment : table_.segments()) {
@@ -312,44 +313,39 @@ void TwoStage::ListState(StateList* list) {
 }
 
 std::vector<Moment> TwoStage::Moments() const {
-  std::vector<Moment> moments = Optimizer::Moments();
+  std::vector<Moment> moments = OptimizerState::Moments();
   const std::span<float> fresh = rule_->fresh_variance();
   if (!fresh.empty()) moments.push_back({"w", fresh, false});
   return moments;
 }
 
 Status TwoStage::CheckState() const {
-  ONEBIT_TRY(Optimizer::CheckState());
+  ONEBIT_TRY(OptimizerState::CheckState());
   const TwoStageState& state = schedule_.state();
   if (state.frozen_at > state.step) {
-    return Error(Code::kCorrupt, "the state is damaged: step {} precedes frozen_at {}", state.step,
-                 state.frozen_at);
+    return Damaged(Format("step {} precedes frozen_at {}", state.step, state.frozen_at));
   }
-  if (is_frozen() && compressor_ == nullptr) {
-    return Error(Code::kCorrupt,
-                 "the state is damaged: it is frozen at step {}, but nothing is ever compressed",
-                 state.frozen_at);
+  if (is_frozen() && averages_.compressor() == nullptr) {
+    return Damaged(
+        Format("it is frozen at step {}, but nothing is ever compressed", state.frozen_at));
   }
   const bool are_powers = dense_beta2_power_ >= 0 && dense_beta2_power_ <= 1 &&
                           frozen_beta2_power_ >= 0 && frozen_beta2_power_ < 1;
   if (!are_powers) {
-    return Error(Code::kCorrupt,
-                 "the state is damaged: its powers of beta2 are {} and {}, not between 0 and 1",
-                 dense_beta2_power_, frozen_beta2_power_);
+    return Damaged(Format("its powers of beta2 are {} and {}, not between 0 and 1",
+                          dense_beta2_power_, frozen_beta2_power_));
   }
   if (rule_->IsStatePossible()) return OkStatus();
-  return Error(Code::kCorrupt,
-               "the state is damaged: a trust ratio is negative, or the scale of a momentum is not "
-               "positive");
+  return Damaged("a trust ratio is negative, or the scale of a momentum is not positive");
 }
 
 // The argument of Rewarm determines the size of the state, so its rule is restored first.
 Status TwoStage::Adopt(const SavedOptimizer& saved) {
   Result<FreezeRule> rule = MakeFreezeRule(saved.head.freeze_rule);
-  if (!rule.ok()) return {Code::kCorrupt, "the state is damaged: " + rule.status().text()};
+  if (!rule.ok()) return Damaged(rule.status().text());
   TwoStageSchedule schedule(options_.policy.variant, std::move(rule).value());
   Exchange exchange(schedule_, schedule);
-  ONEBIT_TRY(Optimizer::Adopt(saved));
+  ONEBIT_TRY(OptimizerState::Adopt(saved));
   exchange.Keep();
   if (saved.head.freeze_rule != freeze_rule_) BeginWatch(saved.head.freeze_rule);
   freeze_rule_ = saved.head.freeze_rule;

@@ -34,23 +34,23 @@ ZeroOneAdam::ZeroOneAdam(Setup setup)
 Status ZeroOneAdam::Allocate(const onebitCompressorConfig_t* compressor_config) {
   ONEBIT_TRY(AllocateMoments());
   ONEBIT_TRY(variance_.Allocate(options_.has_block_floors()));
-  ONEBIT_TRY(AllocateFloats(count_, "sum of local steps", &u_));
-  ONEBIT_TRY(AllocateFloats(count_, "parameters of the last sync", &x_sync_));
+  ONEBIT_TRY(AllocateFloats(count(), "sum of local steps", &u_));
+  ONEBIT_TRY(AllocateFloats(count(), "parameters of the last sync", &x_sync_));
   ONEBIT_TRY(AllocateFloats(table_.dense_count(), "sums of dense segments", &dense_sums_));
   if (table_.dense_count() != 0) {
     ONEBIT_TRY(AllocateFloats(table_.compressed_count(), "local sums", &contributions_));
   }
   CopyParameters();
   ONEBIT_TRY(arithmetic_->Await(nullptr));
-  ONEBIT_TRY(CreateCompressor(table_.compressed_count(), compressor_config));
-  ObserveComm();
+  ONEBIT_TRY(CreateCompressor(compressor_config));
+  averages_.ObserveComm();
   BeginWatch();
-  if (rank_ == 0) WarnOfShortWarmup(options_);
+  if (rank() == 0) WarnOfShortWarmup(options_);
   return OkStatus();
 }
 
 void ZeroOneAdam::BeginWatch() {
-  if (rank_ == 0) watch_.BeginRefreshes(options_.policy, options_.beta2);
+  if (rank() == 0) watch_.BeginRefreshes(options_.policy, options_.beta2);
   updates_.Begin(
       NameOf(options_.policy.algorithm),
       options_.has_fused_scales
@@ -80,18 +80,18 @@ Status ZeroOneAdam::PrepareStep(const StepInput& input) {
   // Allocated here, because a step that all ranks skip needs it after their first message.
   const bool may_go_back = is_interval_open() && input.gradients.floats() == nullptr;
   if (may_go_back && arithmetic_->is_deferred()) {
-    ONEBIT_TRY(AllocateFloats(count_, "momenta", &next_v_));
+    ONEBIT_TRY(AllocateFloats(count(), "momenta", &next_v_));
   }
   if (plan_.kind == StepKind::kSwallowed) return OkStatus();
-  if (plan_.refreshes_variance) ONEBIT_TRY(AllocateFloats(count_, "next variance", &next_v_));
+  if (plan_.refreshes_variance) ONEBIT_TRY(AllocateFloats(count(), "next variance", &next_v_));
   if (input.gradients.floats() == nullptr) {
     ONEBIT_TRY(AllocateFloats(table_.compressed_count(), "local sums", &contributions_));
   }
   const auto is_narrow = [](const Gradient& gradient) { return gradient.type != DataType::kF32; };
   if (plan_.refreshes_variance && std::ranges::any_of(input.gradients.by_segment, is_narrow)) {
-    ONEBIT_TRY(AllocateFloats(count_, "gradients", &gradient_copy_));
+    ONEBIT_TRY(AllocateFloats(count(), "gradients", &gradient_copy_));
   }
-  if (plan_.resets_residuals) ONEBIT_TRY(ResetCompressor());
+  if (plan_.resets_residuals) ONEBIT_TRY(averages_.ResetCompressor());
   return PrepareCompressor();
 }
 
@@ -104,7 +104,7 @@ Status ZeroOneAdam::PrepareCompressor() {
 }
 
 Status ZeroOneAdam::UpdateMasks(const float* v) {
-  return variance_.Freeze(v, 1, options_.variance_floor, compressor_);
+  return variance_.Freeze(v, 1, options_.variance_floor, averages_.compressor());
 }
 
 Status ZeroOneAdam::UpdateDenseFloors(const float* v) {
@@ -129,7 +129,8 @@ Result<bool> ZeroOneAdam::RefreshVariance(const StepInput& input, StepScale* sca
   if (!plan_.feeds_momentum) {  // this rank's own gradients are still needed
     gradients = CopyOf(input.gradients);
   }
-  ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, AverageGradients(gradients, Which::kAll, scale));
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_usable,
+                          averages_.AverageGradients(gradients, Which::kAll, scale));
   if (!is_usable) return false;
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     WriteVariance(i, gradients.by_segment[i], scale->average, Floats(next_v_));
@@ -198,7 +199,7 @@ Result<bool> ZeroOneAdam::AverageGradient(const StepInput& input, StepScale* sca
     ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, AverageDenseSegments(input, scale));
     if (!is_usable) return false;
   }
-  return AverageCompressed(Contributions(input), table_.compressed_count());
+  return averages_.AverageCompressed(Contributions(input), table_.compressed_count());
 }
 
 Result<bool> ZeroOneAdam::AverageSums(const StepInput& input, StepScale* scale) {
@@ -213,7 +214,7 @@ Result<bool> ZeroOneAdam::AverageSums(const StepInput& input, StepScale* scale) 
         {.update = StepOf(i, input, MomentumScale(*scale)),
          .out = Contributions(input) + segment.packed_offset});
   }
-  return AverageCompressed(Contributions(input), table_.compressed_count());
+  return averages_.AverageCompressed(Contributions(input), table_.compressed_count());
 }
 
 // Averages, for dense segments, this step's gradient for their variance, and the sums. If ranks
@@ -232,7 +233,7 @@ Result<bool> ZeroOneAdam::AverageDenseSegments(const StepInput& input, StepScale
   if (!follows) sum_up(MomentumScale(*scale));
   if (has_gradient) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_usable,
-                            AverageGradients(input.gradients, Which::kDense, scale));
+                            averages_.AverageGradients(input.gradients, Which::kDense, scale));
     if (!is_usable) return false;
   }
   if (!plan_.syncs) return true;
@@ -240,7 +241,7 @@ Result<bool> ZeroOneAdam::AverageDenseSegments(const StepInput& input, StepScale
     sum_up(scale->average);
     return true;
   }
-  return AverageFloats(DenseSums(), table_.dense_count());
+  return averages_.AverageFloats(DenseSums(), table_.dense_count());
 }
 
 // -------------------------------------------------------------------------------------- update
@@ -302,10 +303,10 @@ Status ZeroOneAdam::Commit(const StepInput& input, const StepScale& scale) {
 }
 
 Status ZeroOneAdam::WatchRefresh() {
-  if (rank_ != 0) return OkStatus();
+  if (rank() != 0) return OkStatus();
   const uint64_t refresh = schedule_.RefreshesBefore(schedule_.state().step);
   if (!watch_.NeedsVariance(refresh)) return OkStatus();
-  ONEBIT_ASSIGN_OR_RETURN(const double sum, VarianceSum(Which::kCompressed));
+  ONEBIT_ASSIGN_OR_RETURN(const double sum, averages_.VarianceSum(v(), Which::kCompressed));
   watch_.Observe(refresh, sum);
   return OkStatus();
 }
@@ -373,11 +374,11 @@ Status ZeroOneAdam::RevertToLastSync(float* scratch) {
   if (scratch == nullptr) {
     // A device uses permanent memory, which a step that comes here does not need.
     Memory& room = arithmetic_->is_deferred() ? next_v_ : made;
-    ONEBIT_TRY(AllocateFloats(count_, "momenta", &room));
+    ONEBIT_TRY(AllocateFloats(count(), "momenta", &room));
     scratch = Floats(room);
   }
   arithmetic_->Copy(scratch, m_.data(), m_.size());
-  ONEBIT_ASSIGN_OR_RETURN(const bool is_finite, AverageFloats(scratch, count_));
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_finite, averages_.AverageFloats(scratch, count()));
   if (is_finite) {
     arithmetic_->Copy(m_.data(), scratch, m_.size());
   } else {
@@ -408,12 +409,13 @@ Result<onebitStage_t> ZeroOneAdam::AgreeOnState() {
                         segment.count * sizeof(float));
     }
     if (table_.dense_count() != 0) {
-      ONEBIT_ASSIGN_OR_RETURN(is_usable, AverageFloats(DenseSums(), table_.dense_count()));
+      ONEBIT_ASSIGN_OR_RETURN(is_usable,
+                              averages_.AverageFloats(DenseSums(), table_.dense_count()));
     }
   }
   if (is_usable) {
-    ONEBIT_ASSIGN_OR_RETURN(is_usable,
-                            AverageCompressed(Contributions(none), table_.compressed_count()));
+    ONEBIT_ASSIGN_OR_RETURN(
+        is_usable, averages_.AverageCompressed(Contributions(none), table_.compressed_count()));
   }
   if (!is_usable) {  // there is no mean to compute momenta from
     ONEBIT_TRY(RevertToLastSync(nullptr));
@@ -439,7 +441,7 @@ Status ZeroOneAdam::BeginWarmup(int64_t steps) {
                  "on all of them first",
                  schedule_.state().step - schedule_.state().interval_start);
   }
-  ONEBIT_TRY(ResetCompressor());
+  ONEBIT_TRY(averages_.ResetCompressor());
   schedule_ = ZeroOneSchedule(schedule_.policy());
   if (step() > 0 && schedule_.Next(0).kind == StepKind::kSwallowed) schedule_.Commit(0);
   BeginWatch();
@@ -453,7 +455,7 @@ bool ZeroOneAdam::is_interval_open() const {
 // ------------------------------------------------------------------------------ state and counters
 
 void ZeroOneAdam::ListState(StateList* list) {
-  Optimizer::ListState(list);
+  OptimizerState::ListState(list);
   list->AddReplicated(x_sync_);
   list->AddLocal(m_);
   list->AddLocal(u_);
@@ -469,16 +471,16 @@ void ZeroOneAdam::ListState(StateList* list) {
 }
 
 std::vector<Moment> ZeroOneAdam::Moments() const {
-  std::vector<Moment> moments = Optimizer::Moments();
-  moments.push_back({"s", {Floats(u_), count_}});
-  moments.push_back({"x_sync", {Floats(x_sync_), count_}});
+  std::vector<Moment> moments = OptimizerState::Moments();
+  moments.push_back({"s", {Floats(u_), count()}});
+  moments.push_back({"x_sync", {Floats(x_sync_), count()}});
   return moments;
 }
 
 Status ZeroOneAdam::CheckState() const {
-  ONEBIT_TRY(Optimizer::CheckState());
+  ONEBIT_TRY(OptimizerState::CheckState());
   if (schedule_.state().step > step()) {
-    return Error(Code::kCorrupt, "the state is damaged: its schedule is ahead of its steps");
+    return Damaged("its schedule is ahead of its steps");
   }
   return ZeroOneSchedule(schedule_.policy()).SetState(schedule_.state());
 }

@@ -42,7 +42,7 @@ std::unique_ptr<Optimizer> MakeBreaking(onebitComm_t comm, const onebitOptimizer
   *arithmetic = made.get();
   const Options options = ReadOptions(&config).value();  // the setup refers to it
   const SegmentTable::Source source{.element_count = x.size(), .parameters = x.data()};
-  Optimizer::Setup setup{comm, x.size(), options, SegmentTable::Create(source, options).value(),
+  Optimizer::Setup setup{comm, options, SegmentTable::Create(source, options).value(),
                          std::move(made)};
   auto optimizer = config.algorithm == onebitAlgorithmZeroOneAdam
                        ? ZeroOneAdam::Create(std::move(setup), nullptr)
