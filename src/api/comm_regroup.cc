@@ -8,6 +8,7 @@
 #include "api/comm_config.h"
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
+#include "comm/regroup.h"
 #include "transport/process_settings.h"
 
 using onebit::Code;
@@ -59,7 +60,8 @@ Status Split(onebitComm_t comm, int color, int key, onebitComm_t* newcomm,
   ONEBIT_TRY(comm->comm->Enter());
   const onebit::CommUse use(*comm->comm);
   ONEBIT_TRY(onebit::CheckNonePending(comm->pending, "communicator"));
-  ONEBIT_ASSIGN_OR_RETURN(auto made, comm->comm->Split(color, key, PointerTo(options)));
+  ONEBIT_ASSIGN_OR_RETURN(auto made,
+                          onebit::Regroup(*comm->comm, PointerTo(options)).Split(color, key));
   return MakeHandle(std::move(made), *comm, newcomm);
 }
 
@@ -99,7 +101,8 @@ Status Shrink(onebitComm_t comm, const int* list, int count, onebitComm_t* newco
   ONEBIT_TRY(onebit::AwaitPending(comm));
   ONEBIT_TRY(comm->comm->Acquire());
   const onebit::CommUse use(*comm->comm);
-  ONEBIT_ASSIGN_OR_RETURN(auto made, comm->comm->Shrink(excluded, PointerTo(options)));
+  ONEBIT_ASSIGN_OR_RETURN(auto made,
+                          onebit::Regroup(*comm->comm, PointerTo(options)).Shrink(excluded));
   return MakeHandle(std::move(made), *comm, newcomm);
 }
 

@@ -3,6 +3,7 @@
 // Creates, enters and stops communicators, and keeps the root cause of a stop.
 #include "comm/comm.h"
 
+#include <algorithm>
 #include <chrono>
 #include <new>
 
@@ -12,6 +13,7 @@
 
 #include "base/log.h"
 #include "comm/host_claim.h"
+#include "comm/introduction.h"
 #include "comm/local_control.h"
 #include "comm/rank_list.h"
 #include "topology/near_cores.h"
@@ -19,6 +21,32 @@
 
 namespace onebit {
 namespace {
+
+constexpr std::chrono::milliseconds kTimeToReport{2000};
+
+// Other ranks reach this process at the address it uses towards the control server. A server that
+// listens on every interface tells its own host no address that the others can use.
+SocketAddress SpareAddress(const ControlClient& control) {
+  return control.server().is_any() ? control.server() : control.local_address();
+}
+
+uint64_t MillisecondsUntil(Deadline deadline) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  return static_cast<uint64_t>(std::max<int64_t>(left.count(), 1));
+}
+
+// Joins only to report the failure, because the other ranks would wait for this one. If all ranks
+// have the same problem, rank 0 may be gone already.
+Status CannotTakePart(const JoinOptions& options, const Status& cause) {
+  ControlClient::Options control = options.control;
+  control.connect_timeout = std::min(control.connect_timeout, kTimeToReport);
+  const auto joined = ControlClient::Join(control, options.locate, options.is_location_final);
+  if (!joined.ok()) return cause;
+  static_cast<void>(
+      joined.value()->Report({.rank = control.rank, .is_loss = false, .cause = cause}));
+  return cause;
+}
 
 // True only if that is certain. While the only thread of a process blocks, no other can be started.
 bool IsOnlyThreadOfProcess() {
@@ -97,6 +125,79 @@ Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroupUnchecked(
   Log(LogLevel::kInfo, "communicator {:08x}: {} ranks on {}, transport {}", id, ranks, hosts.Text(),
       transport.properties().name);
   return comms;
+}
+
+// Processes meet on the control channel, compare what must be equal, and connect through the
+// transport.
+Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options, const StopCheck& stop) {
+  const auto transport = Transport::Get(options.transport);
+  if (!transport.ok()) return CannotTakePart(options, transport.status());
+  ONEBIT_ASSIGN_OR_RETURN(
+      std::unique_ptr<ControlClient> joined,
+      ControlClient::Join(options.control, options.locate, options.is_location_final, stop));
+  ControlClient* const control = joined.get();
+  // From here on the others wait for this rank, so its errors are reported to them.
+  const auto fail = [&](const Status& cause) {
+    const int self = options.control.rank;
+    return DescribeFailure(control->Report({.rank = self, .is_loss = false, .cause = cause}), self);
+  };
+  auto spare = OpenSparePort({.interfaces = options.interfaces}, SpareAddress(*control));
+  if (!spare.ok()) return fail(spare.status());
+  // The transport listens where survivors would meet: that address is known to be reachable.
+  SocketAddress address = spare.value().id.address;
+  address.set_port(0);
+  auto found = Introduce(options, *transport.value(), spare.value().id, control);
+  if (!found.ok()) {
+    const Status& status = found.status();
+    return status.code() == Code::kMismatch ? status : fail(status);
+  }
+  const uint64_t id = control->comm_id();
+  const int rank = options.control.rank;
+  const int ranks = options.control.ranks;
+  std::unique_ptr<Comm> comm(
+      new Comm(rank, ranks, static_cast<uint32_t>(id), options.comm, *transport.value()));
+  const bool is_one_host = found.value().is_one_host;
+  comm->sharing_ranks_ = found.value().sharing_ranks;
+  comm->hosts_ = std::move(found.value().hosts);
+  auto point = MeetingPoint::Open(std::move(spare).value(), rank, std::move(found.value().spares));
+  if (!point.ok()) return fail(point.status());
+  comm->fallback_ = Fallback{.options = options, .point = std::move(point).value()};
+  comm->fallback_->options.group = nullptr;
+  comm->control_ = std::move(joined);  // ends before what it reports to, whatever happens
+  auto endpoint = Endpoint::Open(
+      *transport.value(), {.rank = rank,
+                           .nranks = ranks,
+                           .comm_id = id,
+                           .sink = comm.get(),
+                           .group = options.group == nullptr ? nullptr : options.group->handle(),
+                           .key = control->transport_key().bytes.data(),
+                           .address = address.get(),
+                           .address_bytes = address.size(),
+                           .server = control->server().get(),
+                           .server_bytes = control->server().size(),
+                           .is_one_host = is_one_host});
+  if (!endpoint.ok()) return fail(endpoint.status());
+  comm->endpoint_ = std::move(endpoint).value();
+  if (Status status = comm->ConnectTo(control); !status.ok()) return fail(status);
+  control->EndJoining();
+  Log(LogLevel::kInfo,
+      "communicator {:08x}: rank {} of {} on {}, transport {}, control channel at {}", comm->id_,
+      rank, ranks, comm->hosts_.Text(), transport.value()->properties().name,
+      control->server().Text());
+  return comm;
+}
+
+Status Comm::ConnectTo(ControlClient* control) {
+  ONEBIT_ASSIGN_OR_RETURN(const Bytes mine, endpoint_.Address());
+  ONEBIT_ASSIGN_OR_RETURN(
+      const std::vector<Bytes> addresses,
+      control->Gather(mine, control->connect_deadline(), "exchanging addresses"));
+  // From here on the loss or failure of a rank ends the wait for it.
+  control->SetListener(this);
+  ONEBIT_TRY(endpoint_.Connect(addresses, MillisecondsUntil(control->connect_deadline())));
+  // No endpoint may close before all are connected.
+  return control->Gather({}, control->connect_deadline(), "waiting for all ranks to connect")
+      .status();
 }
 
 CpuSet Comm::FindCpuSet() const {

@@ -110,17 +110,6 @@ class Comm final : private channel::PeerErrorSink, private FailureListener {
   // `stop` cancels it.
   static Result<std::unique_ptr<Comm>> Join(const JoinOptions& options, const StopCheck& stop = {});
 
-  // Make new communicators from ranks of this one. They use the time-outs and the options of
-  // collectives from `options`; null means those of this communicator. The calling thread has
-  // acquired it.
-  //
-  // Split is collective on this communicator, which must be healthy. Ranks of equal color, 0 or
-  // more, become one communicator, ordered by key and then by rank; null for kNoColor. Shrink is
-  // called by the ranks that are not excluded, or, if none is, makes one of those that come. It
-  // keeps their order; this communicator may have failed.
-  static constexpr int kNoColor = -1;
-  Result<std::unique_ptr<Comm>> Split(int color, int key, const JoinOptions* options);
-  Result<std::unique_ptr<Comm>> Shrink(std::span<const int> excluded, const JoinOptions* options);
   // The ranks that are known to be lost, in ascending order. Thread-safe.
   std::vector<int> FindLostRanks();
 
@@ -230,6 +219,8 @@ class Comm final : private channel::PeerErrorSink, private FailureListener {
   void Abort();
 
  private:
+  friend class Regroup;
+
   // The means by which processes meet again after this communicator has failed.
   struct Fallback {
     JoinOptions options;  // how this rank joined
@@ -242,22 +233,6 @@ class Comm final : private channel::PeerErrorSink, private FailureListener {
   // Fails if the calls of `ranks` ranks of this process can never be made.
   Status CheckOtherThreads(int ranks) const;
   Status ConnectTo(ControlClient* control);
-  // Make a communicator of these ranks, in the order of their new ranks. Processes: if there are
-  // none, of those that come.
-  Result<std::unique_ptr<Comm>> JoinMembers(std::span<const int> members,
-                                            const JoinOptions* options);
-  Result<std::unique_ptr<Comm>> JoinProcesses(std::span<const int> members,
-                                              const JoinOptions& options);
-  // Joins those who have met.
-  Result<std::unique_ptr<Comm>> JoinAgreed(const MeetingPoint::Agreement& agreement,
-                                           JoinOptions options) const;
-  Result<std::unique_ptr<Comm>> JoinThreads(std::span<const int> members,
-                                            const CommOptions& options) const;
-  Result<std::unique_ptr<Comm>> JoinAlone(const CommOptions& options) const;
-  Status ConnectLocal();
-  StopCheck StopOfThisCall() const;
-  // Options for a communicator of ranks of this one, which stay on their hosts.
-  CommOptions OnThisHost(CommOptions options) const;
   void OnPeerError(int peer, Code code, const char* text) override;
   Failure PeerFailure(int peer, Code code, const char* text) const noexcept;
   void OnRemoteFailure() override;
