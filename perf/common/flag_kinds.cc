@@ -45,9 +45,9 @@ CLI::Option* AddCount(CLI::App& app, const std::string& flags, const std::string
       ->capture_default_str();
 }
 
-void AddOnly(CLI::App& app, const std::string& flags, const std::string& help,
-             const std::string& value, const std::string& instead) {
-  AddParsed(app, flags, help, value, value, [value, instead](const std::string& text) {
+CLI::Option* AddOnly(CLI::App& app, const std::string& flags, const std::string& help,
+                     const std::string& value, const std::string& instead) {
+  return AddParsed(app, flags, help, value, value, [value, instead](const std::string& text) {
     return text == value ? std::string() : fmt::format("{}: {}", text, instead);
   });
 }

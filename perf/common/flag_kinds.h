@@ -36,8 +36,8 @@ CLI::Option* AddCount(CLI::App& app, const std::string& flags, const std::string
 
 // Adds a flag of nccl-tests of which only one value makes sense here; `instead` is the error text
 // for others.
-void AddOnly(CLI::App& app, const std::string& flags, const std::string& help,
-             const std::string& value, const std::string& instead);
+CLI::Option* AddOnly(CLI::App& app, const std::string& flags, const std::string& help,
+                     const std::string& value, const std::string& instead);
 
 // Adds a size in bytes, with K, M or G. CLI::AsSizeValue would refuse fractions such as 1.5G.
 void AddSize(CLI::App& app, const std::string& flags, const std::string& help,

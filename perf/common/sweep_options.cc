@@ -68,7 +68,10 @@ void AddNcclOptions(CLI::App& app, const ToolTraits& traits, Options& options) {
   AddParsed(app, "-z,--blocking", "1: wait for each timed call on a stream before the next", "0|1",
             "0, on host memory 1", [&options](const std::string& text) {
               options.is_blocking = text == "1";
-              return text == "0" || text == "1" ? std::string() : text + " is not 0|1";
+              if (text == "0" || text == "1") return std::string();
+              return text +
+                     " is not 0|1: a row's timed calls stand between two barriers with "
+                     "both, and 1 waits for each of them";
             });
   AddCount(app, "-T,--timeout",
            "seconds without progress until a call fails; 0: ONEBIT_COLLECTIVE_TIMEOUT_MS", 0,

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "perf/common/tool_error.h"
@@ -72,6 +73,23 @@ TEST(OptionsTest, ScriptsOfNcclTestsRunAsTheyAre) {
   EXPECT_EQ(options.rank_time, RankTime::kMost);
   EXPECT_EQ(Parse({}).rank_time, RankTime::kMean);
   EXPECT_FALSE(Parse({"-z", "0", "--device", "cuda"}).is_blocking);
+}
+
+TEST(OptionsTest, OtherFlagsOfNcclTestsTakeTheirDefaultAndSayWhatDoesTheRest) {
+  EXPECT_NO_THROW(
+      Parse({"-p", "0",  "-y", "0",  "-G", "0",  "-C", "0",  "-S", "0",  "-R", "0",  "-x",
+             "0",  "-D", "0",  "-V", "16", "-M", "0",  "-u", "0",  "-I", "0",  "-K", "0"}));
+  EXPECT_NO_THROW(Parse({"--parallel_init", "1"}));
+  const std::vector<std::pair<const char*, const char*>> answers = {
+      {"-m", "group_perf"},         {"-G", "docs/gpu.md"},
+      {"-C", "perf stat"},          {"-S", "-J"},
+      {"-M", "CompressorGetStats"}, {"-u", "-b 1000004 -e 1000004"},
+      {"-I", "ONEBIT_TRACE"},       {"-K", "raise -w"},
+      {"-R", "leave it out"},       {"-z", "between two barriers"}};
+  for (const auto& [flag, answer] : answers) {
+    EXPECT_THAT(ErrorOf({flag, "3"}),
+                testing::AllOf(testing::HasSubstr(flag), testing::HasSubstr(answer)));
+  }
 }
 
 TEST(OptionsTest, OnlySomeToolsHaveARootOrASeed) {
