@@ -206,7 +206,7 @@ void RegisterAll() {
 int Run(int argc, char** argv) {
   DeviceChoice device;
   int megabytes = 256;
-  CLI::App app("Time the kernels of the library on arrays that no cache holds.",
+  CLI::App app("Time the library's kernels on arrays too large for any cache.",
                std::string(ToolName()));
   AddDevice(app, &device);
   AddCount(app, "--megabytes", "size of each buffer of fp32 on a CUDA device", 1, kMostMegabytes,

@@ -43,13 +43,13 @@ std::optional<GroupOptions> ParseOptions(int argc, const char* const* argv) {
                std::string(ToolName()));
   AddRankSource(app, &options.ranks, "; nccl with --device cuda");
   AddDevice(app, &options.device);
-  AddCount(app, "--tensors", "tensors of a group", 1, 100'000, &options.shapes.tensors);
+  AddCount(app, "--tensors", "tensors per group", 1, 100'000, &options.shapes.tensors);
   AddCount(app, "--min-elements", "elements of the smallest tensor", 0, 1 << 28,
            &options.shapes.least_elements);
   AddCount(app, "--max-elements", "elements of the largest tensor", 1, 1 << 28,
            &options.shapes.most_elements);
-  AddCount(app, "--repetitions", "timed repetitions: calls one by one and as a group, in turns", 1,
-           100'000, &options.repetitions);
+  AddCount(app, "--repetitions", "timed repetitions: calls one by one and as a group, alternating",
+           1, 100'000, &options.repetitions);
   AddCount(app, "--warmup", "not timed", 0, 100'000, &options.warmup);
   AddCount(app, "--seed", "seed of the sizes", 0, INT32_MAX, &options.shapes.seed);
   AddCodecFlags(app, &options.shapes.compression);

@@ -78,9 +78,9 @@ int Run(int argc, const char* const* argv) {
                "put libonebit-nccl-preload.so in front of PROGRAM's NCCL, by LD_PRELOAD of the\n"
                "ranks; ONEBIT_NCCL_RULES tells it what to compress (docs/preload.md)");
   app.add_option("--ddp", ddp,
-                 "compress what DistributedDataParallel of PyTorch averages in PROGRAM, which\n"
-                 "stays as it is: \"fp4\", \"int8,dense_iterations=10\"; takes PyTorch 2.5 and\n"
-                 "the Python package, installed for PROGRAM's Python (docs/python.md)")
+                 "compress what PyTorch's DistributedDataParallel averages in an unmodified\n"
+                 "PROGRAM: \"fp4\", \"int8,dense_iterations=10\"; needs PyTorch 2.5 and the\n"
+                 "Python package, installed for PROGRAM's Python (docs/python.md)")
       ->type_name("CODEC[,OPTION=VALUE,...]");
   app.add_option("--grace", options.grace_seconds,
                  "time for the others to end by themselves when one has failed")

@@ -117,7 +117,7 @@ def main() -> None:
     print_table(training, style)
     print("\nBytes sent are those of one rank. \"pays below\": link speed per rank under which one bit is faster,"
           "\nestimated as the time here plus bytes over link speed; \"any link\": it was no slower here."
-          "\n\"compute\": forward and backward pass. \"update\": the optimizer, but for its collectives. Time in"
+          "\n\"compute\": forward and backward pass. \"update\": the optimizer, without its collectives. Time in"
           "\ncollectives: \"codec\", which compresses, adds and decodes, and \"wire\", which sends, receives and waits."
           "\n\"total\": all of it, and what lies between. 1-bit Adam is dense until its variance is frozen.")
     if has_hosts:

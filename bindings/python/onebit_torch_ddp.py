@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Compression for trainers that stay as they are: ONEBIT_TORCH_DDP=fp4 torchrun train.py
+"""Compression for unmodified trainers: ONEBIT_TORCH_DDP=fp4 torchrun train.py
 
 From PyTorch 2.5 on, `import torch` calls load(), an entry point of the group torch.backends. This module
 is none of the package, because that would have every program with PyTorch import onebit.

@@ -41,12 +41,12 @@ typedef struct {
   uint64_t empty_rounds;     /* calls with weights in which all ranks had 0 */
   uint64_t levels; /* 2 if calls pass inside hosts and between them (onebitCompressorConfig_t),
                       otherwise 1 */
-  uint64_t network_bytes; /* of wire_bytes those to ranks on other hosts; 0 once detached */
+  uint64_t network_bytes; /* the part of wire_bytes that goes to other hosts; 0 once detached */
 } onebitCompressorStats_t;
 
 /**
- * Sets all residuals to zero and forgets the op of earlier calls. residual_resets counts it if any
- * call had committed.
+ * Sets all residuals to zero and forgets the op of earlier calls. If any call had committed,
+ * residual_resets counts the reset.
  *
  * Local: call it on all ranks between the same two calls. With one exchange the next call reports
  * onebitMismatch if some ranks did not.
@@ -57,8 +57,8 @@ ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
 
 /**
  * Takes back the last call: the residuals and the epoch are what they were before it, byte for
- * byte. For trainers that throw away a step whose other tensors had a NaN or infinity, as a
- * gradient scaler does: otherwise the residuals would lack what was sent in vain.
+ * byte. For trainers that discard a step whose other tensors had a NaN or infinity, as a gradient
+ * scaler does: otherwise the residuals would lack what was sent to no effect.
  *
  * onebitCompressorPrime counts as a call, too. Nothing is taken back if the last call changed no
  * residual, because it failed, met a NaN or infinity, has no error feedback, or had no rank with a
@@ -69,7 +69,7 @@ ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
  * one exchange the next call reports onebitMismatch if some ranks did not.
  *
  * @return onebitInvalidUsage  also: the compressor has error feedback but is not transactional, so
- *                             it has only one generation of residuals; or it serves a sync.
+ *                             it has only one generation of residuals; or it belongs to a sync.
  *
  * Thread safety: one thread at a time per compressor.
  */
@@ -96,9 +96,9 @@ ONEBIT_API onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor,
  *
  * With 0 the rank is absent: its input is not read, its residual stays, even for elements that
  * leave the mask, and in the first exchange it sends a header and 16 bytes to each rank, for each
- * segment (in a group: as many as ever). It still makes the call, reduces its chunk for the others,
- * and gets the result. Nobody needs to know beforehand who is absent. If all are, the output is 0,
- * nothing is committed, and empty_rounds of the stats counts the call.
+ * segment (in a group: as many as otherwise). It still makes the call, reduces its chunk for the
+ * others, and gets the result. Nobody needs to know beforehand who is absent. If all are, the
+ * output is 0, nothing is committed, and empty_rounds of the stats counts the call.
  *
  * Local: from the first time on, all ranks set a weight between the same two calls. A weight stays
  * until it is set again. Weights are not part of a saved state, whose onebitStateGlobal counts all
@@ -106,7 +106,7 @@ ONEBIT_API onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor,
  * and device memory will not get them.
  *
  * @param compressor For an allreduce or a reduce-scatter with onebitAvg, on host memory; it must
- *                   not serve a sync. Synchronise its stream first.
+ *                   not belong to a sync. Synchronise its stream first.
  * @param weight     0, or 2^-64 to 2^64.
  * @return onebitInvalidUsage  also: the compressor is not one of those.
  * @return onebitDetached      the compressor's communicator was destroyed.

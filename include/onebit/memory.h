@@ -4,12 +4,12 @@
  * Devices: buffers in the memory of CUDA devices. Included by onebit.h.
  *
  * Collectives take buffers in device memory just like those in host memory. The library recognises
- * them by asking CUDA's driver, once the program has loaded that; it links nothing of CUDA and
- * needs libonebit-cuda.so in the library's folder. `stream` is then a cudaStream_t, NULL being the
- * legacy default stream of the device, and a call returns when all its work is enqueued there. The
- * host is never synchronised with the device, and the caller's current device is unchanged. Results
- * equal those of host memory bit for bit, except for NCCL's own reductions (below) and the kind of
- * NaN in a dense sum, which is not specified.
+ * them by asking CUDA's driver, once the program has loaded that driver; it links no part of CUDA
+ * and needs libonebit-cuda.so in the library's folder. `stream` is then a cudaStream_t, NULL being
+ * the legacy default stream of the device, and a call returns when all its work is enqueued there.
+ * The host is never synchronised with the device, and the caller's current device is unchanged.
+ * Results equal those of host memory bit for bit, except for NCCL's own reductions (below) and the
+ * kind of NaN in a dense sum, which is not specified.
  *
  *   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
  *   config.memory = onebitMemoryDevice;                 // residuals on the current device

@@ -27,7 +27,7 @@ extern "C" {
  *
  * Call MPI_Init_thread first, and destroy the communicator before MPI_Finalize. MPI's thread level
  * decides who may make calls: with MPI_THREAD_MULTIPLE any thread; with MPI_THREAD_SERIALIZED one
- * at a time, together with all other calls of MPI; below that only the thread that initialised MPI.
+ * at a time, counting all other MPI calls; below that only the thread that initialised MPI.
  *
  * Below MPI_THREAD_MULTIPLE a communicator of a part of MPI_COMM_WORLD (onebitCommInitRank,
  * onebitCommInitEnv, onebitCommSplit, onebitCommShrink) is made by MPI_Comm_create_group, which

@@ -7,8 +7,8 @@
  * One argument is new: the compressor. It defines how a tensor is compressed, and it keeps what
  * compression has lost so far (the residual) in order to send it with later calls.
  *
- * The smallest complete use: processes average a tensor. Start it by `onebit_run -n 4 ./program`,
- * torchrun, mpirun or srun.
+ * The smallest complete program: processes average a tensor. Start it with
+ * `onebit_run -n 4 ./program`, torchrun, mpirun or srun.
  *
  *   #include <stdio.h>
  *   #include <onebit/onebit.h>
@@ -235,7 +235,7 @@ typedef struct {
  *
  * The secret that admits ranks is ONEBIT_SECRET or the content of ONEBIT_SECRET_FILE; a rendezvous
  * file holds its own. A start on several hosts without one works, with a warning. Ranks of another
- * job are turned away if its word, ONEBIT_JOB or else what the launcher calls it, is another one.
+ * job are turned away if it has a different name: ONEBIT_JOB, or else the launcher's name for it.
  *
  * Collective over the job, one communicator at a time: a second call makes another communicator
  * once all ranks have made it.
@@ -255,7 +255,7 @@ ONEBIT_API onebitResult_t onebitCommInitEnv(onebitComm_t* comm, const onebitConf
  * Drive each from a thread of its own: a collective blocks until all ranks have made it. If only
  * some ranks' threads make a call, they get onebitTimeout; a process without another thread gets
  * onebitInvalidUsage at once. (One thread can make the calls of all ranks in a group: group.h.)
- * Memory: about 10 KiB per pair of ranks, and 16 MiB that are pinned for each of `devices`.
+ * Memory: about 10 KiB per pair of ranks, and 16 MiB of pinned memory for each of `devices`.
  *
  * @param comms   Receives n handles; comms[r] is rank r.
  * @param n       Ranks, 1 to 1024.
@@ -329,7 +329,7 @@ typedef enum {
   onebitScaleL1 = 1  /* ||z||_1 / N: EF-SignSGD (Karimireddy et al. 2019), 0/1 Adam (optim.h) */
 } onebitScaleRule_t;
 
-/** The collective that a compressor serves. Its `count` is the one that this collective takes. */
+/** The collective that a compressor is for. Its `count` is the one that this collective takes. */
 typedef enum {
   onebitCollectiveAllReduce = 0,
   onebitCollectiveReduceScatter = 1,
@@ -447,7 +447,7 @@ ONEBIT_API onebitResult_t onebitCompressorCreate(onebitCompressor_t* compressor,
  * @param compressor NULL does nothing.
  * @return onebitInvalidUsage  also: a sync uses it (call onebitSyncDestroy first).
  *
- * Thread safety: no other thread may use `compressor` any more.
+ * Thread safety: no other thread may still be using `compressor`.
  */
 ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor);
 
@@ -474,7 +474,7 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
  * than onebitCodecSign, only the affected blocks (elements of bf16) become NaN, and only
  * nonfinite_blocks counts them; without a compressor, only the affected elements become NaN.
  *
- * @param sendbuff   `count` elements. Equal to recvbuff for in place; no other overlap.
+ * @param sendbuff   `count` elements. May equal recvbuff (in place); no other overlap.
  * @param recvbuff   `count` elements. Undefined after an error.
  * @param count      With a compressor, the count it was created with. If 0, buffers may be NULL.
  * @param datatype   Element type of both buffers; with a compressor, the type it was created with.
@@ -488,7 +488,8 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
  * @return onebitInvalidArgument  also: the buffers overlap in part or are not aligned; count, type
  *                                or memory differ from the compressor's; the compressor is for
  *                                another collective (the text names both); the stream has ended.
- * @return onebitInvalidUsage     also: the compressor was used with another op, or serves a sync.
+ * @return onebitInvalidUsage     also: the compressor was used with another op, or belongs to a
+ *                                sync.
  * @return onebitOutOfMemory      no memory for packets, or for the plan of a new size.
  *
  * Further errors: those of every collective. Thread safety: one thread at a time per handle.
@@ -519,7 +520,7 @@ ONEBIT_API onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream
 /**
  * Declares that this rank is done with `comm`, and waits until all ranks have done so. Afterwards
  * only onebitCommDestroy and the queries remain valid. Collective. Optional: onebitCommDestroy
- * alone is enough once no rank can be inside a collective any more.
+ * alone is enough once no rank can still be inside a collective.
  *
  * @return onebitInvalidUsage  also: `comm` was finalized before.
  *
@@ -539,9 +540,9 @@ ONEBIT_API onebitResult_t onebitCommFinalize(onebitComm_t comm);
  * @param comm NULL does nothing.
  * @return onebitInvalidUsage  another thread is inside a call on `comm`, or calls are pending on an
  *                             onebitStream_t of the host (onebitCommAbort ends both), or an open
- *                             group has calls on it. memory.h: those on streams of CUDA.
+ *                             group has calls on it. memory.h covers CUDA streams.
  *
- * Thread safety: no other thread may use `comm` any more.
+ * Thread safety: no other thread may still be using `comm`.
  */
 ONEBIT_API onebitResult_t onebitCommDestroy(onebitComm_t comm);
 
@@ -574,7 +575,7 @@ typedef struct {
   uint64_t host;            /* this rank's, from 0 on, in the order of the hosts' lowest ranks */
   uint64_t host_ranks;      /* ranks on this rank's host, itself included */
   uint64_t two_level_calls; /* calls that passed inside hosts, and then between them */
-  uint64_t network_bytes;   /* of bytes_sent those to ranks on other hosts */
+  uint64_t network_bytes;   /* the part of bytes_sent that went to other hosts */
 } onebitCommStats_t;
 
 /**
@@ -629,7 +630,7 @@ ONEBIT_API onebitResult_t onebitCommInitRankConfig(onebitComm_t* comm, int nrank
  * needed. `native` stays the caller's: over MPI a duplicate is used, over NCCL `native` itself.
  *
  * @param comm        Receives the handle.
- * @param transport   That of the other library: "mpi" or "nccl".
+ * @param transport   The other library's transport: "mpi" or "nccl".
  * @param native      Points to the other library's handle, an MPI_Comm or an ncclComm_t, which is
  *                    read before the call returns. NULL, with "mpi" only: MPI_COMM_WORLD, and MPI
  *                    is started if it is not running.
@@ -685,7 +686,7 @@ ONEBIT_API onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_
 ONEBIT_API onebitResult_t onebitCommGetAsyncError(onebitComm_t comm, onebitResult_t* result);
 
 /**
- * Tells the lost ranks, in ascending order: those known to be lost or, once a Shrink without a list
+ * Lists the lost ranks, in ascending order: those known to be lost or, once a Shrink without a list
  * has succeeded, those that did not come. `count` receives how many; `ranks` is NULL, or has room
  * for as many as `count` says at first. Thread safety: any thread.
  */
@@ -719,10 +720,10 @@ ONEBIT_API onebitResult_t onebitCommAbort(onebitComm_t comm);
  *
  * Without a list, whoever comes is in. Processes meet at the lowest rank that answers. They wait
  * for a rank that lives but has not made this call yet for up to the first connectTimeoutMs, for
- * one that does not answer for shrinkGraceMs, and for one whose process has ended not at all. Then
- * they go on; who comes later is refused, unless more come. With a list, exactly the others meet.
- * With quorum 0 both halves of a network that was cut in two go on, and may write the same
- * checkpoint. With 1 more than half of the ranks go on, or half with the lowest; those whose
+ * one that does not answer for shrinkGraceMs, and not at all for one whose process has ended. Then
+ * they go on; a rank that comes later is refused, unless more come. With a list, exactly the others
+ * meet. With quorum 0 both halves of a network that was cut in two go on, and may write the same
+ * checkpoint. With 1, more than half of the ranks go on, or half including the lowest; those whose
  * process has ended do not count. With two ranks, rank 1 cannot go on if rank 0's host is lost.
  *
  * A failed attempt may be repeated. If the last message is lost, one rank may get an error where
@@ -767,8 +768,8 @@ typedef void (*onebitLogCallback_t)(onebitLogLevel_t level, const char* text, vo
 /**
  * Sends the log to `callback` instead of stderr (or ONEBIT_DEBUG_FILE). The level still filters.
  *
- * @param callback NULL restores the default. When this function returns, the former callback is not
- *                 running any more.
+ * @param callback NULL restores the default. When this function returns, the former callback is no
+ *                 longer running.
  * @param argument Passed to every call of `callback`; may be NULL. Not owned.
  *
  * Thread safety: any thread.

@@ -33,7 +33,7 @@ namespace onebit {
 struct CommDeleter {
   void operator()(onebitComm_t comm) const noexcept { onebitCommDestroy(comm); }
 };
-/// Owns a communicator. No other thread may use it any more when it is destroyed.
+/// Owns a communicator. No other thread may still be using it when it is destroyed.
 using UniqueComm = std::unique_ptr<onebitComm_s, CommDeleter>;
 
 struct CompressorDeleter {

@@ -308,12 +308,12 @@ ONEBIT_API onebitResult_t onebitOptimizerCreate(onebitOptimizer_t* optimizer, on
  *
  * @param optimizer If NULL, nothing is done.
  *
- * Thread safety: no other thread may use `optimizer` any more.
+ * Thread safety: no other thread may still be using `optimizer`.
  */
 ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
 
 /**
- * Hands over the gradient of one segment for the next step. Local: sends nothing and reads no
+ * Passes the gradient of one segment for the next step. Local: sends nothing and reads no
  * elements.
  *
  * The gradients of a step may come in any order, which may differ between ranks, e.g. the order of
@@ -322,8 +322,8 @@ ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
  * whatever it returns, unless its arguments are wrong, the optimizer is busy or a group is open.
  *
  * @param segment  Index in the segment table; 0 if there is no table. ONEBIT_ALL_SEGMENTS, with
- *                 `gradient` NULL: forgets everything that was handed over, e.g. after a backward
- *                 pass failed.
+ *                 `gradient` NULL: discards everything passed so far, e.g. after a backward pass
+ *                 failed.
  * @param gradient The segment's elements as this rank has them, local and unaveraged, in the
  *                 parameters' memory. It must live until the step, which uses it as scratch: its
  *                 content is undefined afterwards, even after a skipped step. On a device, earlier
@@ -676,8 +676,8 @@ ONEBIT_API onebitResult_t onebitOptimizerExport(onebitOptimizer_t optimizer, one
  * @return onebitInvalidArgument  also: `blob` is not a state.
  * @return onebitCorrupt          the state is damaged or incomplete, or a residual is too large for
  *                                the residual type.
- * @return onebitMismatch         the state is that of another optimizer, of something that is not
- *                                an optimizer, or of a later version of the library; the text names
+ * @return onebitMismatch         the state belongs to another optimizer, to something that is not
+ *                                an optimizer, or to a later version of the library; the text names
  *                                every difference.
  * @return onebitInvalidUsage     also: a group is open.
  *

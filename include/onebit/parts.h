@@ -14,11 +14,11 @@
  * parts.
  *
  * A NaN or infinity, with a compressor, makes the whole output NaN on every rank and changes no
- * residual, as in onebitAllReduce; the ranks end the call by telling each other (64 bytes to each).
- * With onebitModePlain and a codec other than onebitCodecSign, only the affected blocks (elements
- * of bf16) become NaN, where they are received, and no other rank is told.
- * Without a compressor only the affected elements are not finite, and ranks whose output has none
- * of them are not notified.
+ * residual, as in onebitAllReduce; the ranks end the call by notifying each other (64 bytes to
+ * each). With onebitModePlain and a codec other than onebitCodecSign, only the affected blocks
+ * (elements of bf16) become NaN, where they are received, and no other rank is notified. Without a
+ * compressor only the affected elements are not finite, and ranks whose output has none of them are
+ * not notified.
  *
  * With fewer ranks the tensor has other parts, so compressors of these collectives cannot be
  * rebound (onebitCompressorRebind): make new ones for the new communicator. Their pending residuals
@@ -96,8 +96,8 @@ ONEBIT_API onebitResult_t onebitAllGather(const void* sendbuff, void* recvbuff, 
  * Compressed: signs and scales for every destination; each scale is rounded to `datatype` before it
  * is sent. onebitModeEf keeps a residual for every destination: sum of outputs + residual = sum of
  * inputs for every pair of ranks, in any type. That helps where a part has the same meaning in
- * every call (gradients), and does harm where it has not (tokens, activations): use onebitModePlain
- * there. The part that a rank sends to itself is copied (0 outside the mask).
+ * every call (gradients), and does harm where it does not (tokens, activations): use
+ * onebitModePlain there. The part that a rank sends to itself is copied (0 outside the mask).
  *
  * @param sendbuff   n * count elements; must not overlap recvbuff.
  * @param recvbuff   n * count elements. Undefined after an error.
@@ -150,7 +150,7 @@ ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* se
  *
  * Between onebitGroupStart and onebitGroupEnd, sends and receives make progress together, so that
  * two ranks can exchange buffers and a ring can move; they run after the other calls of the group.
- * Outside of a group, without a stream, a call blocks until its buffer is the caller's again: a
+ * Outside a group, without a stream, a call blocks until its buffer is the caller's again: a
  * long message waits for its receiver, so a ring of blocking sends never ends. The calls of a pair
  * of ranks match in their order.
  *
@@ -174,9 +174,9 @@ ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* se
  *                   call. With onebitModeEf the first call fixes peer and direction until Reset.
  * @param stream     As for onebitAllReduce.
  * @return onebitInvalidArgument  also: `peer` is not a rank; the buffer is NULL or not aligned.
- * @return onebitInvalidUsage     also: `peer` is this rank outside of a group, or without the
- *                                matching call in it; or the compressor holds what this rank has
- *                                exchanged with another one, or in the other direction.
+ * @return onebitInvalidUsage     also: `peer` is this rank outside a group, or without the
+ *                                matching call in it; or the compressor holds what this rank
+ *                                exchanged with another rank, or in the other direction.
  * @return onebitMismatch         the two ranks' calls differ; the text names both sides. The sender
  *                                of a short message may have returned already: its next call then
  *                                fails. Over nccl only packets of equal length are compared; other

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Schedules: step policies, which tell what every step of an optimizer sends, and why, without
+ * Schedules: step policies, which say what each step of an optimizer sends, and why, without
  * running it. Included by onebit.h. Advanced, and frozen: optimizers (optim.h) follow their policy
- * by themselves, and nothing will be added here.
+ * on their own, and nothing will be added here.
  *
  *   onebitPolicyConfig_t config = ONEBIT_POLICY_CONFIG_INIT;
  *   config.algorithm = onebitAlgorithmZeroOneAdam;
@@ -37,7 +37,7 @@ typedef struct onebitPolicy_s* onebitPolicy_t;
 
 /** `freezeStep`: freeze when the variance has become stationary. */
 #define ONEBIT_FREEZE_AUTOMATIC (-1)
-/** `freezeStep`: freeze when the bias-corrected variance has settled, be it ever so early. */
+/** `freezeStep`: freeze when the bias-corrected variance has settled, however early. */
 #define ONEBIT_FREEZE_SETTLED (-2)
 /** `freezeStep`: never freeze or compress: plain data-parallel Adam or LAMB. */
 #define ONEBIT_FREEZE_NEVER INT64_MAX
@@ -153,7 +153,7 @@ typedef struct {
 ONEBIT_API onebitResult_t onebitPolicyCreate(onebitPolicy_t* policy,
                                              const onebitPolicyConfig_t* config);
 
-/** Frees a policy; NULL does nothing. Thread safety: no other thread may use `policy` any more. */
+/** Frees a policy; NULL does nothing. Thread safety: no other thread may be using `policy`. */
 ONEBIT_API onebitResult_t onebitPolicyDestroy(onebitPolicy_t policy);
 
 /**

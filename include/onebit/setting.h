@@ -29,7 +29,8 @@ typedef struct {
 
 /**
  * Writes row `index` of the table of settings: the library's own, then those of its transports,
- * including the plugins that are found, which are opened for that. `onebit_info` prints all rows.
+ * including those of every plugin found, which is opened to read them. `onebit_info` prints all
+ * rows.
  *
  * @param setting Receives texts with static storage.
  * @return onebitInvalidArgument  also: there is no such row, which ends an enumeration.
@@ -42,7 +43,7 @@ ONEBIT_API onebitResult_t onebitGetSetting(int index, onebitSetting_t* setting);
 
 /**
  * Writes the name of transport `index`: those that are linked in, then those whose plugin is found
- * in ONEBIT_PLUGIN_PATH or in the folder of the library. Does not try whether a plugin can be
+ * in ONEBIT_PLUGIN_PATH or in the folder of the library. Does not test whether a plugin can be
  * opened.
  *
  * @param name Receives a text with static storage.
@@ -71,8 +72,8 @@ typedef enum {
 
 /**
  * Fills a structure as its initialiser macro does, and a stats structure with its size and zeros.
- * For languages that cannot use macros. It also tells them whether their layout of the structure is
- * that of the library.
+ * For languages that cannot use macros. It also tells them whether their layout of the structure
+ * matches the library's.
  *
  * @param kind      The structure's type.
  * @param structure Receives `size` bytes; of any alignment.

@@ -38,8 +38,8 @@ extern "C" {
  *
  * For a reduce-scatter the global state holds the mean of the worker residuals, for an all-gather
  * the estimates that all ranks share. Both load where the parts of all ranks together have as many
- * elements. The residuals of an all-to-all, and what a send and its receive hold, belong to pairs
- * of ranks and have no global state.
+ * elements. The residuals of an all-to-all, and of a send and its receive, belong to pairs of ranks
+ * and have no global state.
  *
  * src/state/STATE.md describes the bytes. They do not name the tensor: the caller must know
  * which state belongs to which.
@@ -51,7 +51,7 @@ extern "C" {
  *               onebitModeEf and n ranks a onebitStateRank takes about 4 + 4/n bytes per element
  *               (4 + 4 with one exchange; half of it with bf16 residuals), a onebitStateGlobal 8;
  *               for onebitModePlain both take less than 200 bytes.
- * @return onebitInvalidArgument  also: *bytes is too small, and receives what is needed. Nothing
+ * @return onebitInvalidArgument  also: *bytes is too small, and receives the size needed. Nothing
  *                                was sent.
  * @return onebitInvalidUsage     also: the mean of the residuals is not finite; the communicator is
  *                                in use by another thread; or onebitStateGlobal of an all-to-all or
@@ -131,9 +131,9 @@ ONEBIT_API onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, 
  * @param stream     As for onebitAllReduce.
  * @return onebitInvalidArgument  also: the buffers overlap in part or are not aligned.
  * @return onebitInvalidUsage     also: the compressor has no error feedback, is for sends and
- *                                receives, serves a sync, or was used with another op; the stream
- *                                is being captured; or the thread is between onebitGroupStart and
- *                                onebitGroupEnd.
+ *                                receives, belongs to a sync, or was used with another op; the
+ *                                stream is being captured; or the thread is between
+ *                                onebitGroupStart and onebitGroupEnd.
  * @return onebitMismatch         the ranks' compressors differ, or have committed or reset
  *                                different calls; the text shows both sides.
  * @return onebitRemoteError      another rank could not take part, or failed.

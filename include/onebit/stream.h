@@ -46,7 +46,7 @@ ONEBIT_API onebitResult_t onebitStreamCreate(onebitStream_t* stream);
  * @return onebitInvalidUsage     called by a function of onebitStreamLaunchHostFunc on this stream.
  * @return what onebitStreamSynchronize would have returned; the stream is freed nevertheless.
  *
- * Thread safety: no other thread may use `stream` any more.
+ * Thread safety: no other thread may still be using `stream`.
  */
 ONEBIT_API onebitResult_t onebitStreamDestroy(onebitStream_t stream);
 
@@ -69,14 +69,14 @@ ONEBIT_API onebitResult_t onebitStreamSynchronize(onebitStream_t stream);
  * Tells whether all calls on a stream are done. Does not wait.
  *
  * @return onebitInProgress       not yet; not an error.
- * @return onebitSuccess, or the error that onebitStreamSynchronize is going to return.
+ * @return onebitSuccess, or the error that onebitStreamSynchronize will return.
  * @return onebitInvalidArgument  `stream` is not alive.
  *
  * Thread safety as for onebitStreamSynchronize. Mirrors cudaStreamQuery.
  */
 ONEBIT_API onebitResult_t onebitStreamQuery(onebitStream_t stream);
 
-/** A function of the caller's that a stream runs. A result other than onebitSuccess is an error of
+/** A caller's function that a stream runs. A result other than onebitSuccess is an error of
  * the stream. */
 typedef onebitResult_t (*onebitHostFunc_t)(void* argument);
 

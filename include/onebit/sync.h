@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Sync: ranks accumulate locally and average the sums every so many steps, at one bit per element.
+ * Sync: ranks accumulate locally and average the sums on a schedule, at one bit per element.
  * The steps in between send nothing. Included by onebit.h.
  *
  *   onebitSyncSchedule_t schedule = ONEBIT_SYNC_SCHEDULE_INIT;
@@ -53,12 +53,12 @@ typedef struct {
  *
  * @param sync       Receives the handle. Memory: 4 bytes per element for the sum u, where the
  *                   compressor's residuals are, on the host or on a CUDA device.
- * @param compressor For allreduce of onebitFloat32. Not owned. As long as it has a sync it serves
- *                   nothing else and cannot be destroyed.
+ * @param compressor For allreduce of onebitFloat32. Not owned. As long as it has a sync it cannot
+ *                   be used for anything else or destroyed.
  * @param schedule   NULL: all defaults, a sync at every step. Copied.
  * @return onebitInvalidArgument  also: the compressor has another datatype or collective, or a
  *                                member of `schedule` is out of range; the text names it.
- * @return onebitInvalidUsage     also: the compressor has a sync already, or was used with
+ * @return onebitInvalidUsage     also: the compressor already has a sync, or was used with
  *                                onebitSum.
  *
  * Thread safety: one thread at a time per compressor.
@@ -71,7 +71,7 @@ ONEBIT_API onebitResult_t onebitSyncCreate(onebitSync_t* sync, onebitCompressor_
  *
  * @param sync NULL does nothing.
  *
- * Thread safety: no other thread may use `sync` any more.
+ * Thread safety: no other thread may still be using `sync`.
  */
 ONEBIT_API onebitResult_t onebitSyncDestroy(onebitSync_t sync);
 
@@ -150,7 +150,7 @@ ONEBIT_API onebitResult_t onebitSyncNext(onebitSync_t sync, size_t steps, char* 
  * about as much as three dense allreduces, even if the last step was a local one.
  *
  * @return onebitInvalidUsage  onebitStateGlobal, also: the mean of u is not finite. Make steps up
- *                             to the next sync, which drops such a u.
+ *                             to the next sync, which discards such a u.
  *
  * Parameters, other errors and thread safety as for onebitCompressorExport.
  */

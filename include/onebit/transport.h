@@ -5,8 +5,8 @@
  *
  * A frame is a header of at most ONEBIT_TRANSPORT_FRAME_HEADER_BYTES and a payload of bounded size.
  * The transport interprets neither. It delivers the frames of two ranks in order and says when a
- * rank cannot be reached any more. The library does everything above that: messages of any size,
- * flow control, cancellation, deadlines, checks, error texts.
+ * rank can no longer be reached. The library does everything above that: messages of any size, flow
+ * control, cancellation, deadlines, checks, error texts.
  *
  * A plugin includes only this header and the results in onebit.h, fills one onebitTransport, and
  * exports it by a function named ONEBIT_TRANSPORT_SYMBOL. plugins/README.md describes the life of a
@@ -121,7 +121,7 @@ typedef enum {
   onebitTransportBroadcast = 3
 } onebitTransportCollective_t;
 
-/* A collective of the layer below. In place, the smaller buffer is this rank's part of the other.
+/* A collective of the layer below. In place, the smaller buffer is this rank's part of the larger.
  */
 typedef struct {
   onebitTransportCollective_t collective;
@@ -139,7 +139,7 @@ typedef struct {
 typedef struct {
   size_t structSize;
   size_t pieceBytes; /* largest payload of a long frame */
-  int isPaced;       /* nonzero: over a shared network; the library limits the bytes on their way */
+  int isPaced;       /* nonzero: over a shared network; the library limits the bytes in flight */
   int isHere;        /* nonzero: the rank is on this machine and shares its processors */
   int canPull;       /* nonzero: offer, pull and recall work between the two ranks */
   /* Nonzero: `connect` has reached the rank, and frames sent from now on arrive. 0: the library
@@ -175,7 +175,7 @@ typedef struct {
    *
    * A transport that can choose where the payload of a frame goes may ask by placeFrame, once the
    * header has arrived and before onFrame. It gets memory of `payloadBytes` bytes, which is then
-   * the payload of onFrame, or NULL: its own will do. The memory may be a user's. It is the
+   * the payload of onFrame, or NULL: it uses its own. The memory may be a user's. It is the
    * transport's to write until onFrame, or until the library calls stopPlacing. */
   void* (*placeFrame)(void* argument, int peer, const void* header, size_t headerBytes,
                       size_t payloadBytes);
@@ -189,7 +189,7 @@ typedef struct {
    * addresses. */
   const unsigned char* key;
   /* The address by which the other ranks reach this process: a sockaddr_in or sockaddr_in6 of
-   * `addressBytes` bytes, port 0. NULL: loopback will do. The wildcard address: this is rank 0's
+   * `addressBytes` bytes, port 0. NULL: loopback is enough. The wildcard address: this is rank 0's
    * process, which does not know by which of its addresses the others reach it. */
   const void* address;
   size_t addressBytes;
@@ -275,7 +275,7 @@ typedef struct onebitTransport {
   /* Copies what the peer has offered, which must be `bytes` bytes. Ends the offer.
    * onebitRemoteError: it was recalled, and `target` may hold a part of it. */
   onebitResult_t (*pull)(void* comm, int peer, int index, void* target, size_t bytes);
-  /* Ends an offer, if there is one: once it returns nobody reads the payload any more. Waits for a
+  /* Ends an offer, if there is one: once it returns nobody reads the payload. Waits for a
    * peer that is copying, at most for one piece of bounded size. Callable until `close`. */
   onebitResult_t (*recall)(void* comm, int peer, int index);
   /* Starts to hand all frames sent so far to the wire, if sending them does not do so already. */
@@ -319,7 +319,7 @@ typedef struct onebitTransport {
    * what lower layers add. */
   onebitResult_t (*getCounters)(void* comm, uint64_t* bytesSent, uint64_t* messagesSent);
   /* Writes in a few words how a peer is reached, at most `capacity` bytes with the terminating 0.
-   * onebitTimeout: and why what was sent to it does not arrive. Frame transports may do without. */
+   * onebitTimeout: and why what was sent to it does not arrive. Frame transports may omit it. */
   onebitResult_t (*describePeer)(void* comm, int peer, char* text, size_t capacity);
 
   /* The stream face. `stream` is a CUDA stream of the device that the endpoint was opened on; NULL

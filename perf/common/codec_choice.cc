@@ -168,11 +168,10 @@ CLI::Option* AddCodec(CLI::App& app, onebitCodec_t* codec, const std::string& he
 }
 
 void AddCodecFlags(CLI::App& app, CodecChoice* choice) {
-  AddCodec(
-      app, &choice->codec,
-      "code of an element, with its bits in the name; uint8mm from the smallest to the largest, "
-      "int8s rounded at random. topk and randk send --k of each --block, the largest ones or "
-      "those that all ranks draw");
+  AddCodec(app, &choice->codec,
+           "code of an element, with its bits in the name; uint8mm spans the smallest to the "
+           "largest, int8s rounds at random. topk and randk send --k of each --block, the largest "
+           "ones or those that all ranks draw");
   AddChoice(app, "--mode", kModes, &choice->mode,
             "full precision, no or error feedback; sign: plain signs; with --codec ef, or plain if "
             "int8s");
@@ -182,16 +181,17 @@ void AddCodecFlags(CLI::App& app, CodecChoice* choice) {
   AddCount(app, "--k", "elements of a block that topk and randk send", 1, 2048, &choice->k)
       ->default_str("1/64 of the block");
   AddChoice(app, "--values", kValues, &choice->values,
-            "how topk and randk send them: as a sign and one of two magnitudes, or as they are");
-  AddCount(app, "--hops",
-           "topk and randk: 1 sends packets to all ranks, 2 to a server and its sum to all", 1, 2,
-           &choice->hops)
-      ->default_str("2 with --levels 2 or more than 8 ranks, otherwise 1");
+            "how topk and randk send values: as a sign and one of two magnitudes, or unchanged");
   AddCount(
-      app, "--levels",
-      "of a compressed allreduce, reduce-scatter or all-gather where hosts have several ranks: 2 "
-      "passes inside hosts and then between them, 1 does not, 0 does if the tensor is long",
-      0, 2, &choice->levels);
+      app, "--hops",
+      "topk and randk: 1 sends packets to all ranks, 2 to a server, which sends the sum to all", 1,
+      2, &choice->hops)
+      ->default_str("2 with --levels 2 or more than 8 ranks, otherwise 1");
+  AddCount(app, "--levels",
+           "levels of a compressed allreduce, reduce-scatter or all-gather where hosts have "
+           "several ranks: 2 passes inside hosts and then between them, 1 does not, 0 does if the "
+           "tensor is long",
+           0, 2, &choice->levels);
 }
 
 void CompleteCodec(const CLI::App& app, onebitCollective_t collective, CodecChoice* choice) {

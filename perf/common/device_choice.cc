@@ -30,12 +30,11 @@ std::string ParseDevice(const std::string& text, DeviceChoice* device) {
 }  // namespace
 
 void AddDevice(CLI::App& app, DeviceChoice* device) {
-  AddParsed(
-      app, "--device",
-      "where buffers are: host memory, or CUDA device N; if N is not given, the rank modulo the "
-      "number of devices",
-      "cpu|cuda|cuda:N", "cpu",
-      [device](const std::string& text) { return ParseDevice(text, device); });
+  AddParsed(app, "--device",
+            "where the buffers are: host memory, or CUDA device N; if N is not given, the rank "
+            "modulo the number of devices",
+            "cpu|cuda|cuda:N", "cpu",
+            [device](const std::string& text) { return ParseDevice(text, device); });
 }
 
 int CudaDeviceOf(const DeviceChoice& choice, int rank) {

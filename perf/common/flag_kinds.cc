@@ -89,12 +89,12 @@ CLI::Validator Number(const std::string& what, std::function<bool(double)> fits)
 }
 
 void AddRankSource(CLI::App& app, RankSource* source, const std::string& transport_note) {
-  app.add_option("--procs", source->procs, "ranks, each a process that is started on this host")
+  app.add_option("--procs", source->procs, "ranks, each a process started on this host")
       ->check(CLI::Range(1, kMaxProcesses).description(""))
       ->type_name("N");
   app.add_option("--transport", source->transport,
-                 "what carries the bytes: local for threads, socket (the default), ucx or mpi for "
-                 "processes" +
+                 "transport that carries the bytes: local for threads, socket (the default), ucx "
+                 "or mpi for processes" +
                      transport_note)
       ->type_name("NAME");
 }

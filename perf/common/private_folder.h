@@ -21,8 +21,8 @@ class PrivateFolder {
     const char* parent = std::getenv("TMPDIR");
     path_ = fmt::format("{}/onebit_run-XXXXXX", parent != nullptr ? parent : "/tmp");
     if (mkdtemp(path_.data()) == nullptr) {  // with mode 0700
-      throw ToolError(
-          fmt::format("cannot make a folder for the ranks to meet in, {}: {}", path_, ErrnoText()));
+      throw ToolError(fmt::format("cannot make a folder for the ranks' rendezvous, {}: {}", path_,
+                                  ErrnoText()));
     }
   }
   ~PrivateFolder() {

@@ -44,8 +44,8 @@ std::string ProblemWith(const RankSource& source, const char* set_transport) {
         *source.launched_rank);
   }
   if (TransportOf(source, set_transport) == kTransportOfDevices && !source.has_cuda) {
-    return "transport nccl connects CUDA devices, and the buffers are host memory: add "
-           "--device cuda where the program has it, or use another transport";
+    return "transport nccl connects CUDA devices, but the buffers are host memory: add --device "
+           "cuda where the program has it, or use another transport";
   }
   const char* const who = source.procs > 0 ? "--procs" : "the launcher";
   if (has_processes && source.is_threads_given && source.threads > 1) {
@@ -66,7 +66,7 @@ std::string ProblemWith(const RankSource& source, const char* set_transport) {
   if (has_processes && source.transport == kOfThreads) {
     return fmt::format(
         "--transport local connects the threads of one process, but with {} every rank is a "
-        "process: leave out --transport, or give socket",
+        "process: leave out --transport, or use socket",
         who);
   }
   if (!has_processes && !source.transport.empty() && source.transport != kOfThreads &&

@@ -63,7 +63,7 @@ void AddSweepFlags(CLI::App& app, const std::string& check_help, SweepFlags* fla
   AddSize(app, "-e,--maxbytes", "largest message", "32M", &flags->sweep.max_bytes);
   AddSize(app, "-i,--stepbytes", "bytes from one size to the next", "1M", &flags->sweep.step_bytes);
   app.add_option("-f,--stepfactor", flags->sweep.step_factor,
-                 "factor from one size to the next; wins over -i when above 1; default: none")
+                 "factor from one size to the next; overrides -i when above 1; default: none")
       ->type_name("N")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40).description(""))
       ->default_str("");
@@ -77,10 +77,9 @@ void AddSweepFlags(CLI::App& app, const std::string& check_help, SweepFlags* fla
                      [](double seconds) { return seconds >= 0 && seconds < kMaxRowSeconds; }));
   AddCount(app, "-w,--warmup_iters", "calls at each power of two times -b, once before the sweep",
            0, kMaxCalls, &flags->warmup_iterations);
-  AddCount(app, "-N,--run_cycles", "times that the sweep is repeated", 1, kMaxCalls,
-           &flags->cycles);
+  AddCount(app, "-N,--run_cycles", "number of times that the sweep runs", 1, kMaxCalls, &flags->cycles);
   AddChoice(app, "-a,--average", kRankTimes, &flags->rank_time,
-            "time of a row: 0: rank 0's, 1: mean over ranks, 2: the least, 3: the most");
+            "time of a row: 0: rank 0's, 1: mean over ranks, 2: the shortest, 3: the longest");
   AddCount(app, "-c,--check", check_help, 0, kMaxCalls, &flags->checks);
   app.add_flag_callback(
       "--no-in-place", [flags] { flags->is_in_place_timed = false; },

@@ -63,7 +63,7 @@ void AddNcclOptions(CLI::App& app, const ToolTraits& traits, Options& options) {
   if (traits.has_op) AddNames(app, "-o,--op", "reduction", kOps, &options.ops);
   AddCount(app, "-t,--nthreads", "ranks, each a thread of this process", 1, kMaxRanks,
            &options.ranks.threads);
-  AddOnly(app, "-g,--ngpus", "ranks of a thread", "1",
+  AddOnly(app, "-g,--ngpus", "ranks per thread", "1",
           "a thread drives one rank; for more ranks give -t N or --procs N");
   AddParsed(app, "-z,--blocking", "1: wait for each timed call on a stream before the next", "0|1",
             "0, on host memory 1", [&options](const std::string& text) {

@@ -74,7 +74,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--time-budget", type=_positive(float), default=DEFAULT_BUDGET_SECONDS,
                         metavar="SECONDS", help=f"time for the whole comparison ({DEFAULT_BUDGET_SECONDS})")
     parser.add_argument("--patience", type=_positive(float), default=DEFAULT_PATIENCE_SECONDS,
-                        metavar="SECONDS", help="wait for a command so long beyond "
+                        metavar="SECONDS", help="wait for a command this long beyond "
                         f"{SLOWNESS} times what it should take ({DEFAULT_PATIENCE_SECONDS})")
     parser.add_argument("--build", type=pathlib.Path, default=DEFAULT_BUILD,
                         metavar="DIR", help="build folder with the tools (build/release)")
@@ -90,7 +90,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         options.links = _list_of(Link.parse)(DEFAULT_RATES if has_several else f"{SHARED_MEMORY},{DEFAULT_RATES}")
     if has_several and any(link.rate is None for link in options.links):
         parser.error(f"argument --ranks-per-host: shared memory has no hosts for {options.ranks_per_host} ranks each: "
-                     "leave shm out of --links, or give --hosts as many processes as there are to be")
+                     "leave out shm of --links, or set --hosts to the number of processes")
     return options
 
 

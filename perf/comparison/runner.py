@@ -143,7 +143,7 @@ class Runner:
             subprocess.run(["perf/lab", "clean"], cwd=self._root, capture_output=True, check=False,
                            timeout=GRACE_SECONDS)
         except subprocess.TimeoutExpired:
-            print("compare: perf/lab clean does not end: run it once more", file=sys.stderr)
+            print("compare: perf/lab clean does not finish: run it again", file=sys.stderr)
 
 
 def _ending_with(parent: int):

@@ -154,9 +154,10 @@ void HostLink::Handle(const Frame& frame, std::vector<RankEnd>* ends) {
     case FrameKind::kHello:
       hello_ = DecodeHello(frame.payload);
       if (hello_->version != OwnVersion()) {
-        throw ToolError(fmt::format(
-            "{} there belongs to onebit {}, and this one to {}: install the same on all hosts",
-            spec_.agent_path, hello_->version, OwnVersion()));
+        throw ToolError(
+            fmt::format("{} there belongs to onebit {}, but this one to {}: install the same "
+                        "version on all hosts",
+                        spec_.agent_path, hello_->version, OwnVersion()));
       }
       return;
     case FrameKind::kStarted: {
@@ -255,7 +256,7 @@ void HostLink::NoticeEnd(std::vector<RankEnd>* ends) {
 void HostLink::ThrowNotStarted(int status) const {
   std::string what;
   if (is_ready()) {
-    what = "the connection has ended before all hosts had answered";
+    what = "the connection ended before all hosts had answered";
   } else if (status == kExitNotFound || status == kExitNotExecutable) {
     what =
         fmt::format("there is no {} that can be run: install onebit at the same path on all hosts",

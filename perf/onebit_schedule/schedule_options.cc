@@ -133,14 +133,14 @@ void CheckRates(const CLI::App& app, const ScheduleOptions& options) {
   if (options.policy.rateTied == 1) return;
   const std::string flag = FirstGiven(app, {"--lr-decay", "--total-steps"});
   if (!flag.empty()) {
-    throw perf::UsageError(flag + " needs --rate-tied: else steps do not depend on the decay");
+    throw perf::UsageError(flag + " needs --rate-tied: otherwise steps do not depend on the decay");
   }
   if (app.count("--lr") > 0 && options.rates.peak > 0) {
-    throw perf::UsageError("--lr needs --rate-tied: else it matters only whether it is 0");
+    throw perf::UsageError("--lr needs --rate-tied: otherwise it matters only whether it is 0");
   }
   if (app.count("--lr-warmup") > 0 && app.count("--var-freeze-step") > 0) {
     throw perf::UsageError(
-        "--lr-warmup needs --rate-tied: else it only stands in for --var-freeze-step");
+        "--lr-warmup needs --rate-tied: otherwise it only stands in for --var-freeze-step");
   }
 }
 

@@ -13,7 +13,7 @@ class Malformed(Exception):
 
 
 def reject_constant(name: str) -> typing.NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def read_json(path: pathlib.Path) -> object:

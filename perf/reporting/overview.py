@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of the page that sum up: a table of speed-ups, break-evens, and what it comes to in words."""
+"""The parts of the page that sum up: a table of speed-ups, break-evens, and a summary in words."""
 
 from reporting.break_even import Outcome
 from reporting.comparison import Group, Row

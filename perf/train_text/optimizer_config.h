@@ -23,7 +23,7 @@ struct RuleMember {
 
 inline constexpr std::array<RuleMember<int64_t>, 5> kZeroOneMembers = {
     {{"--var-freeze-step", &onebitOptimizerConfig_t::varFreezeStep,
-      "Step from which on the variance is not refreshed [a fifth of the steps]"},
+      "Step from which the variance is no longer refreshed [a fifth of the steps]"},
      {"--var-update-scaler", &onebitOptimizerConfig_t::varUpdateScaler,
       "Refreshes after which the steps between them double [16]"},
      {"--local-step-scaler", &onebitOptimizerConfig_t::localStepScaler,
@@ -46,7 +46,7 @@ inline constexpr std::array<RuleMember<double>, 4> kCompressedLambMembers = {
      {"--factor-min", &onebitOptimizerConfig_t::factorMin, "Least factor on that average [0.5]"},
      {"--factor-max", &onebitOptimizerConfig_t::factorMax, "Greatest factor on it [4]"},
      {"--factor-threshold", &onebitOptimizerConfig_t::factorThreshold,
-      "Share of itself that the factor may change by in a step [0.1]"}}};
+      "Largest relative change of the factor in a step [0.1]"}}};
 
 /** True if the optimizer compresses its momentum or its steps. */
 bool Compresses(OptimizerKind optimizer);

@@ -60,7 +60,7 @@ void AddZeroOneOptions(CLI::App& app, onebitOptimizerConfig_t& rule) {
       ->group(kZeroOneGroup);
   app.add_flag_callback(
          "--dense-step-feeds-momentum", [&rule] { rule.denseStepFeedsMomentum = 1; },
-         "A refresh of the variance is the step's average, too, and no sync")
+         "A refresh of the variance also serves as the step's average, and is no sync")
       ->group(kZeroOneGroup);
 }
 
@@ -146,7 +146,7 @@ void CompleteGradientCodec(const CLI::App& app, TrainOptions& options) {
   if (options.survive) {
     throw perf::UsageError(
         "--survive: not with --codec, because a rank that is a step behind could not catch up: its "
-        "optimizer knows of no other");
+        "optimizer knows of no other rank");
   }
 }
 
@@ -154,7 +154,8 @@ void CompleteGradientCodec(const CLI::App& app, TrainOptions& options) {
 
 void AddOptimizerOptions(CLI::App& app, TrainOptions& options) {
   perf::AddChoice(app, "--optimizer", kOptimizers, &options.optimizer, "Update rule");
-  perf::AddChoice(app, "--variant", kVariants, &options.variant, "Whose reading of it");
+  perf::AddChoice(app, "--variant", kVariants, &options.variant,
+                  "As published, or as DeepSpeed computes it");
   app.add_option("--lr", options.lr, "Highest learning rate [0.003; lamb 0.02, onebit-lamb 0.01]")
       ->check(NotNegative());
   app.add_option("--warmup", options.warmup_steps, "Steps of linear warm-up; then half a cosine")
@@ -169,7 +170,8 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& options) {
   app.add_flag_callback(
       "--bias-correction", [&options] { options.rule.biasCorrection = 1; },
       "Correct the bias of both moments, as AdamW does");
-  app.add_option("--weight-decay", options.weight_decay, "Decoupled weight decay, but of biases")
+  app.add_option("--weight-decay", options.weight_decay,
+                 "Decoupled weight decay, except for biases")
       ->check(NotNegative())
       ->capture_default_str();
   app.add_option("--max-grad-norm", options.max_grad_norm, "Clip gradients to this norm; 0: do not")

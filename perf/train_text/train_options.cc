@@ -132,7 +132,7 @@ double TrainOptions::gradient_scale() const {
 void CheckLoss(const TrainOptions& options, int ranks) {
   if (!options.survive) return;
   const Loss& loss = *options.survive;
-  if (ranks < 2) throw perf::UsageError("--survive: with one rank nobody is left");
+  if (ranks < 2) throw perf::UsageError("--survive: with one rank, none is left");
   if (loss.rank >= ranks) {
     throw perf::UsageError(
         fmt::format("--survive: there is no rank {} among {}", loss.rank, ranks));

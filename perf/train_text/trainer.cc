@@ -27,8 +27,8 @@ void RequireSameText(const Corpus& corpus, onebitComm_t comm) {
     // Rank 0 reports it. It may still be gathering, so the others wait until it aborts.
     if (perf::RankOf(comm) != 0) perf::Check(onebitBarrier(comm, nullptr), "onebitBarrier");
     throw perf::ToolError(
-        fmt::format("rank {} has another text than rank 0: FNV-1a {:016x}, not "
-                    "{:016x}; give all the same with --text",
+        fmt::format("rank {} has a different text from rank 0: FNV-1a {:016x}, not {:016x}; give "
+                    "all ranks the same one with --text",
                     rank, hashes[rank], hashes[0]));
   }
 }

@@ -20,7 +20,7 @@ onebitResult_t CheckValue(const Driver& driver, CUresult result, const char* fun
     return Fail(onebitUnhandledCudaError,
                 "streams of this CUDA device cannot wait for values in memory or write them ({} is "
                 "not supported here), which onebit needs for a transport that runs on the host: "
-                "use the transport nccl, or host memory",
+                "use transport nccl, or host memory",
                 function);
   }
   return Check(driver, result, "{}", function);

@@ -16,8 +16,7 @@ using kernels::cuda::kWarpsPerCta;
 onebitResult_t Launch(Process& process, uint32_t kernel, const void* params,
                       onebitStream_t stream) {
   if (kernel >= kKernelCount || params == nullptr) {
-    return Fail(onebitInvalidArgument, "there is no kernel {}, or it was given no parameters",
-                kernel);
+    return Fail(onebitInvalidArgument, "there is no kernel {}, or it got no parameters", kernel);
   }
   Device* device = nullptr;
   ONEBIT_CUDA_TRY(FindCurrentDevice(process, &device));

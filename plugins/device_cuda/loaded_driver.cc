@@ -56,7 +56,7 @@ std::string StartDriver(Driver* driver) {
                 VersionText(version), missing, VersionText(kMinDriverVersion));
   }
   if (const CUresult error = driver->cuInit(0); error != CUDA_SUCCESS) {
-    return Text("the CUDA driver does not start, cuInit: {}", cuda::ErrorText(*driver, error));
+    return Text("the CUDA driver failed to start, cuInit: {}", cuda::ErrorText(*driver, error));
   }
   return "";
 }

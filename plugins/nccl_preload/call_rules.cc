@@ -195,7 +195,7 @@ Error ParseRule(std::string_view text, Rule* rule) {
   std::string_view conditions = CutPart(&options, ':');
   if (conditions == "default" || conditions == "off")
     return "default and off cannot be combined with codecs or other rules";
-  if (conditions.size() == Trimmed(text).size()) return "it has no \":\" with a codec after it";
+  if (conditions.size() == Trimmed(text).size()) return "it has no \":\" followed by a codec";
   if (conditions.empty()) return "it has no conditions; write * for all reductions";
   if (conditions == "*") conditions = {};
   while (!conditions.empty()) {

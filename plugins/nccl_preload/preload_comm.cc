@@ -51,7 +51,8 @@ bool PreloadComm::Join(Comm native) {
   compressors_ = std::make_unique<CallCompressors>(*onebit_, rank, facts().ranks);
   if (needs_scope_) scope_exchange_ = ScopeExchange::Create();
   if (needs_scope_ && scope_exchange_ == nullptr) {
-    Log(LogLevel::kWarn, "NCCL communicator \"%s\": no pinned memory", origin_.name.c_str());
+    Log(LogLevel::kWarn, "NCCL communicator \"%s\": cannot allocate pinned memory",
+        origin_.name.c_str());
     return false;
   }
   // NCCL waits for a late rank as long as its program does. Only a rank that is gone is an error.

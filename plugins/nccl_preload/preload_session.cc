@@ -116,8 +116,8 @@ bool Session::CheckMarks(UniqueId* ids, int count, bool* are_shared) const {
   *are_shared = are_all_equal;
   if (!rules_.is_off() && !are_all_equal) {
     Log(LogLevel::kWarn,
-        "the process that made the unique id of a communicator has no ONEBIT_NCCL_RULES, or not "
-        "this library: calls on that communicator are not compressed");
+        "the process that made the unique id of a communicator has no ONEBIT_NCCL_RULES, or does "
+        "not use this library: calls on that communicator are not compressed");
   }
   return true;
 }

@@ -196,8 +196,8 @@ void Communicator::StopJoined(CommHandle handle) {
   const int result = Revoke(handle);
   if (result == kInProgress) {
     context_.Warn(
-        "rank %d: NCCL has not stopped the joined communicator within %llu ms and is still at it: "
-        "the communicator can be neither used nor ended any more",
+        "rank %d: NCCL has not stopped the joined communicator within %llu ms and is still trying: "
+        "the communicator can no longer be used or ended",
         rank_, static_cast<unsigned long long>(kAbortMs));
   } else if (result != kSuccess) {
     context_.Warn(
@@ -220,7 +220,7 @@ void Communicator::EndWhileHeld() {
     // NCCL's flags, so the work ends.
     context_.Warn(
         "rank %d: the communicator was aborted and its memory is not freed: NCCL has not revoked "
-        "it within %llu ms and is still at it",
+        "it within %llu ms and is still trying",
         rank_, static_cast<unsigned long long>(kAbortMs));
     if (has_lock) lock_.UnlockAborted();
     return;

@@ -18,8 +18,8 @@ constexpr onebitTransportSetting kSettings[] = {
      .kind = onebitSettingPath,
      .values = "path of a file",
      .defaultValue = "",
-     .help = "File of NCCL; empty: the libnccl.so.2 that the process has loaded, else the one that "
-             "the system's loader finds.",
+     .help = "The NCCL library to load; empty: the libnccl.so.2 that the process has loaded, else "
+             "the one that the system's loader finds.",
      .offset = offsetof(Options, library)},
     {.name = "ONEBIT_NCCL_NATIVE_DENSE",
      .kind = onebitSettingBoolean,
@@ -34,9 +34,9 @@ constexpr onebitTransportSetting kSettings[] = {
      .kind = onebitSettingBoolean,
      .values = "",
      .defaultValue = "1",
-     .help = "0: communicators that the library makes are non-blocking ones of NCCL: a call costs "
-             "more CPU time, but one that connects to a lost peer ends by itself, not only when "
-             "the communicator is aborted.",
+     .help = "0: the library makes non-blocking NCCL communicators: a call costs more CPU time, "
+             "but one that connects to a lost peer ends by itself, not only when the communicator "
+             "is aborted.",
      .offset = offsetof(Options, is_blocking)},
     {.name = "ONEBIT_NCCL_CLOSE_MS",
      .kind = onebitSettingInteger,
@@ -57,8 +57,8 @@ constexpr onebitTransportSetting kSettings[] = {
      .kind = onebitSettingPath,
      .values = "path of a file",
      .defaultValue = "",
-     .help = "Where the interposer writes, when the process ends, what became of the NCCL calls: a "
-             "file, %p in its name being the process id, or stderr; empty: nowhere.",
+     .help = "Where the interposer reports, when the process ends, what became of the NCCL calls: "
+             "a file (%p in its name is the process id), or stderr; empty: nowhere.",
      .offset = offsetof(Options, stats)},
 };
 

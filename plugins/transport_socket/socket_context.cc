@@ -33,7 +33,7 @@ constexpr onebitTransportSetting kSettings[] = {
      .kind = onebitSettingBoolean,
      .values = "",
      .defaultValue = "0",
-     .help = "1: what goes over TCP is encrypted and authenticated, by AES-256-GCM where both "
+     .help = "1: traffic over TCP is encrypted and authenticated, with AES-256-GCM where both "
              "processors have it, else ChaCha20-Poly1305; 0: connections prove the job's key when "
              "they are made, and nothing after that; equal on all ranks.",
      .offset = offsetof(Options, seals)},

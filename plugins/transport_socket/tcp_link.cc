@@ -28,7 +28,7 @@ constexpr int kFramesPerRead = 8;
 
 const char* const kClosedByPeer = "it closed the connection: its process has ended";
 const char* const kBreaksProtocol = "it violates the protocol";
-const char* const kForged = "a frame was changed in transit, or its key is another one";
+const char* const kForged = "a frame was changed in transit, or was sealed with another key";
 
 // Texts of errors live as long as the process, as those of links must.
 const char* TextOf(int error) {

@@ -18,7 +18,7 @@ const char* Advice(const std::string& reason) {
            "which has it inside";
   }
   if (reason.find("no peer failure handler") != reason.npos) {
-    return ": no network device here serves this list; tcp,shm,self needs no adapter";
+    return ": no network device here supports this list; tcp,shm,self needs no adapter";
   }
   return "";
 }

@@ -46,9 +46,9 @@ Status CheckOverlap(const ApiCall& call, size_t part_bytes) {
     return OkStatus();
   }
   if (call.request.collective == Collective::kAllToAll) {
-    return Error(Code::kInvalidArgument,
-                 "sendbuff and recvbuff overlap: an all-to-all cannot work in place, use two "
-                 "buffers");
+    return Error(
+        Code::kInvalidArgument,
+        "sendbuff and recvbuff overlap: an all-to-all cannot work in place; use two buffers");
   }
   const auto rank = static_cast<size_t>(call.comm->comm->rank());
   const size_t sent_from = receive_parts > 1 ? rank * part_bytes : 0;
@@ -59,11 +59,12 @@ Status CheckOverlap(const ApiCall& call, size_t part_bytes) {
   }
   if (send_parts == 1 && receive_parts == 1) {
     return Error(Code::kInvalidArgument,
-                 "sendbuff and recvbuff overlap without being equal: use one buffer, or two");
+                 "sendbuff and recvbuff overlap, but are not equal: pass one buffer for both, or "
+                 "two separate ones");
   }
   return Error(Code::kInvalidArgument,
-               "sendbuff and recvbuff overlap, but the smaller one is not part {} of the larger "
-               "one, this rank's: pass the address of that part, or use two buffers",
+               "sendbuff and recvbuff overlap, but the smaller one is not this rank's part of the "
+               "larger one, part {}: pass the address of that part, or use two buffers",
                rank);
 }
 
@@ -71,14 +72,14 @@ Result<kernels::DataType> CheckType(onebitDataType_t datatype) {
   const auto type = TypeOf(datatype);
   if (type) return *type;
   return Error(Code::kInvalidArgument,
-               "datatype {} is unknown: onebitFloat32, onebitFloat16, onebitBfloat16, "
+               "datatype {} is unknown: use onebitFloat32, onebitFloat16, onebitBfloat16, "
                "onebitFloat64, onebitInt32, onebitInt64 or onebitUint8",
                static_cast<int>(datatype));
 }
 
 Status CheckAlignment(const void* buffer, size_t element_bytes) {
   if (reinterpret_cast<uintptr_t>(buffer) % element_bytes == 0) return OkStatus();
-  return Error(Code::kInvalidArgument, "buffer {} is not aligned to its element of {} bytes",
+  return Error(Code::kInvalidArgument, "buffer {} is not aligned to its element size of {} bytes",
                buffer, element_bytes);
 }
 
@@ -94,7 +95,7 @@ Result<ReduceOp> CheckOp(onebitRedOp_t op) {
       return ReduceOp::kMin;
   }
   return Error(Code::kInvalidArgument,
-               "op {} is unknown: onebitSum, onebitAvg, onebitMax or onebitMin",
+               "op {} is unknown: use onebitSum, onebitAvg, onebitMax or onebitMin",
                static_cast<int>(op));
 }
 
@@ -172,12 +173,14 @@ Status CheckCompressor(const ApiCall& call) {
                  config.tensor_id);
   }
   if (owner != call.comm) {
-    return Error(Code::kInvalidUsage, "compressor of tensor {} belongs to another communicator",
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} belongs to another communicator: pass that one, or "
+                 "another compressor",
                  config.tensor_id);
   }
   if (handle.has_sync) {
     return Error(Code::kInvalidUsage,
-                 "compressor of tensor {} serves a sync, and only onebitSyncStep may use it",
+                 "compressor of tensor {} belongs to a sync: only onebitSyncStep may use it",
                  config.tensor_id);
   }
   if (request.collective != config.collective) {
@@ -193,9 +196,10 @@ Status CheckCompressor(const ApiCall& call) {
                  NameOf(config.type));
   }
   if (request.op == ReduceOp::kMax || request.op == ReduceOp::kMin) {
-    return Error(Code::kInvalidArgument,
-                 "op is {}, but a compressor takes onebitSum or onebitAvg: call without compressor",
-                 request.op == ReduceOp::kMax ? "onebitMax" : "onebitMin");
+    return Error(
+        Code::kInvalidArgument,
+        "op is {}, but a compressor takes onebitSum or onebitAvg: call without a compressor",
+        request.op == ReduceOp::kMax ? "onebitMax" : "onebitMin");
   }
   // A call without elements has no buffer whose location could be wrong.
   if (request.count != 0 && request.location != config.location) {
@@ -248,13 +252,12 @@ Result<std::optional<CompressorUse>> BeginUse(const ApiCall& call) {
   const Compressor& compressor = call.compressor->planned.compressor;
   const Compressor::PairEnd end = {call.request.root, call.request.is_receive};
   if (const auto& bound = compressor.pair_end(); bound.has_value() && *bound != end) {
-    return Error(Code::kInvalidUsage,
-                 "call is a {} rank {}, but the compressor of tensor {} has served a {} rank {}: "
-                 "use one compressor for each, or call onebitCompressorReset on both ranks of that "
-                 "pair first",
-                 end.is_receiver ? "receive from" : "send to", end.peer,
-                 compressor.config().tensor_id, bound->is_receiver ? "receive from" : "send to",
-                 bound->peer);
+    return Error(
+        Code::kInvalidUsage,
+        "call is a {} rank {}, but the compressor of tensor {} was used to {} rank {}: use one "
+        "compressor for each, or call onebitCompressorReset on both ranks of that pair first",
+        end.is_receiver ? "receive from" : "send to", end.peer, compressor.config().tensor_id,
+        bound->is_receiver ? "receive from" : "send to", bound->peer);
   }
   if (!HasOp(call.request.collective)) return use;
   if (compressor.config().is_weighted && call.request.op != ReduceOp::kAvg) {

@@ -112,7 +112,7 @@ onebitResult_t onebitCommDestroy(onebitComm_t comm) {
     }
     if (onebit::Group::OfThisThread().Has(comm)) {
       return Error(Code::kInvalidUsage,
-                   "rank {}: the group that this thread is in has calls on this communicator; call "
+                   "rank {}: this thread's open group has calls on this communicator; call "
                    "onebitGroupEnd first",
                    comm->comm->rank());
     }
@@ -144,7 +144,7 @@ onebitResult_t onebitCommGetLost(onebitComm_t comm, int* ranks, int* count) {
     const size_t room = ranks == nullptr ? 0 : static_cast<size_t>(std::max(*count, 0));
     if (ranks != nullptr && *count < 0) {
       return Error(Code::kInvalidArgument,
-                   "count is {}, but must be the capacity of ranks, 0 or more", *count);
+                   "count is {}, but must be the capacity of `ranks`, 0 or more", *count);
     }
     const std::vector<int> lost = comm->comm->FindLostRanks();
     std::copy_n(lost.begin(), std::min(room, lost.size()), ranks);

@@ -90,12 +90,11 @@ Result<JoinOptions> ParseCommConfig(const onebitConfig_t* config, const Settings
                                    settings.loss_timeout_ms, kDay},
                                   table));
   if (loss_ms <= heartbeat_ms) {
-    return Error(
-        Code::kInvalidArgument,
-        "lossTimeoutMs (ONEBIT_LOSS_TIMEOUT_MS) is {} and heartbeatMs "
-        "(ONEBIT_HEARTBEAT_MS) {}: a rank is to be heard at least once before it counts as "
-        "lost; raise lossTimeoutMs or lower heartbeatMs",
-        loss_ms, heartbeat_ms);
+    return Error(Code::kInvalidArgument,
+                 "lossTimeoutMs (ONEBIT_LOSS_TIMEOUT_MS) is {} and heartbeatMs "
+                 "(ONEBIT_HEARTBEAT_MS) {}: a rank must be heard at least once before it counts as "
+                 "lost; raise lossTimeoutMs or lower heartbeatMs",
+                 loss_ms, heartbeat_ms);
   }
   CommOptions comm = CommOptionsOf(settings);
   comm.regroup_timeout_ms = connect_ms;

@@ -49,7 +49,7 @@ Status CheckRank(int rank, int ranks) {
                  onebit::kMaxRanks);
   }
   if (rank < 0 || rank >= ranks) {
-    return Error(Code::kInvalidArgument, "rank is {}: with nranks {} it may be 0 to {}", rank,
+    return Error(Code::kInvalidArgument, "rank is {}: with nranks {} it must be 0 to {}", rank,
                  ranks, ranks - 1);
   }
   return OkStatus();

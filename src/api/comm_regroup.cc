@@ -67,8 +67,8 @@ Status Split(onebitComm_t comm, int color, int key, onebitComm_t* newcomm,
 
 Result<std::vector<int>> ReadExcluded(const Comm& comm, const int* list, int count) {
   if (count < 0 || (count > 0 && list == nullptr)) {
-    return Error(Code::kInvalidArgument, "excludeRanksList is {}, excludeRanksCount {}",
-                 list == nullptr ? "NULL" : "there", count);
+    return Error(Code::kInvalidArgument, "excludeRanksList is {}, but excludeRanksCount is {}",
+                 list == nullptr ? "NULL" : "not NULL", count);
   }
   std::vector<int> excluded(list, list + count);
   std::ranges::sort(excluded);
@@ -79,9 +79,10 @@ Result<std::vector<int>> ReadExcluded(const Comm& comm, const int* list, int cou
                    rank, comm.ranks() - 1);
     }
     if (rank == comm.rank()) {
-      return Error(Code::kInvalidUsage,
-                   "rank {}: this rank is excluded: only ranks that remain call onebitCommShrink",
-                   rank);
+      return Error(
+          Code::kInvalidUsage,
+          "rank {}: this rank is excluded: only the ranks that remain may call onebitCommShrink",
+          rank);
     }
   }
   return excluded;
@@ -92,8 +93,10 @@ Status Shrink(onebitComm_t comm, const int* list, int count, onebitComm_t* newco
   ONEBIT_TRY(onebit::CheckHandle(comm, "comm"));
   if (newcomm == nullptr) return Error(Code::kInvalidArgument, "newcomm is NULL");
   if (flags != ONEBIT_SHRINK_DEFAULT && flags != ONEBIT_SHRINK_ABORT) {
-    return Error(Code::kInvalidArgument,
-                 "shrinkFlags is {}: ONEBIT_SHRINK_DEFAULT (0) or ONEBIT_SHRINK_ABORT (1)", flags);
+    return Error(
+        Code::kInvalidArgument,
+        "shrinkFlags is {}, but must be ONEBIT_SHRINK_DEFAULT (0) or ONEBIT_SHRINK_ABORT (1)",
+        flags);
   }
   ONEBIT_ASSIGN_OR_RETURN(const auto options, OptionsOf(config, *comm->comm));
   ONEBIT_ASSIGN_OR_RETURN(const std::vector<int> excluded, ReadExcluded(*comm->comm, list, count));

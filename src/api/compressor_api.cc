@@ -25,8 +25,8 @@ Result<TensorIdUse> TensorIdUse::Begin(std::shared_ptr<CommLink> link, uint32_t 
   const std::lock_guard lock(link->mutex);
   if (!link->tensor_ids.insert(id).second) {
     return Error(Code::kInvalidArgument,
-                 "compressor config: tensorId {} is that of another compressor of this "
-                 "communicator (a default id is the number of compressors created before)",
+                 "compressor config: tensorId {} is taken by another compressor of this "
+                 "communicator (the default is the number of compressors created before)",
                  id);
   }
   return TensorIdUse(std::move(link), id);
@@ -40,10 +40,9 @@ TensorIdUse::~TensorIdUse() {
 
 Result<CompressorUse> CompressorUse::Begin(onebitCompressor_t compressor) {
   if (compressor->is_in_use.exchange(true, std::memory_order_acquire)) {
-    return Error(
-        Code::kInvalidUsage,
-        "another call, or a group that has not ended, is using this compressor (tensor id {})",
-        compressor->planned.compressor.config().tensor_id);
+    return Error(Code::kInvalidUsage,
+                 "another call, or an open group, is using this compressor (tensor id {})",
+                 compressor->planned.compressor.config().tensor_id);
   }
   return CompressorUse(compressor);
 }
@@ -121,7 +120,7 @@ Status CheckCanRevert(const onebitCompressor_s& compressor) {
   const onebit::Compressor::Config& config = compressor.planned.compressor.config();
   if (compressor.has_sync) {
     return Error(Code::kInvalidUsage,
-                 "compressor of tensor {} serves a sync, which reverts steps by itself",
+                 "compressor of tensor {} belongs to a sync, which reverts steps itself",
                  config.tensor_id);
   }
   if (config.codec.has_feedback() && !config.is_transactional) {
@@ -141,10 +140,10 @@ Status SetWeight(onebitCompressor_t compressor, float weight) {
                  weight);
   }
   if (!onebit::HasOp(config.collective)) {
-    return Error(Code::kInvalidUsage,
-                 "compressor of tensor {} is for {}: only ranks of an allreduce or a "
-                 "reduce-scatter have weights",
-                 config.tensor_id, onebit::NameOf(config.collective));
+    return Error(
+        Code::kInvalidUsage,
+        "compressor of tensor {} is for {}: only an allreduce or a reduce-scatter supports weights",
+        config.tensor_id, onebit::NameOf(config.collective));
   }
   if (config.location.is_device()) {
     return Error(Code::kInvalidUsage,
@@ -153,7 +152,7 @@ Status SetWeight(onebitCompressor_t compressor, float weight) {
   }
   if (compressor->has_sync) {
     return Error(Code::kInvalidUsage,
-                 "compressor of tensor {} serves a sync, whose steps have weights of their own",
+                 "compressor of tensor {} belongs to a sync, whose steps have weights of their own",
                  config.tensor_id);
   }
   if (config.cuts != nullptr) {

@@ -261,15 +261,14 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
   const auto data_type = TypeOf(type);
   if (!data_type) {
     return Error(Code::kInvalidArgument,
-                 "datatype {} is unknown: onebitFloat32, onebitFloat16 or onebitBfloat16",
+                 "datatype {} is unknown: use onebitFloat32, onebitFloat16 or onebitBfloat16",
                  static_cast<int>(type));
   }
   if (!kernels::IsCompressible(*data_type)) {
-    return Error(
-        Code::kInvalidArgument,
-        "datatype {} is for calls without compressor only: onebitFloat32, onebitFloat16 or "
-        "onebitBfloat16",
-        static_cast<int>(type));
+    return Error(Code::kInvalidArgument,
+                 "datatype {} is for calls without a compressor only: use onebitFloat32, "
+                 "onebitFloat16 or onebitBfloat16",
+                 static_cast<int>(type));
   }
   if (count > kMaxCount) {
     return Error(Code::kInvalidArgument, "count is {}: more than memory can hold", count);

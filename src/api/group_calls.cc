@@ -74,8 +74,8 @@ Status Group::ArrangePairs(Part* part) {
     const auto to = reinterpret_cast<uintptr_t>(pairs[receive].recvbuff);
     if (from != to && from < to + bytes && to < from + bytes) {
       return Error(Code::kInvalidArgument,
-                   "what rank {} sends itself overlaps what it receives without being equal: use "
-                   "one buffer, or two",
+                   "rank {} sends itself a buffer that overlaps the one it receives into, but is "
+                   "not equal to it: pass one buffer for both, or two separate ones",
                    rank);
     }
     pairs[receive].sendbuff = sent.sendbuff;
@@ -225,7 +225,7 @@ Status Group::CheckNotUsed(onebitCompressor_t compressor) const {
     const std::vector<onebitCompressor_t>& used = parts_[i].compressors;
     if (std::ranges::find(used, compressor) == used.end()) continue;
     return Error(Code::kInvalidUsage,
-                 "the compressor of tensor {} has a call in this group already: each tensor needs "
+                 "the compressor of tensor {} already has a call in this group: each tensor needs "
                  "a compressor of its own",
                  compressor->planned.compressor.config().tensor_id);
   }

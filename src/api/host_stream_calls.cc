@@ -112,7 +112,7 @@ Status AwaitPending(onebitComm_t comm) {
   if (!comm->comm->is_stopped() || IsOwn(pending)) {
     return Error(Code::kInvalidUsage,
                  "{} calls with this communicator are pending on a stream: call "
-                 "onebitStreamSynchronize first, or onebitCommAbort to give them up",
+                 "onebitStreamSynchronize first, or onebitCommAbort to abandon them",
                  count());
   }
   // Each of them fails as soon as it begins.
@@ -184,7 +184,7 @@ onebitResult_t onebitStreamLaunchHostFunc(onebitStream_t stream, onebitHostFunc_
       if (result == onebitSuccess) return OkStatus();
       const std::string text = onebit::LastErrorText();
       return Error(static_cast<Code>(result), "a host function failed; {}{}",
-                   text.empty() ? "it returned this result without a text"
+                   text.empty() ? "it returned this result without an error text"
                                 : "the last error on its thread: ",
                    text);
     });

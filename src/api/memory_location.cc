@@ -45,20 +45,21 @@ Result<MemoryLocation> LocationOfCall(onebitStream_t stream, const void* sendbuf
   if (sendbuff != nullptr && sendbuff != first) {
     ONEBIT_ASSIGN_OR_RETURN(const MemoryLocation other, devices->LocationOf(sendbuff));
     if (other != location) {
-      return Error(Code::kInvalidArgument, "sendbuff is {}, but recvbuff {}", Describe(other),
-                   Describe(location));
+      return Error(Code::kInvalidArgument,
+                   "sendbuff is {}, but recvbuff is {}: use the same memory for both",
+                   Describe(other), Describe(location));
     }
   }
   if (is_host_stream && location.is_device()) {
     return Error(Code::kInvalidArgument,
-                 "the buffers are {}, but stream is one of onebitStreamCreate, which works on host "
-                 "memory: give a CUDA stream",
+                 "the buffers are {}, but stream was made by onebitStreamCreate and works on host "
+                 "memory: pass a CUDA stream",
                  Describe(location));
   }
   if (!is_host_stream && stream != nullptr && !location.is_device()) {
     return Error(Code::kInvalidArgument,
                  "the buffers are host memory, but stream was not made by onebitStreamCreate, or "
-                 "was destroyed: give NULL, a stream of onebitStreamCreate, or buffers in memory "
+                 "was destroyed: pass NULL, a stream of onebitStreamCreate, or buffers in memory "
                  "of the CUDA device");
   }
   return location;
@@ -69,7 +70,7 @@ Status CheckHostMemory(const void* buffer, const char* what) {
   if (devices == nullptr) return OkStatus();
   ONEBIT_ASSIGN_OR_RETURN(const MemoryLocation location, devices->LocationOf(buffer));
   if (!location.is_device()) return OkStatus();
-  return Error(Code::kInvalidArgument, "{} works on host memory, and the buffer is {}", what,
+  return Error(Code::kInvalidArgument, "{} works on host memory, but the buffer is {}", what,
                Describe(location));
 }
 

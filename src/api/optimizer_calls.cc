@@ -69,7 +69,7 @@ Result<DeviceTotals> AwaitTotals(onebitCompressor_t compressor) {
 Result<DeviceTotals> TotalsNow(onebitCompressor_t compressor) {
   if (const onebitComm_t comm = compressor->id.comm(); comm != nullptr) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_idle, comm->engine.AreStreamsIdle());
-    if (!is_idle) return Error(Code::kInProgress, "a call on a stream has not ended");
+    if (!is_idle) return Error(Code::kInProgress, "a call on a stream has not finished");
   }
   return AwaitTotals(compressor);
 }

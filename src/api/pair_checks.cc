@@ -64,7 +64,7 @@ Result<Extent> CheckSide(const Side& side, size_t ranks, size_t element_bytes) {
     extent.Include(range.begin, range.end);
   }
   if (extent.end != 0 && reinterpret_cast<uintptr_t>(side.buffer) % element_bytes != 0) {
-    return Error(Code::kInvalidArgument, "buffer {} is not aligned to its element of {} bytes",
+    return Error(Code::kInvalidArgument, "buffer {} is not aligned to its element size of {} bytes",
                  side.buffer, element_bytes);
   }
   return extent;
@@ -96,8 +96,8 @@ Status CheckPairs(const Comm& comm, const CallRequest& request) {
     for (size_t from = 0; from < ranks; ++from) {
       if (!range.Overlaps(RangeOf(received, from, element_bytes))) continue;
       return Error(Code::kInvalidArgument,
-                   "what is sent to rank {} and what is received from rank {} overlap: an "
-                   "all-to-all cannot work in place, use two buffers",
+                   "the data sent to rank {} and the data received from rank {} overlap: an "
+                   "all-to-all cannot work in place; use two buffers",
                    to, from);
     }
   }

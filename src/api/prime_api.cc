@@ -42,7 +42,7 @@ Status CheckPrime(const ApiCall& call) {
   if (!config.codec.has_feedback()) {
     return Error(Code::kInvalidUsage,
                  "compressor of tensor {} has no error feedback, so it owes nothing: make a call "
-                 "without compressor",
+                 "without a compressor",
                  config.tensor_id);
   }
   if (config.collective == onebit::Collective::kSendRecv) {
@@ -111,8 +111,8 @@ Status CheckNotCaptured(const ApiCall& call) {
                           config.devices->IsCapturing(call.request.stream));
   if (!is_capturing) return OkStatus();
   return Error(Code::kInvalidUsage,
-               "stream is being captured, but ranks agree on onebitCompressorPrime on the host, "
-               "which a graph cannot replay");
+               "stream is being captured, but onebitCompressorPrime makes ranks agree on the host, "
+               "which a graph cannot replay: call it outside the capture");
 }
 
 Status Run(const ApiCall& call) {

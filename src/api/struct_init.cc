@@ -63,7 +63,7 @@ Status InitStruct(onebitStruct_t kind, void* structure, size_t size) {
     case onebitStructTrustRatio:
       return Fill("onebitTrustRatio_t", kTrustRatio, structure, size);
   }
-  return Error(Code::kInvalidArgument, "there is no kind of structure {}", static_cast<int>(kind));
+  return Error(Code::kInvalidArgument, "structure kind {} is unknown", static_cast<int>(kind));
 }
 
 }  // namespace

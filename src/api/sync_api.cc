@@ -92,7 +92,7 @@ Status Create(onebitSync_t* handle, onebitCompressor_t compressor,
                  state.config().tensor_id);
   }
   if (compressor->has_sync) {
-    return Error(Code::kInvalidUsage, "compressor of tensor {} has a sync already",
+    return Error(Code::kInvalidUsage, "compressor of tensor {} already has a sync",
                  state.config().tensor_id);
   }
   ONEBIT_ASSIGN_OR_RETURN(OneBitSync sync, OneBitSync::Create(state.config(), schedule));
@@ -109,13 +109,14 @@ Status CheckBuffers(const float* x, const float* out, size_t count) {
   const auto x_address = reinterpret_cast<uintptr_t>(x);
   const auto out_address = reinterpret_cast<uintptr_t>(out);
   if (x_address % sizeof(float) != 0 || out_address % sizeof(float) != 0) {
-    return Error(Code::kInvalidArgument, "x or out is not aligned to its element of 4 bytes");
+    return Error(Code::kInvalidArgument, "x or out is not aligned to its element size of 4 bytes");
   }
   const size_t distance =
       x_address < out_address ? out_address - x_address : x_address - out_address;
   if (distance != 0 && distance < count * sizeof(float)) {
-    return Error(Code::kInvalidArgument,
-                 "x and out overlap without being equal: use one buffer, or two");
+    return Error(
+        Code::kInvalidArgument,
+        "x and out overlap, but are not equal: pass one buffer for both, or two separate ones");
   }
   return OkStatus();
 }
@@ -125,8 +126,8 @@ Status CheckLocations(const onebit::Compressor::Config& config, const float* x, 
                       onebitStream_t stream) {
   if (onebit::IsHostStream(stream)) {
     return Error(Code::kInvalidArgument,
-                 "the residuals are {}, but stream is one of onebitStreamCreate, which works on "
-                 "host memory: give a CUDA stream",
+                 "the residuals are {}, but stream was made by onebitStreamCreate and works on "
+                 "host memory: pass a CUDA stream",
                  Describe(config.location));
   }
   if (config.count == 0) return OkStatus();
@@ -195,7 +196,7 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
   if (weight_sum == nullptr) return Error(Code::kInvalidArgument, "weightSum is NULL");
   if (onebit::IsInsideGroup()) {
     return Error(Code::kInvalidUsage,
-                 "a sync cannot be part of a group: make its step before or after");
+                 "a sync cannot be part of a group: make its step before or after the group");
   }
   ONEBIT_TRY(CheckBuffers(x, out, handle->sync.count()));
   if (handle->sync.is_on_device()) {
@@ -218,8 +219,8 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
   if (comm == nullptr) {  // a step that sends nothing needs no communicator
     if (stream == nullptr) return step(call);
     return Error(Code::kDetached,
-                 "the communicator of the sync's compressor was destroyed: only steps without a "
-                 "stream are left, and of these only those that send nothing");
+                 "the communicator of the sync's compressor was destroyed: only steps that have no "
+                 "stream and send nothing are still possible");
   }
   return onebit::RunOnHost(std::move(call), step);
 }

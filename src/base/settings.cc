@@ -38,15 +38,14 @@ constexpr Setting kOwnSettings[] = {
      .kind = SettingKind::kPath,
      .values = "path; %r is the rank, %h the host, %p the process id",
      .default_value = "",
-     .help =
-         "Where the process writes when its calls compress, exchange, reduce, decode and wait, as "
-         "JSON for Perfetto; unset: nothing is recorded.",
+     .help = "Where the process writes a trace of its calls (compress, exchange, reduce, decode, "
+             "wait), as JSON for Perfetto; unset: nothing is recorded.",
      .offset = offsetof(Settings, trace)},
     {.name = "ONEBIT_TRANSPORT",
      .kind = SettingKind::kName,
      .values = "the name of a transport, in lower case",
      .default_value = "socket",
-     .help = "What carries the messages of ranks that are processes; equal on all ranks.",
+     .help = "The transport between ranks that are processes; equal on all ranks.",
      .offset = offsetof(Settings, transport)},
     {.name = "ONEBIT_RENDEZVOUS",
      .kind = SettingKind::kText,
@@ -58,14 +57,14 @@ constexpr Setting kOwnSettings[] = {
      .kind = SettingKind::kText,
      .values = "any text",
      .default_value = "",
-     .help = "A word that tells this job from others that would meet at the same place; equal on "
+     .help = "A word that distinguishes this job from others with the same rendezvous; equal on "
              "all ranks; unset: what the launcher says.",
      .offset = offsetof(Settings, job)},
     {.name = "ONEBIT_SECRET",
      .kind = SettingKind::kText,
      .values = "text of at least 16 characters",
      .default_value = "",
-     .help = "What a process must know to join where ranks meet at a host and port; equal on all "
+     .help = "The secret a process needs to join ranks that meet at a host and port; equal on all "
              "ranks.",
      .offset = offsetof(Settings, secret)},
     {.name = "ONEBIT_SECRET_FILE",
@@ -119,9 +118,8 @@ constexpr Setting kOwnSettings[] = {
      .minimum = 1,
      .maximum = 86'400'000,
      .default_value = "15000",
-     .help =
-         "A process that is silent for so long counts as lost, after twice this while packets to "
-         "it get lost; more than ONEBIT_HEARTBEAT_MS; equal on all ranks.",
+     .help = "A process that is silent for this long, or for twice this while packets to it get "
+             "lost, counts as lost; more than ONEBIT_HEARTBEAT_MS; equal on all ranks.",
      .offset = offsetof(Settings, loss_timeout_ms)},
     {.name = "ONEBIT_COLLECTIVE_TIMEOUT_MS",
      .kind = SettingKind::kInteger,
@@ -129,7 +127,7 @@ constexpr Setting kOwnSettings[] = {
      .minimum = 1,
      .maximum = 86'400'000,
      .default_value = "600000",
-     .help = "A collective that makes no progress for so long fails.",
+     .help = "A collective that makes no progress for this long fails.",
      .offset = offsetof(Settings, collective_timeout_ms)},
     {.name = "ONEBIT_SHRINK_GRACE_MS",
      .kind = SettingKind::kInteger,
@@ -137,7 +135,7 @@ constexpr Setting kOwnSettings[] = {
      .minimum = 1,
      .maximum = 86'400'000,
      .default_value = "5000",
-     .help = "onebitCommShrink without a list waits so long for ranks that do not answer.",
+     .help = "onebitCommShrink without a list waits this long for ranks that do not answer.",
      .offset = offsetof(Settings, shrink_grace_ms)},
     {.name = "ONEBIT_QUORUM",
      .kind = SettingKind::kBoolean,
@@ -151,8 +149,8 @@ constexpr Setting kOwnSettings[] = {
      .values = "threads",
      .maximum = 64,
      .default_value = "auto",
-     .help = "Threads of a communicator that compute beside the caller of a collective; auto: up "
-             "to 3, where the ranks of a host leave it cores.",
+     .help = "Threads of a communicator that compute alongside the caller of a collective; auto: "
+             "up to 3, where the ranks of a host leave it cores.",
      .offset = offsetof(Settings, compute_threads)},
     {.name = "ONEBIT_ONE_EXCHANGE_ELEMENTS",
      .kind = SettingKind::kAutoOrInteger,
@@ -189,15 +187,14 @@ constexpr Setting kOwnSettings[] = {
      .kind = SettingKind::kPath,
      .values = "path",
      .default_value = "",
-     .help = "The library that the Python package loads instead of its own; read by the package.",
+     .help = "The library that the Python package loads in place of its own; read by the package.",
      .offset = offsetof(Settings, library)},
     {.name = "ONEBIT_TORCH_DDP",
      .kind = SettingKind::kText,
      .values = "a codec, or a codec and options of onebit.torch.State: fp4,dense_iterations=10",
      .default_value = "",
-     .help = "PyTorch's DistributedDataParallel averages with this codec, in trainers that stay as "
-             "they are; unset or 0: they average as usual; equal on all ranks; read by the Python "
-             "package.",
+     .help = "PyTorch's DistributedDataParallel averages with this codec, in unmodified trainers; "
+             "unset or 0: they average as usual; equal on all ranks; read by the Python package.",
      .offset = offsetof(Settings, torch_ddp)},
     {.name = "ONEBIT_SEGMENT_ELEMENTS",
      .kind = SettingKind::kInteger,

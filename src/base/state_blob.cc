@@ -136,7 +136,7 @@ Result<StateReader> StateReader::Open(std::span<const std::byte> blob) {
   const size_t compared = std::min(blob.size(), kMagic.size());
   if (compared > 0 && std::memcmp(blob.data(), kMagic.data(), compared) != 0) {
     return Error(Code::kInvalidArgument,
-                 "these {} bytes are not a state of onebit: they do not begin with \"{}\"",
+                 "these {} bytes are not a onebit state: they do not begin with \"{}\"",
                  blob.size(), kMagic);
   }
   if (blob.size() < kHeadBytes) return Truncated(blob.size(), kHeadBytes);
@@ -148,9 +148,10 @@ Result<StateReader> StateReader::Open(std::span<const std::byte> blob) {
     return Damaged("the checksum of its header is wrong");
   }
   if (const auto version = Get<uint32_t>(blob.data(), kAtVersion); version != kStateVersion) {
-    return Error(Code::kMismatch,
-                 "the state has version {}, this library reads {}: use the library that wrote it",
-                 version, kStateVersion);
+    return Error(
+        Code::kMismatch,
+        "the state has version {}, this library reads {}: load it with the library that wrote it",
+        version, kStateVersion);
   }
   const auto total = Get<uint64_t>(blob.data(), kAtTotal);
   if (total > blob.size()) return Truncated(blob.size(), total);

@@ -19,7 +19,7 @@ Result<bool> IsGlobalKind(const ApiKind& kind) {
   std::memcpy(&value, &kind, sizeof(value));
   if (value == 0 || value == 1) return value == 1;
   return Error(Code::kInvalidArgument,
-               "state kind {} is unknown: onebitStateRank or onebitStateGlobal", value);
+               "state kind {} is unknown: use onebitStateRank or onebitStateGlobal", value);
 }
 
 // Checks that `*bytes` are enough for `needed`, which it becomes. A null buffer asks for the size.

@@ -258,7 +258,8 @@ Status TraceFile::Start() {
     const WithoutSignals blocked;
     std::thread([this] { WriteEveryInterval(); }).detach();
   } catch (const std::system_error& error) {
-    return Error(Code::kSystemError, "the thread that writes the trace: {}", error.what());
+    return Error(Code::kSystemError, "cannot start the thread that writes the trace: {}",
+                 error.what());
   }
   return OkStatus();
 }

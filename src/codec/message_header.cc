@@ -215,7 +215,7 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
   }
   const std::byte* in = bytes.data();
   if (const auto magic = Get<uint32_t>(in, kAtMagic); magic != kMagic) {
-    return Error(Code::kCorrupt, "message begins with {:#010x}: not an onebit message", magic);
+    return Error(Code::kCorrupt, "message begins with {:#010x}: not a onebit message", magic);
   }
   if (const auto version = Get<uint8_t>(in, kAtVersion); version != kFormatVersion) {
     return Error(Code::kMismatch,
@@ -223,7 +223,7 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
                  version, kFormatVersion);
   }
   if (Get<uint32_t>(in, kAtHeaderCheck) != HeaderCheck(in)) {
-    return Error(Code::kCorrupt, "header fails its check: damaged on the way");
+    return Error(Code::kCorrupt, "header fails its check: damaged in transit");
   }
   const auto flags = Get<uint8_t>(in, kAtFlags);
   const auto parameters = Get<uint8_t>(in, kAtParameters);
@@ -369,8 +369,8 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
   }
   if (here.is_sync && here.mask_digest != there.mask_digest) {  // the two travel as one number
     AppendFormat(&text,
-                 "{}the weight sum, or the mask{}: give onebitSyncStep equal weights, and "
-                 "onebitSyncCreate equal schedules",
+                 "{}the weight sum, or the mask{}: pass equal weights to onebitSyncStep, and equal "
+                 "schedules to onebitSyncCreate",
                  text.empty() ? "" : "; ", here.has_cuts ? " or the cuts" : "");
   }
   return text;

@@ -64,7 +64,7 @@ Status CheckWeightOf(std::span<const std::byte> packet, const PacketShape& shape
   *is_absent = pattern == 0;
   ONEBIT_TRY(CheckWeight(weight, shape.is_of_host ? kMostWeightOfRanks : kMostWeight));
   if (!IsZero(packet.subspan(sizeof(pattern), kWeightBytes - sizeof(pattern)))) {
-    return Error(Code::kCorrupt, "padding behind the weight is not 0");
+    return Error(Code::kCorrupt, "padding after the weight is not 0");
   }
   if (*is_absent && !IsZero(packet.subspan(kWeightBytes))) {
     return Error(Code::kCorrupt, "the weight is 0, but a packet follows");
@@ -97,7 +97,7 @@ Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expec
   if (actual == expected) return OkStatus();
   return Error(Code::kCorrupt,
                "payload of {} bytes has checksum {:08x}:{:08x}, its header says {:08x}:{:08x}: "
-               "damaged on the way",
+               "damaged in transit",
                payload.size(), actual.sum, actual.weighted, expected.sum, expected.weighted);
 }
 

@@ -52,7 +52,7 @@ class SparseForm {
     for (size_t i = 0; i < magnitudes; i += 2) {
       const bool is_nan = MagnitudeAt(i) == kNanMagnitude;
       if (is_nan == (MagnitudeAt(i + 1) == kNanMagnitude)) continue;
-      return Error(Code::kCorrupt, "of the magnitudes of block {} the {} one alone is NaN", i / 2,
+      return Error(Code::kCorrupt, "of the magnitudes of block {} only the {} one is NaN", i / 2,
                    is_nan ? "high" : "low");
     }
     return OkStatus();
@@ -61,7 +61,7 @@ class SparseForm {
   Status CheckPadding(const char* what, size_t begin, size_t end) const {
     for (size_t i = begin; i < end; ++i) {
       if (packet_[i] == std::byte{0}) continue;
-      return Error(Code::kCorrupt, "padding behind {} is not 0 (byte {})", what, i);
+      return Error(Code::kCorrupt, "padding after {} is not 0 (byte {})", what, i);
     }
     return OkStatus();
   }
@@ -71,7 +71,7 @@ class SparseForm {
     if (bits % 8 == 0 || std::to_integer<unsigned>(packet_[end - 1]) >> bits % 8 == 0) {
       return OkStatus();
     }
-    return Error(Code::kCorrupt, "unused bits behind {} are set", what);
+    return Error(Code::kCorrupt, "unused bits after {} are set", what);
   }
 
   Status CheckIndices() const {
@@ -87,7 +87,7 @@ class SparseForm {
         const size_t index = kernels::reference::IndexAt(indices, j);
         if (index < least || index >= length) {
           return Error(Code::kCorrupt,
-                       "index {} of block {} is {}: indices ascend and are below {}", j - first,
+                       "index {} of block {} is {}: indices must ascend and be below {}", j - first,
                        begin / format_.block, index, length);
         }
         least = index + 1;
@@ -140,7 +140,7 @@ class SparseForm {
       ++nans;
     }
     if (nans == 0 || nans == end - first) return OkStatus();
-    return Error(Code::kCorrupt, "{} of {} values of block {} are NaN: all are, or none", nans,
+    return Error(Code::kCorrupt, "{} of {} values of block {} are NaN: all must be, or none", nans,
                  end - first, block);
   }
 

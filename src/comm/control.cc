@@ -25,7 +25,8 @@ Status DescribeFailure(const Failure& failure, int rank) {
   const Status& cause = failure.cause;
   if (failure.is_of_group) return Error(cause.code(), "rank {}: {}", rank, cause.text());
   if (failure.is_loss && failure.rank == rank) {
-    return Error(cause.code(), "rank {}: the other ranks gave this one up: {}", rank, cause.text());
+    return Error(cause.code(), "rank {}: the other ranks gave up on this one: {}", rank,
+                 cause.text());
   }
   if (failure.is_loss) {
     return Error(cause.code(), "rank {}: rank {} is gone: {}", rank, failure.rank, cause.text());

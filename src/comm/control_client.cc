@@ -95,8 +95,8 @@ Status ControlClient::CheckUnclaimed(const Options& options, const UniqueId& id)
   if (client.refusal_) return status;
   if (!status.ok()) return OkStatus();
   return Error(Code::kMismatch,
-               "rank {} of another job waits at {} as well, and calls itself {} like this process: "
-               "give each job a place of its own to meet",
+               "rank {} of another job also waits at {}, under the same process name as this one, "
+               "{}: give each job a rendezvous of its own",
                options.rank, id.address.Text(), options.process);
 }
 
@@ -371,7 +371,8 @@ Status ControlClient::OnMessage(HubMessage message) {
   } else if (auto* gathered = std::get_if<Gathered>(&message)) {
     if (gathered->number != gather_number_ ||
         gathered->contents.size() != static_cast<size_t>(options_.ranks)) {
-      return Error(Code::kCorrupt, "its answer to a gather has another number, or other ranks");
+      return Error(Code::kCorrupt,
+                   "its answer to a gather has the wrong number, or the wrong ranks");
     }
     gathered_ = std::move(gathered->contents);
   } else if (auto* failed = std::get_if<Failed>(&message)) {

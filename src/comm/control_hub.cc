@@ -94,7 +94,7 @@ Status ControlHub::JoinedTwice(const Join& join) const {
   return Error(Code::kMismatch,
                "rank {} joined twice: {} and {}; give every process a rank of its own{}", join.rank,
                first.has_joined ? first.process : process_, join.process,
-               job_ ? ", and every job a place to meet or a word ONEBIT_JOB of its own" : "");
+               job_ ? ", and every job a rendezvous or an ONEBIT_JOB of its own" : "");
 }
 
 // Ranks of another job have come to the wrong place. That must not end this job.
@@ -109,13 +109,13 @@ void ControlHub::TurnAway(uint64_t link, const Join& join) {
   Log(is_first ? LogLevel::kWarn : LogLevel::kInfo, "control port: {}: this is where {} meets",
       note_, shown(*job_));
   links_.Send(
-      link,
-      Refused{.is_other_job = true,
-              .cause = Error(Code::kMismatch,
-                             "{}, came to where {} meets (its rank 0 is {}): give each job a place "
-                             "of its own to meet (ONEBIT_RENDEZVOUS, or MASTER_ADDR and "
-                             "MASTER_PORT), or, if it is one job, all ranks the same ONEBIT_JOB",
-                             stranger, shown(*job_), process_)});
+      link, Refused{.is_other_job = true,
+                    .cause = Error(
+                        Code::kMismatch,
+                        "{}, came to where {} meets (its rank 0 is {}): give each job a rendezvous "
+                        "of its own (ONEBIT_RENDEZVOUS, or MASTER_ADDR and MASTER_PORT), or, if "
+                        "they are one job, give all ranks the same ONEBIT_JOB",
+                        stranger, shown(*job_), process_)});
   links_.Close(link);
 }
 

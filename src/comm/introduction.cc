@@ -51,7 +51,8 @@ Result<Introduction> DecodeIntroduction(const Bytes& bytes, size_t rank) {
   introduction.values = ReadAgreed(&reader);
   if (!reader.is_complete() || spare.size() != kUniqueIdBytes) {
     return Error(Code::kCorrupt,
-                 "rank {} introduces itself in an unknown form: is its onebit another version?",
+                 "rank {} introduced itself in an unknown form: do all ranks have the same version "
+                 "of onebit?",
                  rank);
   }
   std::array<char, kUniqueIdBytes> id;

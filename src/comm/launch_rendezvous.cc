@@ -34,8 +34,8 @@ Result<Rendezvous> ParseRendezvous(std::string_view value, const LaunchProcess& 
   if (value.find('/') != std::string_view::npos) {
     if (process.is_secure_execution) {
       return Error(Code::kInvalidUsage,
-                   "environment variable ONEBIT_RENDEZVOUS: \"{}\" is a file, and this program has "
-                   "more rights than its caller, so it opens none for it: write host:port",
+                   "environment variable ONEBIT_RENDEZVOUS: \"{}\" is a file, but this program has "
+                   "more rights than its caller and opens none for it: write host:port",
                    value);
     }
     rendezvous.kind = Rendezvous::Kind::kFile;
@@ -84,8 +84,8 @@ MaybeRendezvous FromMaster(const EnvironmentView& environment) {
   const Result<uint64_t> port = environment.Number("MASTER_PORT", 1, kHighestPort - 1);
   if (!port.ok()) {
     return Error(Code::kInvalidUsage,
-                 "{}: the ranks of onebit meet at the port after it. Set ONEBIT_RENDEZVOUS to "
-                 "host:port to choose another",
+                 "{}: onebit's ranks meet at the port after it. Set ONEBIT_RENDEZVOUS to host:port "
+                 "to choose another",
                  port.status().text());
   }
   std::string_view host = *address;

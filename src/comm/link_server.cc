@@ -168,7 +168,7 @@ Status LinkServer::Advance(Stranger& stranger, bool* is_proved) {
     const ServerHello& hello = stranger.answer->hello;
     // The socket's buffer is empty, so all of it fits unless the other side is no rank.
     if (send(stranger.socket.get(), &hello, sizeof(hello), MSG_NOSIGNAL) != sizeof(hello)) {
-      return Error(Code::kNotAuthenticated, "it does not listen");
+      return Error(Code::kNotAuthenticated, "it is not listening");
     }
   }
   ONEBIT_ASSIGN_OR_RETURN(const bool is_there, ReadExactly(stranger, sizeof(Proof)));

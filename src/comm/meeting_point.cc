@@ -225,8 +225,7 @@ Status MeetingPoint::OnLinkMessage(uint64_t link, const Bytes& bytes) {
     if (known_links_.contains(link) || visit->rank >= ids_.size() ||
         visit->rank == static_cast<uint32_t>(rank_)) {
       return Error(Code::kCorrupt,
-                   "it visits a second time, or as rank {}, which is this rank or none",
-                   visit->rank);
+                   "it came a second time, or as rank {}, which is this rank or none", visit->rank);
     }
     known_links_.insert(link);
     On(link, *visit);
@@ -404,12 +403,12 @@ Status MeetingPoint::CheckThoseWhoWentOn(size_t met) const {
   if (gone_on_.went_on == 0) return OkStatus();
   if (needs_quorum() || gone_on_.went_on >= met) {
     return Error(Code::kInvalidUsage,
-                 "the others have given this rank up: {}; start it again from a checkpoint",
+                 "the others gave up on this rank: {}; start it again from a checkpoint",
                  gone_on_.text);
   }
   Log(LogLevel::kWarn,
-      "{} of {} ranks have met and go on; but {}, so that both write the same checkpoint: set "
-      "ONEBIT_QUORUM=1, with which one of them stops",
+      "{} of {} ranks have met and go on, but {}, so both write the same checkpoint: set "
+      "ONEBIT_QUORUM=1 to stop one of them",
       met, ids_.size(), gone_on_.text);
   return OkStatus();
 }
@@ -425,14 +424,14 @@ Status MeetingPoint::CheckQuorum(const std::vector<int>& missing) const {
   if (needs_quorum() && !HasQuorum(static_cast<int>(ids_.size()), met, dead)) {
     return Error(Code::kInvalidUsage,
                  "{} of {} ranks have met, the former ranks {}, and the former ranks {} may be "
-                 "alive and go on by themselves: quorum 1 (ONEBIT_QUORUM) asks for more than half "
-                 "of these, or half with the lowest; start again from a checkpoint, or call "
+                 "alive and go on by themselves: quorum 1 (ONEBIT_QUORUM) needs more than half of "
+                 "these, or half including the lowest; start again from a checkpoint, or call "
                  "onebitCommShrink again once the network is repaired",
                  met.size(), ids_.size(), TextOfRanks(met), TextOfRanks(doubtful));
   }
   if (!needs_quorum() && !doubtful.empty() && 2 * met.size() <= ids_.size()) {
     Log(LogLevel::kWarn,
-        "the former ranks {}, {} of {}, go on, though the former ranks {} may be alive and go on, "
+        "the former ranks {}, {} of {}, go on, but the former ranks {} may be alive and go on, "
         "too: if the network was cut, both write the same checkpoint; with ONEBIT_QUORUM=1 one of "
         "them stops",
         TextOfRanks(met), met.size(), ids_.size(), TextOfRanks(doubtful));
@@ -540,11 +539,10 @@ void MeetingPoint::OnRefusal(int rank, const Refusal& refused) {
     }
     // The ranks that are left cannot outnumber them, or must not go on without them in any case.
     if (!is_open_wish() || wish_->needs_quorum || 2 * refused.went_on >= ids_.size()) {
-      refusal_ =
-          Error(Code::kInvalidUsage,
-                "rank {}: the others have given this rank up: {} (says former rank {}); start "
-                "it again from a checkpoint",
-                rank_, refused.text, rank);
+      refusal_ = Error(Code::kInvalidUsage,
+                       "rank {}: the others gave up on this rank: {} (says former rank {}); start "
+                       "it again from a checkpoint",
+                       rank_, refused.text, rank);
     }
   } else if (is_host && refused.cause == Refusal::Cause::kTooFew) {
     refusal_ = Error(Code::kInvalidUsage, "rank {}: {}", rank_, refused.text);
@@ -642,7 +640,7 @@ void MeetingPoint::OnEvent(int fd, uint32_t events) {
   const Status status = client->OnEvent(events, [&](const Bytes& bytes) -> Status {
     ONEBIT_ASSIGN_OR_RETURN(HostMessage message, DecodeHostMessage(bytes));
     On(rank, std::move(message));
-    if (!is_current()) return {Code::kAborted, "not needed any more"};
+    if (!is_current()) return {Code::kAborted, "no longer needed"};
     return OkStatus();
   });
   if (!status.ok() && is_current()) EndAttempt(rank, status);
@@ -740,8 +738,8 @@ Status MeetingPoint::TimeOutError() const {
   }
   if (is_other_wish) {
     return Error(Code::kMismatch,
-                 "rank {}: ranks make communicators of different ranks: all that remain must "
-                 "exclude the same",
+                 "rank {}: the ranks disagree on which ranks remain: all of these must exclude the "
+                 "same ranks",
                  rank_);
   }
   const std::string cause = last_error_.ok() ? "" : Format(" ({})", last_error_.text());

@@ -61,8 +61,8 @@ std::optional<Failure> RecordComparer::Compare(uint32_t rank, const CallRecord& 
   if (first.text == ShortText(record)) {
     return FailureOfGroup(
         rank, Error(Code::kMismatch,
-                    "the ranks' calls differ: call {} is {} on ranks {} and {}, but not "
-                    "with the same settings (digests {:08x} and {:08x})",
+                    "the ranks' calls differ: call {} is {} on ranks {} and {}, but with different "
+                    "settings (digests {:08x} and {:08x})",
                     record.sequence, first.text, first.rank, rank, first.digest, record.digest));
   }
   return FailureOfGroup(

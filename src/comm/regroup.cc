@@ -104,7 +104,7 @@ Result<std::unique_ptr<Comm>> Regroup::Split(int color, int key) {
   for (size_t rank = 0; rank < requests.size(); ++rank) {
     if (requests[rank].color >= kNoColor) continue;
     return Error(Code::kInvalidArgument,
-                 "rank {}: the color of rank {} is {}: it may be 0 or more, or "
+                 "rank {}: the color of rank {} is {}: it must be 0 or more, or "
                  "ONEBIT_SPLIT_NOCOLOR ({})",
                  comm_.rank(), rank, requests[rank].color, kNoColor);
   }
@@ -133,7 +133,7 @@ Result<std::unique_ptr<Comm>> Regroup::Shrink(std::span<const int> excluded) {
   if (excluded.empty() && comm_.local_group_ != nullptr) {
     if (has(lost, comm_.rank())) {
       return Error(Code::kInvalidUsage,
-                   "rank {}: the other ranks have given this one up, so it cannot remain: {}",
+                   "rank {}: the other ranks gave up on this one, so it cannot remain: {}",
                    comm_.rank(), comm_.failure().text());
     }
     members = comm_.local_group_->Present(lost);

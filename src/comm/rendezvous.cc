@@ -107,7 +107,7 @@ Result<RendezvousPoint> ResolveAddress(const Rendezvous& rendezvous, int rank,
   if (rank == 0) {
     if (secret.empty()) {
       Log(LogLevel::kWarn,
-          "rank 0 listens at {}:{} ({}) without a secret, so whoever can reach it can join: set "
+          "rank 0 listens at {}:{} ({}) without a secret, so anyone who can reach it can join: set "
           "ONEBIT_SECRET or ONEBIT_SECRET_FILE on all ranks",
           rendezvous.host, rendezvous.port, rendezvous.source);
     }

@@ -57,7 +57,7 @@ Result<UniqueId> Parse(std::string_view text, const std::string& path) {
                              text.data(), text.size(), nullptr, &size, nullptr) == 0;
   }
   if (!is_ours || size != bytes.size()) {
-    return Error(Code::kInvalidUsage, "rendezvous file {}: was not written by onebit", path);
+    return Error(Code::kInvalidUsage, "rendezvous file {} was not written by onebit", path);
   }
   return DecodeUniqueId(bytes);
 }
@@ -129,8 +129,8 @@ Status MakePrivateFolderOf(const std::string& path) {
   if (lstat(folder.c_str(), &facts) != 0) return FileError("its folder cannot be examined", path);
   if (!S_ISDIR(facts.st_mode) || facts.st_uid != geteuid() || (facts.st_mode & 022) != 0) {
     return Error(Code::kInvalidUsage,
-                 "rendezvous file {}: its folder is not this user's alone: remove {}, or set "
-                 "ONEBIT_RENDEZVOUS",
+                 "rendezvous file {}: its folder must be one that only this user can write to: "
+                 "remove {}, or set ONEBIT_RENDEZVOUS",
                  path, folder);
   }
   return OkStatus();

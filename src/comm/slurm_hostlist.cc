@@ -94,7 +94,7 @@ class Parser {
   }
 
   Status Mistake(const char* expected) const {
-    return Error(Code::kInvalidUsage, "\"{}\" is not a list of hosts: {} should be at character {}",
+    return Error(Code::kInvalidUsage, "\"{}\" is not a list of hosts: expected {} at character {}",
                  list_, expected, position_ + 1);
   }
 

@@ -18,13 +18,14 @@ std::optional<Failure> WaitRecords::Add(uint32_t rank, Waits waits) {
     const Waits& gather = mine.is_gather ? mine : *theirs;
     const Waits& data = mine.is_gather ? *theirs : mine;
     if (data.calls < gather.calls) continue;  // a rank that is late
-    return Failure{.rank = static_cast<int>(rank),
-                   .is_of_group = true,
-                   .cause = Error(Code::kMismatch,
-                                  "the ranks' calls differ: rank {} is {}, rank {} in {}; both are "
-                                  "collective: all ranks make the same calls in the same order",
-                                  mine.is_gather ? rank : other, gather.what,
-                                  mine.is_gather ? other : rank, data.what)};
+    return Failure{
+        .rank = static_cast<int>(rank),
+        .is_of_group = true,
+        .cause = Error(Code::kMismatch,
+                       "the ranks' calls differ: rank {} is {}, rank {} in {}; both are "
+                       "collective: all ranks must make the same calls in the same order",
+                       mine.is_gather ? rank : other, gather.what, mine.is_gather ? other : rank,
+                       data.what)};
   }
   return std::nullopt;
 }

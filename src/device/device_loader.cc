@@ -147,7 +147,7 @@ Status DeviceLoader::Obstacle() {
   return Error(Code::kInvalidUsage,
                "this program has not loaded CUDA's driver (libcuda.so.1), so there is no CUDA "
                "memory and no CUDA stream: make a CUDA call first, such as cudaSetDevice, which "
-               "also shows whether there are a driver and a device; without them use host memory");
+               "also shows whether there is a driver and a device; without them use host memory");
 }
 
 Result<const Devices*> DeviceLoader::Open(Devices::FoldersFunction folders) {
@@ -162,7 +162,7 @@ Result<const Devices*> DeviceLoader::Open(Devices::FoldersFunction folders) {
   if (library == nullptr) {
     const char* const reason = dlerror();
     return Error(Code::kInvalidUsage,
-                 "{} cannot be opened ({}); install it beside libonebit.so, or name its folder in "
+                 "{} cannot be opened ({}); install it next to libonebit.so, or name its folder in "
                  "ONEBIT_PLUGIN_PATH",
                  kDeviceLibrary, reason == nullptr ? "no reason given" : reason);
   }

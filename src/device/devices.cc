@@ -27,7 +27,7 @@ Status Devices::Check(onebitResult_t result, const char* what) const {
 
 Result<MemoryLocation> Devices::LocationOf(const void* pointer) const {
   DevicePointerInfo info;
-  ONEBIT_TRY(Check(functions_->InspectPointer(pointer, &info), "find out what a buffer is"));
+  ONEBIT_TRY(Check(functions_->InspectPointer(pointer, &info), "query the memory of a buffer"));
   if (info.kind == MemoryKind::kHost) return MemoryLocation{};
   return MemoryLocation{info.kind, info.device};
 }
@@ -40,13 +40,13 @@ Result<int> Devices::Current() const {
 
 Result<bool> Devices::IsDone(void* event) const {
   int is_done = 0;
-  ONEBIT_TRY(Check(functions_->QueryEvent(event, &is_done), "look at an event"));
+  ONEBIT_TRY(Check(functions_->QueryEvent(event, &is_done), "query an event"));
   return is_done != 0;
 }
 
 Result<bool> Devices::IsCapturing(onebitStream_t stream) const {
   int is_capturing = 0;
-  ONEBIT_TRY(Check(functions_->IsCapturing(stream, &is_capturing), "look at a stream"));
+  ONEBIT_TRY(Check(functions_->IsCapturing(stream, &is_capturing), "query a stream"));
   return is_capturing != 0;
 }
 

@@ -36,7 +36,7 @@ void WarnOfOverflow(const Comm& comm, const CallDescriptor& call) noexcept {
   try {
     Log(LogLevel::kWarn,
         "rank {}: {} calls were enqueued before one could be reported to the other ranks: from {} "
-        "on some of this communicator's calls are not compared, and dense calls that differ "
+        "on, some of this communicator's calls are not compared, so dense calls that differ "
         "between ranks may hang or give wrong results",
         comm.rank(), RecordRing::kCapacity, Describe(call));
   } catch (const std::bad_alloc&) {

@@ -45,8 +45,10 @@ Status ComputeThreads::Start(uint32_t count, uint32_t ranks, const ProcessorSet&
       threads_.emplace_back([this, &compute, thread] { Run(&compute, thread); });
     }
   } catch (const std::system_error& error) {
-    return Error(Code::kSystemError, "{} of {} compute threads: {}; set ONEBIT_COMPUTE_THREADS",
-                 size(), count, error.what());
+    return Error(
+        Code::kSystemError,
+        "only {} of {} compute threads could be started: {}; set ONEBIT_COMPUTE_THREADS to fewer",
+        size(), count, error.what());
   }
   return OkStatus();
 }

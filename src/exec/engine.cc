@@ -184,7 +184,7 @@ Status Engine::CheckLevels(const Compressor::Config& config) const {
   if (TakesOneExchange(config)) {
     return Error(Code::kInvalidArgument,
                  "compressor config: levels is 2, but a tensor of {} elements takes one exchange, "
-                 "which has one level: leave levels at 0, or set ONEBIT_ONE_EXCHANGE_ELEMENTS",
+                 "which has one level: leave levels at 0, or lower ONEBIT_ONE_EXCHANGE_ELEMENTS",
                  config.count);
   }
   return OkStatus();

@@ -41,7 +41,7 @@ Result<bool> Unpack(const Batch& batch, const Step& step) {
   const bool is_packet = HasPackets(call.descriptor, step.exchange);
   Status status;
   if (is_nonfinite && !(is_packet && call.descriptor.codec.has_verdict())) {
-    status = Error(Code::kCorrupt, "{} have the flag of values that are not finite",
+    status = Error(Code::kCorrupt, "{} carry the flag for values that are not finite",
                    is_packet ? "packets without a verdict" : "elements");
   } else if (!is_nonfinite && is_packet) {
     status = CheckForm({piece, step.region.bytes}, step.shape);
@@ -70,8 +70,8 @@ Status CompareTable(const Batch& batch, uint32_t peer, std::span<const std::byte
     const uint32_t theirs = WordAt(table.data() + call * sizeof(uint32_t)) & ~kGroupNonfinite;
     if (theirs == batch.digests[call]) continue;
     return Error(Code::kMismatch,
-                 "rank {} made a different call as number {} of {} in the group; here it is {}; "
-                 "make the same calls in the same order on all ranks",
+                 "rank {} made a different call {} of {} in the group: here it is {}; make the "
+                 "same calls in the same order on all ranks",
                  peer, call + 1, batch.digests.size(), Describe(batch.calls[call].descriptor));
   }
   return OkStatus();

@@ -269,8 +269,8 @@ Status HostExecutor::Deadline() const {
         "{}: messages to rank {} do not arrive{}; compare the path MTU with the MTU of the "
         "interfaces (ping -M do -s SIZE), or set net.ipv4.tcp_mtu_probing to 1",
         head, peer,
-        is_heard ? ", though small ones do, or the rank would be lost: packets of this "
-                   "size are dropped on the way without a word"
+        is_heard ? ", though small ones do, or the rank would be lost: packets of this size are "
+                   "dropped on the way without notice"
                  : "; if small ones do, packets of this size are dropped on the way");
   }
   if (timeout > silence) return OkStatus();

@@ -65,7 +65,7 @@ HostProxy::~HostProxy() {
   compute_->EndWatch();
   if (compute_->IsIdleWithin(kEndTimeout)) return;
   Log(LogLevel::kWarn,
-      "rank {}: calls on a stream do not end, so their working memory is not given back",
+      "rank {}: calls on a stream do not finish, so their working memory is not freed",
       comm_.rank());
   compute_->LeakMemory();
   slots_.LeakMemory();

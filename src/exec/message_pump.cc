@@ -239,7 +239,7 @@ Status MessagePump::CheckHeader(uint32_t peer) {
   const MessageHeader& header = inbound.decoded = decoded.value();
   // Never set by host executors, which stop sending at a failure (FORMAT.md, flag bit 2).
   if (header.has_failed) {
-    return Error(Code::kRemoteError, "rank {} had a failure, in {} or before it", peer,
+    return Error(Code::kRemoteError, "rank {} failed in {} or before it", peer,
                  Describe(header.call));
   }
   const CallDescriptor call = CallFrom(peer);
@@ -253,9 +253,10 @@ Status MessagePump::CheckHeader(uint32_t peer) {
                  peer, Describe(header.call), DescribeDifference(call, header.call, own_mask));
   }
   if (header.segment_count != plan_->segments()) {
-    return Error(Code::kMismatch,
-                 "rank {} sends {} segments a chunk, this rank {}: ONEBIT_SEGMENT_ELEMENTS differs",
-                 peer, header.segment_count, plan_->segments());
+    return Error(
+        Code::kMismatch,
+        "rank {} sends {} segments per chunk, this rank {}: ONEBIT_SEGMENT_ELEMENTS differs", peer,
+        header.segment_count, plan_->segments());
   }
   const bool is_compressed = !batch_->is_group() && HasPackets(call, header.exchange);
   const bool may_be_nonfinite = is_compressed && call.codec.has_verdict();
@@ -280,11 +281,11 @@ Status MessagePump::CheckHeader(uint32_t peer) {
   }
   const bool has_length = size.payload_bytes == step.region.bytes;
   if (!has_length && plan_->key.collective == Collective::kAllToAllv && !is_compressed) {
-    return Error(Code::kMismatch,
-                 "rank {} sent {} bytes of a message of {} elements, not {}: between devices long "
-                 "messages pass in pieces, so the buffers of both ranks must be on devices, or on "
-                 "the host",
-                 peer, size.payload_bytes, call.count, step.region.bytes);
+    return Error(
+        Code::kMismatch,
+        "rank {} sent {} bytes of a message of {} elements, not {}: between devices long messages "
+        "travel in pieces, so both ranks' buffers must be on devices, or both on the host",
+        peer, size.payload_bytes, call.count, step.region.bytes);
   }
   const size_t absent_bytes = IsPacket(step) ? kWeightBytes : 0;
   if (!has_length && !(MayBeAbsent(step) && size.payload_bytes == absent_bytes)) {

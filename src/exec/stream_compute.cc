@@ -125,7 +125,7 @@ Status StreamCompute::AwaitAll(Comm& comm) const {
     const auto waited = std::chrono::steady_clock::now() - begin;
     if (comm.is_stopped() && waited > kTimeToStop) return comm.FindFailure();
     if (waited > timeout) {
-      return Error(Code::kTimeout, "rank {}: calls on a stream have not ended for {:.1f} s",
+      return Error(Code::kTimeout, "rank {}: calls on a stream have not finished after {:.1f} s",
                    comm.rank(), std::chrono::duration<double>(timeout).count());
     }
   }

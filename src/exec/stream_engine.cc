@@ -55,7 +55,7 @@ Status StreamEngine::CheckDeadline() {
   const auto age = stream_->Age();
   if (age < timeout) return OkStatus();
   return comm_.Fail(Error(Code::kTimeout,
-                          "rank {}: a call on a stream has not ended for {:.1f} s "
+                          "rank {}: a call on a stream has not finished after {:.1f} s "
                           "(ONEBIT_COLLECTIVE_TIMEOUT_MS); does every rank make it?",
                           comm_.rank(), std::chrono::duration<double>(age).count()));
 }
@@ -81,9 +81,9 @@ void StreamEngine::EndStream() {
     const std::future<void> freed = stream_->FreeInBackground(&host_calls_);
     if (!freed.valid() || freed.wait_for(kEndTimeout) == std::future_status::ready) return;
     Log(LogLevel::kWarn,
-        "rank {}: at the end of this communicator a graph with calls of it is still being "
-        "replayed, or the device is busy with other work, so it is aborted; wait for replays "
-        "before you destroy it",
+        "rank {}: a graph with calls of this communicator is still being replayed, or the device "
+        "is busy with other work, so the communicator is aborted; wait for replays before "
+        "destroying it",
         comm_.rank());
     comm_.AbortEndpoint();
     static_cast<void>(freed.wait_for(kAbortTimeout));
@@ -92,7 +92,7 @@ void StreamEngine::EndStream() {
   if (comm_.ranks() > 1) comm_.AbortEndpoint();
   if (stream_->IsIdleWithin(kAbortTimeout)) return;
   Log(LogLevel::kWarn,
-      "rank {}: calls on a stream do not end, so their working memory is not given back",
+      "rank {}: calls on a stream do not finish, so their working memory is not freed",
       comm_.rank());
   stream_->LeakMemory();
   host_calls_.Release();
@@ -159,7 +159,7 @@ Status StreamEngine::Prepare(std::span<const CallRequest> requests) {
     if (request.collective == Collective::kAllToAllv && requests.size() > 1) {
       return Error(Code::kInvalidUsage,
                    "rank {}: an all-to-all-v on a CUDA stream cannot be part of a group: call it "
-                   "before or behind",
+                   "before or after the group",
                    comm_.rank());
     }
     owned_plans_.push_back(plans_.PlanFor(request));
@@ -288,7 +288,7 @@ Status StreamEngine::RunFromHost(std::span<const CallRequest> requests) {
     }
     if (request.compressor != nullptr && request.count != 0) {
       return Error(Code::kInvalidUsage,
-                   "rank {}: transport {} compresses memory of CUDA devices only, and the buffers "
+                   "rank {}: transport {} compresses memory of CUDA devices only, but the buffers "
                    "are host memory",
                    comm_.rank(), comm_.transport_name());
     }

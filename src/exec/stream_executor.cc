@@ -141,7 +141,7 @@ Status StreamExecutor::Reserve(std::span<const Plan* const> plans,
   if (is_capturing) {
     if (has_space) return OkStatus();  // graphs have no lists in memory
     return Error(Code::kInvalidUsage,
-                 "rank {}: this call needs more memory than those before it, and none can be "
+                 "rank {}: this call needs more memory than those before it, but none can be "
                  "allocated while its stream is captured: make such a call once before the capture",
                  comm_.rank());
   }
@@ -411,16 +411,15 @@ Status StreamExecutor::FindFailure() const {
   }
   if (failure->kind == kernels::cuda::kPayloadDiffers) {
     return Error(Code::kCorrupt,
-                 "rank {}: {}: message from rank {} was damaged on its way: the checksum of its "
-                 "payload is {:08x}:{:08x}, and should be {:08x}:{:08x}",
+                 "rank {}: {}: message from rank {} was damaged in transit: the checksum of its "
+                 "payload is {:08x}:{:08x}, but should be {:08x}:{:08x}",
                  comm_.rank(), call, failure->peer, failure->checksum.sum,
                  failure->checksum.weighted, failure->expected_checksum.sum,
                  failure->expected_checksum.weighted);
   }
   if (failure->kind == kernels::cuda::kHasFailed) {
-    return Error(Code::kRemoteError,
-                 "rank {}: {}: rank {} had a failure, in this call or before it", comm_.rank(),
-                 call, failure->peer);
+    return Error(Code::kRemoteError, "rank {}: {}: rank {} failed in this call or before it",
+                 comm_.rank(), call, failure->peer);
   }
   if (failure->kind == kernels::cuda::kFlagUnfit) {
     return Error(Code::kCorrupt, "rank {}: {}: rank {} sent flags that do not fit such a call",
@@ -428,8 +427,8 @@ Status StreamExecutor::FindFailure() const {
   }
   const std::string difference =
       expected.ok() ? DescribeDifference(expected.value().call, received.value().call) : "";
-  return Error(Code::kMismatch, "rank {}: {}: rank {} makes another call: {}", comm_.rank(), call,
-               failure->peer, difference.empty() ? "of another exchange" : difference);
+  return Error(Code::kMismatch, "rank {}: {}: rank {} makes a different call: {}", comm_.rank(),
+               call, failure->peer, difference.empty() ? "of another exchange" : difference);
 }
 
 std::future<void> StreamExecutor::FreeInBackground(GrowableBuffer* more) {

@@ -15,7 +15,7 @@ Result<std::unique_ptr<StreamWatch>> StreamWatch::Start(std::function<void()> lo
     const WithoutSignals blocked;
     watch->thread_ = std::thread([raw = watch.get()] { raw->Run(); });
   } catch (const std::system_error& error) {
-    return Error(Code::kSystemError, "cannot start the thread that watches over streams: {}",
+    return Error(Code::kSystemError, "cannot start the thread that watches streams: {}",
                  error.what());
   }
   return watch;

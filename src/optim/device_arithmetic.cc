@@ -66,8 +66,8 @@ Status DeviceArithmetic::Begin(onebitStream_t stream) {
   ONEBIT_ASSIGN_OR_RETURN(const bool is_capturing, devices_.IsCapturing(stream));
   if (is_capturing) {
     return Error(Code::kInvalidUsage,
-                 "stream is being captured, but an optimizer's step waits on the host for what "
-                 "ranks agree on, which a graph cannot: capture what comes before and after it");
+                 "stream is being captured, but in an optimizer's step the host waits for the "
+                 "ranks to agree, which a graph cannot do: capture what comes before and after it");
   }
   // Needed even if the stream has not changed, because the handle of the default stream can mean
   // another stream on every thread.

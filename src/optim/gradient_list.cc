@@ -12,8 +12,8 @@ Status GradientList::Add(size_t segment, void* data, kernels::DataType type) {
   Entry& entry = entries_[segment];
   if (entry.is_given) {
     return Error(Code::kInvalidUsage,
-                 "segment {} has a gradient for the next step already: make the step, or forget "
-                 "all gradients that were handed over (ONEBIT_ALL_SEGMENTS)",
+                 "segment {} already has a gradient for the next step: make the step, or discard "
+                 "all gradients added so far (ONEBIT_ALL_SEGMENTS)",
                  segment);
   }
   entry.is_given = true;
@@ -39,11 +39,11 @@ Status GradientList::SetBuffer(void* buffer, kernels::DataType type) {
 Status GradientList::CheckComplete() const {
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].is_given || table_.segments()[i].count == 0) continue;
-    return Error(Code::kInvalidUsage,
-                 "gradients is NULL, and {} of {} segments have a gradient from "
-                 "onebitOptimizerAddGradient, but segment {} has none: hand over NULL if its "
-                 "parameters took no part",
-                 given_count_, entries_.size(), i);
+    return Error(
+        Code::kInvalidUsage,
+        "gradients is NULL, and {} of {} segments have a gradient from onebitOptimizerAddGradient, "
+        "but segment {} has none: add NULL if its parameters took no part",
+        given_count_, entries_.size(), i);
   }
   return OkStatus();
 }

@@ -95,7 +95,8 @@ Status Destroy(onebitOptimizer_t optimizer) {
 Status CheckSegment(const Optimizer& impl, size_t segment) {
   const size_t segment_count = impl.table().segments().size();
   if (segment < segment_count) return OkStatus();
-  return Error(Code::kInvalidArgument, "segment is {}, but there are {}", segment, segment_count);
+  return Error(Code::kInvalidArgument, "segment is {}, but there are {} segments, counted from 0",
+               segment, segment_count);
 }
 
 Result<kernels::DataType> CheckGradient(const Optimizer& impl, const char* name, void* gradient,
@@ -172,15 +173,15 @@ Status CheckStream(const onebitOptimizer_s& optimizer, onebitStream_t stream) {
   if (stream == nullptr) return OkStatus();
   if (!optimizer.impl->arithmetic().is_deferred()) {
     return Error(Code::kInvalidArgument,
-                 "stream must be NULL: on a stream, make this call from a function that is "
-                 "queued by onebitStreamLaunchHostFunc");
+                 "stream must be NULL: on a stream, make this call from a function queued with "
+                 "onebitStreamLaunchHostFunc");
   }
   if (stream == optimizer.cuda_stream || onebitStreamQuery(stream) == onebitInvalidArgument) {
     return OkStatus();
   }
   return Error(Code::kInvalidArgument,
-               "the parameters are {}, but stream is one of onebitStreamCreate, which works on "
-               "host memory: give a CUDA stream",
+               "the parameters are {}, but stream was made by onebitStreamCreate and works on host "
+               "memory: pass a CUDA stream",
                Describe(optimizer.impl->arithmetic().location()));
 }
 
@@ -246,9 +247,9 @@ Status GetTrustRatio(onebitOptimizer_t optimizer, size_t segment, onebitTrustRat
   ONEBIT_TRY(CheckSegment(*optimizer->impl, segment));
   const std::optional<TrustRatio> ratio = optimizer->impl->trust_ratio(segment);
   if (!ratio) {
-    return Error(Code::kInvalidUsage,
-                 "only onebitAlgorithmOneBitLamb has trust ratios; this optimizer's algorithm is "
-                 "another");
+    return Error(
+        Code::kInvalidUsage,
+        "only onebitAlgorithmOneBitLamb has trust ratios; this optimizer has another algorithm");
   }
   out->coefficient = ratio->coefficient;
   out->average = ratio->average;

@@ -227,8 +227,8 @@ Status Optimizer::Rewarm(int64_t steps) {
 Status Optimizer::SetRates(size_t segment, double lr_scale, double weight_decay) {
   if (!ranks_share_parameters()) {
     return Error(Code::kInvalidUsage,
-                 "an interval of local steps has begun, whose steps have these factors in common: "
-                 "call onebitOptimizerSync first");
+                 "an interval of local steps has begun, and all its steps must have the same "
+                 "factors: call onebitOptimizerSync first");
   }
   return table_.SetRates(segment, lr_scale, weight_decay);
 }

@@ -174,8 +174,8 @@ Status OptimizerState::CompareState(uint64_t digest) const {
     if (all.At(r, 2) != all.At(0, 2)) {
       return Error(Code::kMismatch,
                    "rank {}: the optimizers of rank 0 and rank {} are at the same step, but differ "
-                   "in configuration, parameters or moments: were the parameters equal at first, "
-                   "and is nothing but the optimizer writing them?",
+                   "in configuration, parameters or moments: did all ranks start with equal "
+                   "parameters, and does only the optimizer write them?",
                    rank(), r);
     }
   }
@@ -190,7 +190,7 @@ Status OptimizerState::Import(std::span<const std::byte> blob) {
   const std::string difference =
       saved.DescribeDifference(HeadOfState(StateKind::kOptimizerRank), table_);
   if (!difference.empty()) {
-    return Error(Code::kMismatch, "rank {}: the state is of another optimizer: {}", rank(),
+    return Error(Code::kMismatch, "rank {}: the state belongs to another optimizer: {}", rank(),
                  difference);
   }
   return Adopt(saved);

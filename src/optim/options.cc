@@ -71,9 +71,8 @@ Result<LambOptions> ReadLamb(const onebitOptimizerConfig_t& config) {
        {"factorThreshold", config.factorThreshold, &lamb.threshold}}};
   for (const Member& member : members) {
     if (member.value != ONEBIT_UNDEF_REAL && config.algorithm != onebitAlgorithmOneBitLamb) {
-      return Error(Code::kInvalidArgument,
-                   "{} is {}, but only onebitAlgorithmOneBitLamb has a use for it", member.name,
-                   member.value);
+      return Error(Code::kInvalidArgument, "{} is {}, but only onebitAlgorithmOneBitLamb uses it",
+                   member.name, member.value);
     }
     ONEBIT_ASSIGN_OR_RETURN(*member.option, ReadReal(member.name, member.value, *member.option));
   }
@@ -111,7 +110,7 @@ Result<bool> ReadBiasCorrection(const onebitOptimizerConfig_t& config) {
   }
   if (config.variant == onebitVariantDeepSpeed) {
     return Error(Code::kInvalidArgument,
-                 "biasCorrection is 1, but DeepSpeed ignores it: leave it, or take "
+                 "biasCorrection is 1, but DeepSpeed ignores it: leave it undefined, or set "
                  "onebitVariantPaper");
   }
   return true;
@@ -221,10 +220,9 @@ Result<Options> ReadOptions(const onebitOptimizerConfig_t* given) {
   ONEBIT_ASSIGN_OR_RETURN(options.clips_average, ReadClipNorm(config));
   ONEBIT_ASSIGN_OR_RETURN(options.policy, ReadPolicy(config));
   if (options.policy.freeze_step == ONEBIT_FREEZE_SETTLED && !options.has_bias_correction) {
-    return Error(
-        Code::kInvalidArgument,
-        "freezeStep is ONEBIT_FREEZE_SETTLED, which needs biasCorrection = 1: without it v "
-        "itself goes on growing for several times 1 / (1 - beta2) steps");
+    return Error(Code::kInvalidArgument,
+                 "freezeStep is ONEBIT_FREEZE_SETTLED, which needs biasCorrection = 1: without it "
+                 "v itself keeps growing for several times 1 / (1 - beta2) steps");
   }
   ONEBIT_ASSIGN_OR_RETURN(options.lamb, ReadLamb(config));
   ONEBIT_TRY(ReadCopy(config, &options));

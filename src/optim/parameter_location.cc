@@ -33,7 +33,7 @@ Status CheckResidualLocation(const onebitCompressorConfig_t* config,
   if (fits_memory && fits_device) return OkStatus();
   return Error(Code::kInvalidArgument,
                "compressor->memory is {} and compressor->device {}, but the parameters are {}, and "
-               "residuals are where they are: leave both undefined",
+               "residuals must be in the same memory: leave both undefined",
                config->memory, config->device, Describe(parameters));
 }
 

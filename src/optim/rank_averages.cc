@@ -52,8 +52,8 @@ void RankAverages::Drain() { DestroyAfterCalls(std::exchange(compressor_, nullpt
 Status RankAverages::CheckComm() const {
   if (observer_.is_alive()) return OkStatus();
   return Error(Code::kDetached,
-               "the optimizer's communicator was destroyed: it can be rebound to another one with "
-               "onebitOptimizerRebind, be asked for its state, or be destroyed, too");
+               "the optimizer's communicator was destroyed: rebind it to another one with "
+               "onebitOptimizerRebind, export its state, or destroy it");
 }
 
 uint64_t RankAverages::BytesSent() const {

@@ -38,8 +38,8 @@ Result<int> ChooseSource(const std::vector<RankProgress>& progress, int rank) {
   }
   if (newest == nullptr) {
     return Error(Code::kRemoteError,
-                 "rank {}: the rank with the newest parameters was lost while the others took them "
-                 "from it: load a checkpoint",
+                 "rank {}: the rank with the newest parameters was lost while the others were "
+                 "copying them: load a checkpoint",
                  rank);
   }
   const auto source = static_cast<int>(newest - progress.data());
@@ -47,14 +47,14 @@ Result<int> ChooseSource(const std::vector<RankProgress>& progress, int rank) {
     const RankProgress& other = progress[r];
     if (other.freeze_rule != newest->freeze_rule) {
       return Error(Code::kMismatch,
-                   "rank {}: onebitOptimizerRewarm was called on one of ranks {} and {} only: call "
-                   "it on all, and then this again",
+                   "rank {}: onebitOptimizerRewarm was called on only one of ranks {} and {}: call "
+                   "it on all ranks, then repeat this call",
                    rank, source, r);
     }
     if (other.commits <= newest->commits && newest->commits - other.commits <= 1) continue;
     return Error(Code::kMismatch,
-                 "rank {}: the optimizer of rank {} is at step {}, that of rank {} at {}: they are "
-                 "not of the same training",
+                 "rank {}: the optimizer of rank {} is at step {}, that of rank {} at {}: they do "
+                 "not belong to the same training run",
                  rank, source, newest->step, r, other.step);
   }
   return source;

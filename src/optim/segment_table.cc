@@ -156,7 +156,7 @@ Status SegmentTable::Locate(const onebitSegment_t& segment, const std::string& p
   if (added->x != nullptr || segment.count == 0) return OkStatus();
   if (source.parameters == nullptr) {
     return Error(Code::kInvalidArgument,
-                 "parameters is NULL, and {}parameters, too: a segment has its own, or is part of "
+                 "both parameters and {}parameters are NULL: a segment has its own, or is part of "
                  "one buffer",
                  prefix);
   }

@@ -82,7 +82,8 @@ std::vector<Compared> Details(const SegmentTable& table, const std::vector<uint6
     details.push_back({name + "flags", flags, Compared::Kind::kCount});
     if (digests.empty()) continue;
     details.push_back({"what the parameters of " + Format("segments[{}]", i) + " are", digests[i],
-                       Compared::Kind::kDigest, "give all ranks those of one (onebitBroadcast)"});
+                       Compared::Kind::kDigest,
+                       "broadcast those of one rank to all (onebitBroadcast)"});
   }
   return details;
 }

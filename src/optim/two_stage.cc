@@ -243,11 +243,10 @@ Status TwoStage::BeginWarmup(int64_t steps) {
                  "optimizer was made without what it would need after a freeze");
   }
   if (steps == ONEBIT_FREEZE_SETTLED) {
-    return Error(
-        Code::kInvalidArgument,
-        "steps is ONEBIT_FREEZE_SETTLED, which is for the first freeze: here v goes on from "
-        "its frozen value, and would seem to have settled at once; say how many steps, or "
-        "ONEBIT_FREEZE_AUTOMATIC");
+    return Error(Code::kInvalidArgument,
+                 "steps is ONEBIT_FREEZE_SETTLED, which is for the first freeze: here v continues "
+                 "from its frozen value, and would seem to have settled at once; give a number of "
+                 "steps, or ONEBIT_FREEZE_AUTOMATIC");
   }
   ONEBIT_ASSIGN_OR_RETURN(FreezeRule rule, MakeFreezeRule(steps));
   if (averages_.compressor() != nullptr) ONEBIT_TRY(averages_.ResetCompressor());
@@ -268,8 +267,9 @@ Result<FreezeRule> TwoStage::MakeFreezeRule(int64_t steps) const {
   policy.freeze_step = steps;
   if (FollowsVariance(steps)) {
     if (policy.variant == Variant::kDeepSpeed) {
-      return Error(Code::kInvalidArgument,
-                   "steps is ONEBIT_FREEZE_AUTOMATIC, which DeepSpeed does not have: say how many");
+      return Error(
+          Code::kInvalidArgument,
+          "steps is ONEBIT_FREEZE_AUTOMATIC, which DeepSpeed does not have: give a number");
     }
     if (VarianceRule::Window(policy.beta2) > VarianceRule::kMaxWindow) {
       return Error(Code::kInvalidArgument,

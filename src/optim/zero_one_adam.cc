@@ -437,7 +437,7 @@ Status ZeroOneAdam::BeginWarmup(int64_t steps) {
   }
   if (is_interval_open()) {
     return Error(Code::kInvalidUsage,
-                 "{} steps since the last sync have taken ranks apart: call onebitOptimizerSync "
+                 "ranks have moved apart in {} steps since the last sync: call onebitOptimizerSync "
                  "on all of them first",
                  schedule_.state().step - schedule_.state().interval_start);
   }

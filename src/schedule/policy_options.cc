@@ -170,8 +170,8 @@ Status ReadZeroOne(const onebitPolicyConfig_t& config, PolicyOptions* options) {
   policy.variant = options->variant;
   if (!IsSet(config.varFreezeStep) && options->lr_warmup_steps == 0) {
     return Error(Code::kInvalidArgument,
-                 "varFreezeStep must be set for 0/1 Adam, or lrWarmupSteps, whose end it then is: "
-                 "until then the variance is refreshed");
+                 "varFreezeStep must be set for 0/1 Adam, or lrWarmupSteps, which then takes its "
+                 "place: until that step the variance is refreshed");
   }
   ONEBIT_ASSIGN_OR_RETURN(policy.var_freeze_step, ReadSteps("varFreezeStep", config.varFreezeStep,
                                                             1, options->lr_warmup_steps));

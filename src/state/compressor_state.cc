@@ -185,8 +185,8 @@ class GlobalExport {
                    {&all, 1}, static_cast<float>(comm_.ranks()), companion_->mean));
     if (is_finite_) return OkStatus();
     return Error(Code::kInvalidUsage,
-                 "rank {}: what a rank has added up in the sync of tensor {} is not finite: make "
-                 "steps up to the next sync, which drops it, and export then",
+                 "rank {}: the sum of a rank in the sync of tensor {} is not finite: make steps up "
+                 "to the next sync, which discards it, then export",
                  comm_.rank(), state().config().tensor_id);
   }
 
@@ -297,16 +297,15 @@ Status CheckStateKind(const PlannedCompressor& compressor, StateKind kind) {
   if (kind == StateKind::kRank || !config.codec.has_feedback()) return OkStatus();
   if (config.collective == Collective::kSendRecv) {
     return Error(Code::kInvalidUsage,
-                 "compressor of tensor {}: what a send and its receive hold belongs to two ranks, "
-                 "so that others have no use for it: export onebitStateRank on both",
+                 "compressor of tensor {}: the residuals of a send and its receive belong to two "
+                 "ranks and are of no use to others: export onebitStateRank on both",
                  config.tensor_id);
   }
   if (config.collective != Collective::kAllToAll) return OkStatus();
-  return Error(
-      Code::kInvalidUsage,
-      "compressor of tensor {}: the residuals of an all-to-all belong to pairs of ranks, so "
-      "that other ranks have no use for them: export onebitStateRank",
-      config.tensor_id);
+  return Error(Code::kInvalidUsage,
+               "compressor of tensor {}: the residuals of an all-to-all belong to pairs of ranks "
+               "and are of no use to others: export onebitStateRank",
+               config.tensor_id);
 }
 
 size_t StateBytesOf(const PlannedCompressor& compressor, StateKind kind) {
@@ -360,7 +359,7 @@ Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compresso
                                            : DescribeDifferenceOfRank(identity, here);
   if (!difference.empty()) {
     return Error(Code::kMismatch,
-                 "compressor of tensor {}: the state is of another compressor: {}{}",
+                 "compressor of tensor {}: the state belongs to another compressor: {}{}",
                  state.config().tensor_id, difference,
                  is_global ? "" : "; only onebitStateGlobal fits other ranks or settings");
   }

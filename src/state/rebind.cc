@@ -160,8 +160,8 @@ Result<Account> DecodeAccount(const Bytes& bytes, size_t rank) {
   if (reader.Integer<uint8_t>() != 0) account.prepared = ReadBinding(&reader);
   if (!reader.is_complete()) {
     return Error(Code::kCorrupt,
-                 "what rank {} says of its residuals cannot be read ({} bytes): do all ranks have "
-                 "the same version of onebit?",
+                 "what rank {} reports about its residuals cannot be read ({} bytes): do all ranks "
+                 "have the same version of onebit?",
                  rank, bytes.size());
   }
   return account;
@@ -233,7 +233,7 @@ class Rebinding {
         collective != Collective::kAllReduce) {
       return Error(Code::kInvalidUsage,
                    "compressor of tensor {} is for {}, whose tensor has other parts on other "
-                   "ranks: make a new one there, and load its state if there is one",
+                   "ranks: make a new one there, and load a saved state if there is one",
                    compressor().config().tensor_id, NameOf(collective));
     }
     ONEBIT_ASSIGN_OR_RETURN(next->plan, engine_.PlanCompressor(compressor().config()));
@@ -355,11 +355,10 @@ class Rebinding {
                  newest.epoch, rank, origin(rank).epoch);
   }
   Status ResetOnSome(size_t rank) const {
-    return Error(
-        Code::kMismatch,
-        "rank {}: compressor of tensor {}: rank {} was reset between other calls than rank "
-        "0; reset it on all ranks",
-        comm_.rank(), planned_.compressor.config().tensor_id, rank);
+    return Error(Code::kMismatch,
+                 "rank {}: compressor of tensor {}: rank {} was reset between different calls than "
+                 "rank 0; reset it on all ranks",
+                 comm_.rank(), planned_.compressor.config().tensor_id, rank);
   }
 
   // Rolling forward needs a second generation. Without one the failed call has cost the residuals

@@ -524,7 +524,7 @@ Status CheckDevicePlan(const Plan& plan) {
   }
   return Error(Code::kInvalidUsage,
                "one scale for a whole tensor (ONEBIT_BLOCK_TENSOR) on device memory works for up "
-               "to {} ranks, and there are {}: use scales of blocks",
+               "to {} ranks, but there are {}: use one scale per block",
                kMaxPieces, plan.ranks);
 }
 

@@ -31,7 +31,7 @@ Status CheckPair(Comm* comm, const Call& call) {
     return Error(Code::kMismatch,
                  "rank {}: {}: this rank and rank {} hold different values of what rank {} sends "
                  "(checksums {:08x}:{:08x} here, {:08x}:{:08x} there): memory was damaged, or "
-                 "processors do not compute alike; what both hold must be reset, by a new "
+                 "processors do not compute alike; to reset what both hold, make a new "
                  "communicator and new compressors on both",
                  plan.rank, Describe(call.descriptor), plan.key.root, plan.key.root, here.sum,
                  here.weighted, there.sum, there.weighted);
@@ -52,10 +52,10 @@ Status CheckHeld(Comm* comm, const Call& call, const kernels::Checksum* held) {
     if (here == there) continue;
     return comm->Fail(CatchNoMemory([&]() -> Status {
       return Error(Code::kMismatch,
-                   "rank {}: {}: this rank and rank {} hold different values of what rank "
-                   "{} gathers (checksums {:08x}:{:08x} here, {:08x}:{:08x} there): memory "
-                   "was damaged, or processors do not compute alike; what all ranks hold "
-                   "must be reset, by a new communicator and new compressors on all",
+                   "rank {}: {}: this rank and rank {} hold different values of what rank {} "
+                   "gathers (checksums {:08x}:{:08x} here, {:08x}:{:08x} there): memory was "
+                   "damaged, or processors do not compute alike; to reset what all ranks hold, "
+                   "make a new communicator and new compressors on all",
                    plan.rank, Describe(call.descriptor), peer, peer, here.sum, here.weighted,
                    there.sum, there.weighted);
     }));

@@ -26,7 +26,7 @@ Status DeviceSum::Begin(onebitStream_t stream) {
   if (is_capturing) {
     return Error(Code::kInvalidUsage,
                  "stream is being captured, but the host decides at every step of a sync whether "
-                 "it sends anything, which a graph cannot");
+                 "it sends anything, which a graph cannot do");
   }
   if (has_last_) ONEBIT_TRY(devices_->Wait(stream, last_.get()));
   if (!is_forgotten_) return OkStatus();

@@ -59,9 +59,10 @@ Result<OneBitSync::Next> OneBitSync::LookAt(float weight, const Compressor& comp
   ResolveFailedSync(compressor);
   const float weight_sum = weight_sum_ + weight;
   if (!std::isfinite(weight) || weight < 0 || !std::isfinite(weight_sum)) {
-    return Error(Code::kInvalidArgument,
-                 "weight of step {} is {}: finite and not negative, as its sum must be", step_,
-                 weight);
+    return Error(
+        Code::kInvalidArgument,
+        "weight of step {} is {}, but it and the sum of weights must be finite and not negative",
+        step_, weight);
   }
   // A mean needs a weight sum other than zero: until then the sync is postponed to the next step.
   const Next next = {.is_sync = schedule_.IsSync(step_, last_sync_) && weight_sum != 0,
@@ -252,13 +253,14 @@ Status OneBitSync::Import(std::span<const std::byte> blob, PlannedCompressor* co
   if (!sum || !nested || reader.section_count() != 3) {
     return Error(Code::kCorrupt,
                  "the state is damaged: it must have a sum and a compressor besides its settings, "
-                 "and has {} sections",
+                 "but has {} sections",
                  reader.section_count());
   }
   std::memcpy(&fields, header->data(), sizeof(fields));
   if (fields.count != count_) {
-    return Error(Code::kMismatch, "the state is of another sync: count {} in the state, {} here",
-                 fields.count, count_);
+    return Error(Code::kMismatch,
+                 "the state belongs to another sync: count {} in the state, {} here", fields.count,
+                 count_);
   }
   const SyncSchedule schedule = {.warmup_steps = fields.warmup_steps,
                                  .base_interval = fields.base_interval,
@@ -266,8 +268,8 @@ Status OneBitSync::Import(std::span<const std::byte> blob, PlannedCompressor* co
                                  .max_interval = fields.max_interval};
   if (schedule != schedule_) {
     return Error(Code::kMismatch,
-                 "the state is of a sync with another schedule: warmupSteps {}, baseInterval {}, "
-                 "doubleEvery {}, maxInterval {} in the state; {}, {}, {}, {} here",
+                 "the state belongs to a sync with another schedule: warmupSteps {}, baseInterval "
+                 "{}, doubleEvery {}, maxInterval {} in the state; {}, {}, {}, {} here",
                  schedule.warmup_steps, schedule.base_interval, schedule.double_every,
                  schedule.max_interval, schedule_.warmup_steps, schedule_.base_interval,
                  schedule_.double_every, schedule_.max_interval);

@@ -126,8 +126,8 @@ Result<const onebitTransport*> OpenPlugin(std::string_view name,
     if (handle == nullptr) {
       return Error(
           Code::kSystemError,
-          "transport {} cannot be opened: {}; install what it needs, or another build of it", name,
-          LastDlError());
+          "transport {} cannot be opened: {}; install what it needs, or use another build of it",
+          name, LastDlError());
     }
     return Check(handle, name, path);
   }

@@ -283,7 +283,7 @@ Status Endpoint::AsyncError() const {
   const auto result = functions_->asyncError(comm_, text, sizeof text);
   if (result == onebitSuccess) return OkStatus();
   return Error(static_cast<Code>(result), "transport {}: {}", name_,
-               *text == '\0' ? "it failed without a text" : text);
+               *text == '\0' ? "it failed without an error text" : text);
 }
 
 void Endpoint::Abort() {

@@ -82,15 +82,15 @@ Status Undecided(std::string_view transport) {
     }
   }
   if (!found.empty()) {
-    return Error(Code::kInvalidUsage,
-                 "transport {} is {}, and the environment has variables of both launchers ({}): "
-                 "unset those of the one that has not started the program, or link it with one of "
-                 "these libraries",
-                 transport, files, found);
+    return Error(
+        Code::kInvalidUsage,
+        "transport {} is {}, and the environment has variables of both launchers ({}): unset those "
+        "of the one that did not start the program, or link it with one of these libraries",
+        transport, files, found);
   }
   return Error(Code::kInvalidUsage,
-               "transport {} is {}, and nothing says which to use: start the program with {}, or "
-               "link it with one of these libraries",
+               "transport {} is {}, and nothing says which one to use: start the program with {}, "
+               "or link it with one of these libraries",
                transport, files, launchers);
 }
 

@@ -66,7 +66,8 @@ TEST_F(ArgumentsTest, AllReduceOfWrongBuffers) {
   ExpectRefused(reduce(values(), values() + 1), "overlap");
   ExpectRefused(reduce(values() + kCount - 1, values()), "overlap");
   const auto* odd = reinterpret_cast<const char*>(values()) + 2;
-  ExpectRefused(reduce(odd + 4 * kCount, values()), "is not aligned to its element of 4 bytes");
+  ExpectRefused(reduce(odd + 4 * kCount, values()),
+                "is not aligned to its element size of 4 bytes");
 }
 
 TEST_F(ArgumentsTest, AllReduceOfWrongNumbers) {
@@ -75,11 +76,11 @@ TEST_F(ArgumentsTest, AllReduceOfWrongNumbers) {
                            static_cast<onebitRedOp_t>(op), nullptr, comm(), nullptr);
   };
   ExpectRefused(reduce(kCount, 3, onebitSum),
-                "datatype 3 is unknown: onebitFloat32, onebitFloat16, onebitBfloat16, "
+                "datatype 3 is unknown: use onebitFloat32, onebitFloat16, onebitBfloat16, "
                 "onebitFloat64, onebitInt32, onebitInt64 or onebitUint8");
   ExpectRefused(reduce(kCount, 0, onebitSum), "datatype 0 is unknown");
   ExpectRefused(reduce(kCount, onebitFloat32, 1),
-                "op 1 is unknown: onebitSum, onebitAvg, onebitMax or onebitMin");
+                "op 1 is unknown: use onebitSum, onebitAvg, onebitMax or onebitMin");
   ExpectRefused(reduce(kCount, onebitFloat32, 5), "op 5 is unknown");
   ExpectRefused(reduce(SIZE_MAX, onebitFloat32, onebitSum), "more than memory can hold");
   ExpectRefused(reduce(SIZE_MAX / 4, onebitFloat32, onebitSum), "more than memory can hold");
@@ -92,7 +93,8 @@ TEST_F(ArgumentsTest, CompressedCallsOfDenseTypesAndReductions) {
   };
   ExpectRefused(reduce(onebitInt32, onebitSum),
                 "call has 64 int32, but the compressor of tensor 0");
-  const char* const text = "but a compressor takes onebitSum or onebitAvg: call without compressor";
+  const char* const text =
+      "but a compressor takes onebitSum or onebitAvg: call without a compressor";
   ExpectRefused(reduce(onebitFloat32, onebitMax), "op is onebitMax");
   ExpectRefused(reduce(onebitFloat32, onebitMin), text);
   EXPECT_EQ(onebitGroupStart(), onebitSuccess);
@@ -102,7 +104,7 @@ TEST_F(ArgumentsTest, CompressedCallsOfDenseTypesAndReductions) {
 
 TEST_F(ArgumentsTest, BuffersOfWideTypesHaveTheirAlignment) {
   ExpectRefused(onebitBroadcast(values() + 1, values() + 1, 4, onebitInt64, 0, comm(), nullptr),
-                "is not aligned to its element of 8 bytes");
+                "is not aligned to its element size of 8 bytes");
   ExpectRefused(
       onebitBroadcast(values(), values(), SIZE_MAX / 8, onebitFloat64, 0, comm(), nullptr),
       "more than memory can hold");

@@ -48,8 +48,8 @@ TEST_F(ChunkArgumentsTest, OfNoBuffers) {
     ExpectRefused(Call(collective, nullptr, values()), "sendbuff is NULL, but count is 64");
     ExpectRefused(Call(collective, values(), nullptr), "recvbuff is NULL, but count is 64");
     auto* odd = reinterpret_cast<char*>(values() + 4 * kCount) + 2;
-    ExpectRefused(Call(collective, odd, values()), "is not aligned to its element of 4 bytes");
-    ExpectRefused(Call(collective, values(), odd), "is not aligned to its element of 4 bytes");
+    ExpectRefused(Call(collective, odd, values()), "is not aligned to its element size of 4 bytes");
+    ExpectRefused(Call(collective, values(), odd), "is not aligned to its element size of 4 bytes");
   }
 }
 
@@ -59,8 +59,8 @@ TEST_F(ChunkArgumentsTest, OfBuffersThatOverlap) {
   const auto gather = onebitCollectiveAllGather;
   // One element off, the other rank's part, the last element.
   for (float* part : {own + 1, own - 1, values(), values() + 2 * kCount - 1}) {
-    ExpectRefused(Call(scatter, values(), part), "is not part 1 of the larger one");
-    ExpectRefused(Call(gather, part, values()), "is not part 1 of the larger one");
+    ExpectRefused(Call(scatter, values(), part), "of the larger one, part 1: pass");
+    ExpectRefused(Call(gather, part, values()), "of the larger one, part 1: pass");
   }
   for (float* other : {values(), own, values() + 2 * kCount - 1}) {
     ExpectRefused(Call(onebitCollectiveAllToAll, values(), other), "cannot work in place");
@@ -143,12 +143,12 @@ TEST_F(PairArgumentsTest, OfWrongRanges) {
 TEST_F(PairArgumentsTest, OfRangesThatOverlap) {
   Pairs pairs;
   ExpectRefused(Exchange(pairs, values(), values()),
-                "what is sent to rank 0 and what is received from rank 0 overlap");
+                "the data sent to rank 0 and the data received from rank 0 overlap");
   // One array holds both; a range may begin where another one ends.
   pairs.receive_begins[0] = 30;
   pairs.receive_begins[1] = 34;
   ExpectRefused(Exchange(pairs, values() + 1, values()),
-                "what is sent to rank 1 and what is received from rank 0 overlap");
+                "the data sent to rank 1 and the data received from rank 0 overlap");
 }
 
 // Alternating ranges of both kinds are valid.

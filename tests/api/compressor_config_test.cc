@@ -425,7 +425,7 @@ TEST_F(CompressorConfigTest, ElementTypesOfDenseCallsAreRefused) {
     EXPECT_EQ(Create([](auto&) {}, 10, type), onebitInvalidArgument);
     EXPECT_EQ(onebitGetLastError(nullptr),
               "datatype " + std::to_string(type) +
-                  " is for calls without compressor only: onebitFloat32, onebitFloat16 or "
+                  " is for calls without a compressor only: use onebitFloat32, onebitFloat16 or "
                   "onebitBfloat16");
   }
 }
@@ -477,7 +477,7 @@ TEST_F(CompressorConfigTest, TensorIdsInUseAreRefused) {
   onebitCompressor_t second = nullptr;
   ASSERT_EQ(create(-1, &first), onebitSuccess);  // 0
   EXPECT_EQ(create(0, &second), onebitInvalidArgument);
-  EXPECT_NE(std::string(onebitGetLastError(nullptr)).find("tensorId 0 is that of another"),
+  EXPECT_NE(std::string(onebitGetLastError(nullptr)).find("tensorId 0 is taken by another"),
             std::string::npos);
   ASSERT_EQ(onebitCompressorDestroy(first), onebitSuccess);
   EXPECT_EQ(create(0, &second), onebitSuccess) << "free again";

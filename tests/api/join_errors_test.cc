@@ -50,7 +50,7 @@ TEST(JoinArgumentsTest, WhatIsWrongIsNamed) {
   ExpectRefusal(Refused(&comm, 0, id, 0, config), "nranks is 0: a communicator has 1 to 65536");
   ExpectRefusal(Refused(&comm, -1, id, 0, config), "nranks is -1");
   ExpectRefusal(Refused(&comm, 65'537, id, 0, config), "nranks is 65537");
-  ExpectRefusal(Refused(&comm, 2, id, 2, config), "rank is 2: with nranks 2 it may be 0 to 1");
+  ExpectRefusal(Refused(&comm, 2, id, 2, config), "rank is 2: with nranks 2 it must be 0 to 1");
   ExpectRefusal(Refused(&comm, 2, id, -1, config), "rank is -1");
   ExpectRefusal(Refused(&comm, 2, id, 0, config), "not a onebit unique id");
   std::memset(id.internal, 'x', sizeof(id.internal));

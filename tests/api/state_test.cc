@@ -224,7 +224,7 @@ TEST_F(StateTest, RankAndRanksAndExchangesBelongToAStateOfOneRank) {
 TEST_F(StateTest, WhatIsNoStateIsToldApart) {
   const Blob text(200, std::byte{'x'});
   EXPECT_EQ(Import(compressor(0), text), onebitInvalidArgument);
-  EXPECT_NE(LastText().find("not a state of onebit"), std::string::npos) << LastText();
+  EXPECT_NE(LastText().find("not a onebit state"), std::string::npos) << LastText();
 }
 
 }  // namespace

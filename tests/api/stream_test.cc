@@ -229,7 +229,7 @@ TEST_F(StreamTest, HandlesWithPendingCallsRefuseWhatHasNoPlaceInTheOrder) {
   expect_refused(onebitBarrier(comm, nullptr), "pending on a stream");
   expect_refused(onebitBarrier(comm, stream(1)), "pending on another stream");
   expect_refused(onebitCommFinalize(comm), "pending on a stream");
-  expect_refused(onebitCommDestroy(comm), "onebitCommAbort to give them up");
+  expect_refused(onebitCommDestroy(comm), "onebitCommAbort to abandon them");
   onebitComm_t part = nullptr;
   expect_refused(onebitCommSplit(comm, 0, 0, &part, nullptr), "pending on a stream");
   onebitCompressor_t other = nullptr;

@@ -388,8 +388,8 @@ TEST(MessageHeaderTest, DifferenceNamesEachMemberAndBothSides) {
   EXPECT_EQ(difference([](auto& c) { c.tensor_id = 78; }), "tensor id 77 here, 78 there");
   EXPECT_EQ(
       difference([](auto& c) { c.mask_digest = 0; }),
-      "the weight sum, or the mask: give onebitSyncStep equal weights, and onebitSyncCreate equal "
-      "schedules");
+      "the weight sum, or the mask: pass equal weights to onebitSyncStep, and equal schedules to "
+      "onebitSyncCreate");
   EXPECT_EQ(difference([](auto& c) { c.is_sync = false; }), "sync true here, false there");
   EXPECT_EQ(difference([](auto& c) { c.replica_age = 10; }),
             Format("age of the server residual (calls since it was zero) {} here, 10 there",

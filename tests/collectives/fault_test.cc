@@ -213,7 +213,7 @@ TEST_P(FaultTest, FlippedPayloadBitIsCorrupt) {
   for (const uint64_t message : SomePayloads(0)) {
     for (const size_t bit : {0, 31, 77, 100'003}) {
       ExpectReceiverNames({Fault::Kind::kFlipPayload, 0, message, bit}, onebitCorrupt,
-                          "damaged on the way");
+                          "damaged in transit");
       if (HasFailure()) return;
     }
   }
@@ -337,7 +337,7 @@ TEST_P(HeaderBitTest, EveryFlippedBitIsSeen) {
     ExpectReceiverNames({Fault::Kind::kFlipHeader, 1, 2, bit},
                         is_version ? onebitMismatch : onebitCorrupt,
                         is_version ? "packet has version"
-                        : is_magic ? "not an onebit message"
+                        : is_magic ? "not a onebit message"
                                    : "fails its check");
     if (HasFailure()) return;
   }

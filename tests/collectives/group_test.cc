@@ -273,7 +273,7 @@ TEST(GroupTest, ACompressorHasOneCallInAGroup) {
   onebitGroupStart();
   EXPECT_EQ(ranks[0].Call(0), onebitSuccess);
   EXPECT_EQ(ranks[0].Call(0), onebitInvalidUsage);
-  EXPECT_TRUE(Contains(onebitGetLastError(nullptr), "in this group already"));
+  EXPECT_TRUE(Contains(onebitGetLastError(nullptr), "already has a call in this group"));
   EXPECT_EQ(onebitCompressorReset(ranks[0].compressor(0)), onebitInvalidUsage);
   EXPECT_EQ(onebitGroupEnd(), onebitInvalidUsage);
   EXPECT_EQ(onebitCompressorReset(ranks[0].compressor(0)), onebitSuccess);
@@ -422,15 +422,15 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Difference{"Order",
                                  {Ef(100), Dense(50), Dense(60)},
                                  {Ef(100), Dense(60), Dense(50)},
-                                 "a different call as number 2 of 3 in the group"},
+                                 "a different call 2 of 3 in the group"},
                       Difference{"Count",
                                  {Ef(100), Dense(50), Dense(60)},
                                  {Ef(100), Dense(50), Dense(61)},
-                                 "a different call as number 3 of 3 in the group"},
+                                 "a different call 3 of 3 in the group"},
                       Difference{"Mode",
                                  {Ef(100), Dense(50)},
                                  {Dense(100), Dense(50)},
-                                 "a different call as number 1 of 2 in the group"},
+                                 "a different call 1 of 2 in the group"},
                       Difference{"Length",
                                  {Ef(100), Dense(50)},
                                  {Ef(100), Dense(50), Dense(50)},

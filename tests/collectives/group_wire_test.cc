@@ -107,7 +107,7 @@ TEST_F(GroupWireTest, ADenseCallHasNoFlag) {
 
 TEST_F(GroupWireTest, AnotherCallIsAMismatchWhateverTheHeaderSays) {
   Put(4, digests_[1] ^ 8);
-  ExpectError(Code::kMismatch, "rank 1 made a different call as number 2 of 2 in the group");
+  ExpectError(Code::kMismatch, "rank 1 made a different call 2 of 2 in the group");
 }
 
 TEST_F(GroupWireTest, ANegativeScaleIsCorrupt) {
@@ -137,14 +137,14 @@ TEST_F(GroupWireTest, TheHeaderHasNoFlag) {
 
 TEST_F(GroupWireTest, AFailureOfThePeerIsOneHere) {
   has_peer_failed_ = true;
-  ExpectError(Code::kRemoteError, "rank 1 had a failure, in group 0 of 2 calls or before it");
+  ExpectError(Code::kRemoteError, "rank 1 failed in group 0 of 2 calls or before it");
 }
 
 TEST_F(GroupWireTest, TheFirstCallThatDiffersIsFoundInTheTable) {
   const uint32_t own = digests_[1];
   digests_[1] ^= 16;
   Put(4, digests_[1]);
-  ExpectError(Code::kMismatch, "rank 1 made a different call as number 2 of 2 in the group");
+  ExpectError(Code::kMismatch, "rank 1 made a different call 2 of 2 in the group");
   EXPECT_NE(own, digests_[1]);
 }
 

@@ -415,7 +415,7 @@ TEST(DeltaPairTest, ACompressorServesOnePeerInOneDirection) {
           onebitSend(values.data(), kCount, onebitFloat32, 2, compressor.get(), comm, nullptr),
           onebitInvalidUsage);
       EXPECT_THAT(onebitGetLastError(nullptr),
-                  HasSubstr("call is a send to rank 2, but the compressor of tensor 3 has served a "
+                  HasSubstr("call is a send to rank 2, but the compressor of tensor 3 was used to "
                             "send to rank 1:"));
       EXPECT_EQ(
           onebitRecv(values.data(), kCount, onebitFloat32, 1, compressor.get(), comm, nullptr),

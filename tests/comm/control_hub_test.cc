@@ -198,14 +198,15 @@ TEST_F(JobHubTest, RanksOfAnotherJobAreTurnedAwayAndThisOneGoesOn) {
   EXPECT_THAT(links_.Said(10), ElementsAre("joined 1 host:0"));
   for (const uint32_t rank : {0u, 1u}) {
     JoinAs(hub, 20 + rank, rank, "other:5", "ONEBIT_JOB=wrong");
-    EXPECT_THAT(links_.Said(20 + rank),
-                ElementsAre(Format("other job: 100 other:5, rank {} of the job ONEBIT_JOB=wrong, "
-                                   "came to where the job ONEBIT_JOB=right meets (its rank 0 is "
-                                   "host:0): give each job a place of its own to meet "
-                                   "(ONEBIT_RENDEZVOUS, or MASTER_ADDR and MASTER_PORT), or, if it "
-                                   "is one job, all ranks the same ONEBIT_JOB",
-                                   rank),
-                            "(closed)"));
+    EXPECT_THAT(
+        links_.Said(20 + rank),
+        ElementsAre(
+            Format("other job: 100 other:5, rank {} of the job ONEBIT_JOB=wrong, came to where the "
+                   "job ONEBIT_JOB=right meets (its rank 0 is host:0): give each job a rendezvous "
+                   "of its own (ONEBIT_RENDEZVOUS, or MASTER_ADDR and MASTER_PORT), or, if they "
+                   "are one job, give all ranks the same ONEBIT_JOB",
+                   rank),
+            "(closed)"));
   }
   JoinAs(hub, 30, 1, "other:6", "");
   EXPECT_THAT(links_.Said(30),
@@ -228,8 +229,7 @@ TEST_F(JobHubTest, WithoutAWordASecondRank0FailsBothJobsEvenIfItIsTheFirstToCome
   JoinAs(hub, 20, 0, "other:5", "");
   const std::string twice =
       "100 rank 0 joined twice: host:0 and other:5; give every process a rank of its own, and "
-      "every "
-      "job a place to meet or a word ONEBIT_JOB of its own";
+      "every job a rendezvous or an ONEBIT_JOB of its own";
   EXPECT_THAT(links_.Said(20), ElementsAre("refused: " + twice, "(closed)"));
   EXPECT_THAT(links_.Said(11), ElementsAre("rank 0 failed: " + twice));
   JoinAs(hub, 10, 0, "host:0", "");
@@ -532,7 +532,7 @@ TEST_F(ControlHubTest, RanksThatWaitInCallsOfDifferentKindsAreAFailure) {
   EXPECT_THAT(
       Said(2),
       ElementsAre("rank 0 differs: 100 the ranks' calls differ: rank 0 is exporting, rank 1 in "
-                  "allreduce 4; both are collective: all ranks make the same calls "
+                  "allreduce 4; both are collective: all ranks must make the same calls "
                   "in the same order"));
 }
 

@@ -172,7 +172,7 @@ TEST(RendezvousTest, ASecureExecutionOpensNoFileOfItsCaller) {
   const auto read = [&](Variables all) { return ReadLaunchEnvironment(all, secure); };
   const auto file = read({"RANK=1", "WORLD_SIZE=4", "ONEBIT_RENDEZVOUS=/tmp/meet"});
   EXPECT_EQ(file.status().code(), Code::kInvalidUsage);
-  EXPECT_THAT(file.status().text(), HasSubstr("\"/tmp/meet\" is a file, and this program has more "
+  EXPECT_THAT(file.status().text(), HasSubstr("\"/tmp/meet\" is a file, but this program has more "
                                               "rights than its caller"));
   const auto address = read({"RANK=1", "WORLD_SIZE=4", "ONEBIT_RENDEZVOUS=a:17"});
   ASSERT_TRUE(address.ok()) << address.status().text();

@@ -63,8 +63,8 @@ TEST(RecordComparerTest, DigestsThatDifferUnderOneTextAreADifference) {
   RecordComparer records(2);
   EXPECT_EQ(Added(records, 0, {0, {RecordOf(0, 0x17)}}), "equal");
   EXPECT_EQ(Added(records, 1, {0, {RecordOf(0, 0x18)}}),
-            "100 the ranks' calls differ: call 0 is allreduce on ranks 0 and 1, but not with the "
-            "same settings (digests 00000017 and 00000018)");
+            "100 the ranks' calls differ: call 0 is allreduce on ranks 0 and 1, but with different "
+            "settings (digests 00000017 and 00000018)");
 }
 
 TEST(RecordComparerTest, TextsAloneAreNoDifference) {

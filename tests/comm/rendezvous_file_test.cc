@@ -209,7 +209,7 @@ TEST_F(RendezvousFileTest, AFolderThatOthersMayWriteToIsRefused) {
     chmod(Path("shared").c_str(), mode);
     const Status status = MakePrivateFolderOf(Path("shared/file"));
     EXPECT_EQ(status.code(), Code::kInvalidUsage);
-    EXPECT_THAT(status.text(), HasSubstr("is not this user's alone"));
+    EXPECT_THAT(status.text(), HasSubstr("that only this user can write to"));
   }
 }
 

@@ -209,7 +209,7 @@ TEST_P(DeviceCallsTest, RefuseMemoryThatDoesNotFit) {
     ASSERT_EQ(onebitStreamCreate(&host_stream), onebitSuccess);
     EXPECT_EQ(call(buffer.data(), buffer.data(), compressor.get(), host_stream),
               onebitInvalidArgument);
-    EXPECT_THAT(LastError(), HasSubstr("give a CUDA stream"));
+    EXPECT_THAT(LastError(), HasSubstr("pass a CUDA stream"));
     EXPECT_EQ(onebitStreamDestroy(host_stream), onebitSuccess);
   });
 }

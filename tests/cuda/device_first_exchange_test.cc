@@ -106,7 +106,7 @@ TEST(DeviceFirstExchangeTest, NoRankLosesWhatASyncHasAddedUp) {
     if (rank == kDamagedRank) onebitTestNcclDamage(rank, 0);
     everybody.arrive_and_wait();
     EXPECT_NE(syncs.TryStep(step), onebitSuccess) << "rank " << rank;
-    EXPECT_THAT(LastError(), HasSubstr("was damaged on its way"));
+    EXPECT_THAT(LastError(), HasSubstr("was damaged in transit"));
     EXPECT_EQ(syncs.Export(), before) << "rank " << rank;
     const UniqueComm next = SuccessorOf(comm);
     int source = -1;
@@ -136,7 +136,7 @@ TEST(DeviceFirstExchangeTest, NoRankSkipsAStepOfAnOptimizer) {
     everybody.arrive_and_wait();
     onebitStepResult_t result = ONEBIT_STEP_RESULT_INIT;
     EXPECT_NE(optimizer.TryStep(kBefore + 1, &result), onebitSuccess) << "rank " << rank;
-    EXPECT_THAT(LastError(), HasSubstr("was damaged on its way"));
+    EXPECT_THAT(LastError(), HasSubstr("was damaged in transit"));
     const UniqueComm next = SuccessorOf(comm);
     int source = -1;
     Check(onebitOptimizerRebind(optimizer.get(), next.get(), &source));

@@ -269,7 +269,7 @@ TEST_P(DeviceOptimizerCallsTest, RefuseWhatIsElsewhere) {
     onebitStream_t host_stream = nullptr;
     ASSERT_EQ(onebitStreamCreate(&host_stream), onebitSuccess);
     EXPECT_EQ(step(gradients.data(), host_stream), onebitInvalidArgument);
-    EXPECT_THAT(LastError(), HasSubstr("give a CUDA stream"));
+    EXPECT_THAT(LastError(), HasSubstr("pass a CUDA stream"));
     EXPECT_EQ(onebitStreamDestroy(host_stream), onebitSuccess);
 
     const CudaStream captured;

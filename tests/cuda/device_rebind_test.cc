@@ -156,7 +156,7 @@ TEST_P(DeviceRebindTest, RollsForwardToWhatAnyRankHasCommitted) {
     }
     EXPECT_TRUE(IsDoneWithin(caller.stream(), std::chrono::seconds(20)));
     EXPECT_NE(AwaitError(comm).result, onebitSuccess);
-    EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("was damaged on its way"));
+    EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("was damaged in transit"));
     // No rank counts it, or a later call, as one with values that are not finite.
     EXPECT_EQ(caller.Stats().nonfinite_calls, 0u);
     onebitCommStats_t stats = {.size = sizeof stats};

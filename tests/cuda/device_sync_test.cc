@@ -241,7 +241,7 @@ TEST_P(DeviceSyncTest, RefusesWhatIsElsewhere) {
     onebitStream_t host_stream = nullptr;
     ASSERT_EQ(onebitStreamCreate(&host_stream), onebitSuccess);
     EXPECT_EQ(step(sync.out(), sync.out(), host_stream), onebitInvalidArgument);
-    EXPECT_THAT(LastError(), HasSubstr("give a CUDA stream"));
+    EXPECT_THAT(LastError(), HasSubstr("pass a CUDA stream"));
     EXPECT_EQ(onebitStreamDestroy(host_stream), onebitSuccess);
     const CudaStream captured;
     CudaGraph::Begin(captured);

@@ -135,7 +135,7 @@ TEST(LaunchTest, RefusesWhatItCannotLaunch) {
   EXPECT_ERROR(Plugin().Launch(Plugin().kernel_count, &params, nullptr), onebitInvalidArgument,
                "there is no kernel");
   EXPECT_ERROR(Launch(Kernel::kDenseReduce, nullptr, nullptr), onebitInvalidArgument,
-               "was given no parameters");
+               "it got no parameters");
   CUcontext other = nullptr;
   ASSERT_EQ(cuDevicePrimaryCtxRetain(&other, 1), CUDA_SUCCESS);
   ASSERT_EQ(cuCtxPushCurrent(other), CUDA_SUCCESS);

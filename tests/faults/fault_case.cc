@@ -90,7 +90,7 @@ Expectation ExpectationOf(const FaultCase& one) {
     case Fault::Kind::kFlipPayload:
       // Dense payloads carry no checksum: lower layers guard them.
       if (!one.call.mode) return {.is_unseen = true};
-      return {.causes = {"damaged on the way"}};
+      return {.causes = {"damaged in transit"}};
     case Fault::Kind::kRefuse:
       return {.causes = {"failed to send to"}};
     case Fault::Kind::kPeerError:

@@ -152,7 +152,7 @@ TEST_P(FailureTest, AnAbortedCallLeavesACommunicatorThatNcclIsAtWorkOn) {
       std::thread aborter([&] {
         EXPECT_TRUE(AwaitOtherThreadsAsleep());
         EXPECT_EQ(self.endpoint->Abort(), onebitSuccess);
-        EXPECT_THAT(Plugin::warnings(), HasSubstr("within 5000 ms and is still at it"));
+        EXPECT_THAT(Plugin::warnings(), HasSubstr("within 5000 ms and is still trying"));
         hold(0);
       });
       EXPECT_EQ(self.endpoint->Send(1, buffer.at(0), 10, *self.stream), onebitAborted);

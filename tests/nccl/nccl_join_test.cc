@@ -233,7 +233,7 @@ TEST_P(NonBlockingJoinTest, AbortLeavesARevocationThatTakesLong) {
   RunJoined(1, [&](Rank& self, ncclComm_t comm) {
     hold(1);
     EXPECT_EQ(self.endpoint->Abort(), onebitSuccess);
-    EXPECT_THAT(Plugin::warnings(), HasSubstr("within 5000 ms and is still at it"));
+    EXPECT_THAT(Plugin::warnings(), HasSubstr("within 5000 ms and is still trying"));
     End(comm);
     hold(0);
     std::this_thread::sleep_for(std::chrono::milliseconds(1000));  // the revocation goes on

@@ -219,7 +219,7 @@ TEST_F(AddGradientTest, AMissingGradientIsNamed) {
 TEST_F(AddGradientTest, ASecondGradientIsRefusedUntilTheFirstIsForgotten) {
   Check(Add(1, gradient_.data()));
   EXPECT_EQ(Add(1, gradient_.data()), onebitInvalidUsage);
-  EXPECT_THAT(LastError(), HasSubstr("segment 1 has a gradient"));
+  EXPECT_THAT(LastError(), HasSubstr("segment 1 already has a gradient"));
   EXPECT_EQ(Step(gradient_.data()), onebitInvalidUsage);
   EXPECT_THAT(LastError(), HasSubstr("1 of 2 segments"));
   Check(Add(ONEBIT_ALL_SEGMENTS, nullptr));

@@ -269,7 +269,7 @@ def check_usage(fakes: Fakes) -> None:
                             ("--time-budget", "nan"): "'nan' is not a positive number",
                             ("--ranks-per-host", "0"): "'0' is not a number of ranks from 1 to 64",
                             ("--ranks-per-host", "2,2"): "'2,2' is not a number of ranks from 1 to 64",
-                            ("--ranks-per-host", "2"): "leave shm out of --links",
+                            ("--ranks-per-host", "2"): "leave out shm of --links",
                             ("--build", "/nonexistent"): "there is no build in /nonexistent"}.items():
         done = compare(*fakes.flags, *arguments)
         assert done.returncode == 2 and text in done.stderr, done

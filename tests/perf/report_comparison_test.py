@@ -102,7 +102,7 @@ class MalformedTest(unittest.TestCase):
             text = report_input.DATA.read_text()
             for content, expected in [
                 (b"", "is not JSON"), (text[:-10].encode(), "is not JSON"), (b"\xff\xfe", "is not JSON"),
-                (text.replace('"time_us": 300', '"time_us": NaN', 1).encode(), "NaN is no number of JSON"),
+                (text.replace('"time_us": 300', '"time_us": NaN', 1).encode(), "NaN is not a JSON number"),
                 (b"[" * 100_000, "is not JSON"),
             ]:
                 path.write_bytes(content)

@@ -269,7 +269,7 @@ class SeveralHostsTest(unittest.TestCase):
         shell.chmod(0o755)
         result = self.run_job("--hosts", "b,a", "--rsh", str(shell), "touch", "marks/started")
         self.assertEqual((result.returncode, result.stdout), (1, ""), result)
-        self.assertRegex(result.stderr, "^onebit_run: host b: the connection has ended before all hosts had answered")
+        self.assertRegex(result.stderr, "^onebit_run: host b: the connection ended before all hosts had answered")
         self.assertFalse((self.folder / "marks" / "started").exists())
 
     def test_a_process_that_outlives_its_rank_does_not_keep_the_job(self):
@@ -358,7 +358,7 @@ class SeveralHostsTest(unittest.TestCase):
                       "all hosts:\n", result.stderr)
         for script, text in (
                 (r"printf '\nonebit_run --agent is ready\nH\006\000\000\0000.0.1\000'; sleep 600",
-                 rf"host c: {tool} there belongs to onebit 0\.0\.1, and this one to \d+\.\d+\.\d+: install the"),
+                 rf"host c: {tool} there belongs to onebit 0\.0\.1, but this one to \d+\.\d+\.\d+: install the"),
                 (r"printf '\nonebit_run --agent is ready\nH\001\000\000\0000'; sleep 600",
                  "host c: onebit_run and its agent do not understand each other: install the same build of onebit on"),
                 ("echo no option --agent >&2; exit 2", rf"host c: {tool} ended with status 2 before it could start a "

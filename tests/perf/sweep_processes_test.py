@@ -133,7 +133,7 @@ class ProcessesTest(unittest.TestCase):
                               ([RUN, "-n", "2", TOOL, "--transport", "local"], "leave out --transport"),
                               ([TOOL, "--procs", "2", "-t", "4"], "leave out -t"),
                               ([TOOL, "--procs", "0"], "--procs"),
-                              ([TOOL, "--procs", "2", "--transport", "local"], "give socket"),
+                              ([TOOL, "--procs", "2", "--transport", "local"], "or use socket"),
                               ([TOOL, "-t", "2", "--transport", "ucx"], "--procs N")):
             result = self.run_tool(*command, *SMALL)
             self.assertEqual(result.returncode, 2, result)

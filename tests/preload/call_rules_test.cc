@@ -128,7 +128,7 @@ TEST(CallRulesTest, ErrorsNameTheRuleAndWhatThereIs) {
     return found;
   };
   EXPECT_EQ(error("*:fp4; op=allreduce"),
-            "rule 2, \"op=allreduce\": it has no \":\" with a codec after it");
+            "rule 2, \"op=allreduce\": it has no \":\" followed by a codec");
   EXPECT_THAT(error("comm=tp:off; default"), HasSubstr("default and off cannot be combined"));
   EXPECT_THAT(error(":fp4"), HasSubstr("it has no conditions; write * for all reductions"));
   EXPECT_THAT(error("*:"),

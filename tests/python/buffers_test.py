@@ -206,7 +206,7 @@ class BuffersTest(unittest.TestCase):
 
     def test_other_objects_are_refused(self):
         for thing in (3.5, [1.0, 2.0], "text", None):
-            with self.assertRaisesRegex(TypeError, "array is of type .*: give an array, such as"):
+            with self.assertRaisesRegex(TypeError, "array is of type .*: pass an array, such as"):
                 buffer_of(thing, "array")
 
     def test_names_of_types(self):
@@ -258,7 +258,7 @@ class BuffersTest(unittest.TestCase):
                 ValueError, "'mean' is not a RedOp: use one of sum, max, min, avg"
             ):
                 comm.all_reduce(six, op="mean")
-            with self.assertRaisesRegex(TypeError, "stream is of type str: give an onebit.Stream"):
+            with self.assertRaisesRegex(TypeError, "stream is of type str: pass a onebit.Stream"):
                 comm.all_reduce(six, stream="0")
             comm.all_reduce(six)  # none of these has sent anything
             if comm.rank == 1:

@@ -134,7 +134,7 @@ class DdpTest(unittest.TestCase):
     def test_a_rank_without_a_state_is_an_error(self):
         text = run_job(2, "missing_state")[1]["text"]
         self.assertIn("did not pass on where its rank 0 waits (this is rank 1)", text)
-        self.assertIn("constructed on all 2 ranks", text)
+        self.assertIn("on all 2 ranks, at the same point", text)
 
     def test_optimizers_average(self):
         for each in run_job(2, "optimizers").values():

@@ -87,7 +87,7 @@ class ExceptionsTest(unittest.TestCase):
                 state = bytearray(compressor.export_state())
                 with self.assertRaisesRegex(onebit.Mismatch, "codec"):
                     other.import_state(state)
-                with self.assertRaisesRegex(onebit.InvalidArgument, "not a state of onebit"):
+                with self.assertRaisesRegex(onebit.InvalidArgument, "not a onebit state"):
                     compressor.import_state(b"x" * 100)
                 state[-1] ^= 1
                 with self.assertRaises(onebit.Corrupt):

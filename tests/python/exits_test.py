@@ -35,11 +35,11 @@ class ExitsTest(unittest.TestCase):
                 text = self.found[rank]["different"][f"state_dict on {alone}"]
                 self.assertIn("Mismatch", text)
                 self.assertIn(f"rank {alone} is exporting the state of a compressor", text)
-                self.assertEqual("state_dict() is collective: all ranks call it" in text, rank == alone)
+                self.assertEqual("state_dict() is collective: all ranks must call it" in text, rank == alone)
         for rank in (1, 2):
             text = self.found[rank]["different"]["optimizer"]
             self.assertIn("rank 1 is exporting the state of", text)
-            self.assertEqual("state_dict() is collective: all ranks call it" in text, rank == 1)
+            self.assertEqual("state_dict() is collective: all ranks must call it" in text, rank == 1)
 
     def test_a_rank_that_shrinks_alone_is_followed(self):
         for rank in (1, 2):

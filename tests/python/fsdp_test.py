@@ -211,7 +211,7 @@ class BothTest(unittest.TestCase):
                 self.assertEqual(len(function), number)
                 for text in function:
                     self.assertIn(f"{name}: fully_shard has not sharded classes.weight, last.weight, so", text)
-                    self.assertIn("call fully_shard(model) before", text)
+                    self.assertIn("call fully_shard(model), which takes", text)
             self.assertEqual(len(each["dense replicas"]), number)
             for text in each["dense replicas"]:
                 self.assertIn("a mesh with replicas, over which PyTorch averages in full precision", text)

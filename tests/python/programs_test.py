@@ -71,7 +71,7 @@ class ProgramsTest(unittest.TestCase):
         self.assertIn("hosts       1, with 2 ranks\n\n", output_of(*measured))
         split = output_of(*measured, ONEBIT_HOST_RANKS="1")
         self.assertIn("hosts       2, with 1 rank each (ONEBIT_HOST_RANKS)\n", split)
-        self.assertIn("ONEBIT_HOST_RANKS makes 2 hosts of one machine", split)
+        self.assertIn("ONEBIT_HOST_RANKS splits one machine into 2 hosts", split)
         self.assertNotIn("makes", output_of(*measured, ONEBIT_HOST="a"))
 
     def test_doctor_tells_where_hosts_are_no_machines(self):
@@ -83,8 +83,8 @@ class ProgramsTest(unittest.TestCase):
             output_of("-c", code).splitlines(),
             [
                 "hosts       3, with 2, 1 and 1 ranks (ONEBIT_HOST)",
-                "            ONEBIT_HOST makes host 0 of 2 machines: do they share a link?",
-                "            ONEBIT_HOST makes 2 hosts of one machine: does each have a link of its own?",
+                "            ONEBIT_HOST puts 2 machines into host 0: do they share a link?",
+                "            ONEBIT_HOST splits one machine into 2 hosts: does each have a link of its own?",
             ],
         )
 
@@ -124,7 +124,7 @@ class ProgramsTest(unittest.TestCase):
             [line for line in lines if "pays" in line or "pay" in line],
             [
                 "fp4 pays here. With computing as above it pays if the link of a host is below about 3.2 Gbit/s.",
-                "sign does not pay here. With computing as above it pays on no link of a host, where it saves no bytes.",
+                "sign does not pay here. With computing as above it pays on no link of a host, because it saves no bytes.",
                 "fp4 pays here. With computing as above it pays if the link of a host is below about 3.2 Gbit/s, with "
                 "one rank on each host.",
                 "sign pays here. With computing as above it pays on any link of a host, with one rank on each host.",
@@ -133,7 +133,7 @@ class ProgramsTest(unittest.TestCase):
 
     def test_doctor_measures_the_job_that_it_is_in(self):
         text = output_of("-m", "onebit.doctor", RANK="0", WORLD_SIZE="1")
-        self.assertIn("There is one rank", text)
+        self.assertIn("There is only one rank", text)
 
     def test_neither_imports_other_packages(self):
         code = "import sys, onebit.demo, onebit.doctor; print('numpy' in sys.modules)"

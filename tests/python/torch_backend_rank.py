@@ -315,7 +315,7 @@ def calls_run_in_their_order_beside_the_program():
     if RANK == 0:
         future = work.get_future()
         assert not future.done()
-        text = "all_reduce has not ended within 0.2 s"
+        text = "all_reduce has not finished within 0.2 s"
         refused(onebit.Timeout, text, lambda: work.wait(datetime.timedelta(seconds=0.2)))
         dist.barrier()
         assert torch.equal(future.wait()[0], late)

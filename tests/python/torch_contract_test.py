@@ -83,7 +83,7 @@ class MadeTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "more than one"):
                 make([{"params": [given]}, {"params": [given]}])
             with self.assertWarnsRegex(UserWarning, "duplicate parameters"):
-                with self.assertRaisesRegex(ValueError, "give it once"):
+                with self.assertRaisesRegex(ValueError, "pass it once"):
                     make([given, given])
             with self.assertRaisesRegex(TypeError, "order differs between ranks"):
                 make({given, parameter(3)})

@@ -116,7 +116,7 @@ def a_communicator_cannot_join():
         with Join([optimizer]):
             pass
     except onebit.InvalidUsage as error:
-        assert "process_group in place of it" in str(error), error
+        assert "pass process_group instead" in str(error), error
     else:
         raise AssertionError("no error")
     communicator.close()

@@ -620,7 +620,7 @@ class StateTest(unittest.TestCase):
 
         for error in errors_of_ranks(RANKS, check):
             self.assertIsInstance(error, onebit.Mismatch)
-        self.assertRegex(str(errors_of_ranks(RANKS, check)[0]), r"state_dict\(\) is collective: all ranks call it")
+        self.assertRegex(str(errors_of_ranks(RANKS, check)[0]), r"state_dict\(\) is collective: all ranks must call it")
 
     def test_a_closed_optimizer_says_so(self):
         def check(comm):

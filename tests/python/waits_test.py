@@ -49,7 +49,7 @@ class WaitsTest(unittest.TestCase):
         for name, call in calls.items():
             ((text, file),) = self.found[0]["late"][name]
             self.assertIn(f"{call} has waited 0.3 s for other ranks", text)
-            self.assertIn("on rank 0 of 2; it is collective: all ranks call it", text)
+            self.assertIn("on rank 0 of 2; it is collective: all ranks must call it", text)
             self.assertEqual(file, "waits_rank.py")
 
     def test_other_waits_are_quiet(self):
@@ -60,7 +60,7 @@ class WaitsTest(unittest.TestCase):
         alone = self.found[0]["alone"]
         ((text, _),) = alone["warned"]
         self.assertIn("state_dict() has waited", text)
-        self.assertIn("Timeout: state_dict() is collective: all ranks call it: rank 0 of 2", alone["text"])
+        self.assertIn("Timeout: state_dict() is collective: all ranks must call it: rank 0 of 2", alone["text"])
         self.assertIn("rank 1 missing", alone["text"])
         self.assertIn("RuntimeError", self.found[1]["alone"]["text"])
 

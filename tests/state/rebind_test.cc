@@ -565,7 +565,7 @@ TEST(RebindMismatchTest, ResetOfSomeIsRefused) {
          if (rank == 1) onebitCompressorReset(job.compressor(1));
        })) {
     EXPECT_EQ(outcome.result, onebitMismatch);
-    EXPECT_THAT(outcome.text, HasSubstr("rank 1 was reset between other calls than rank 0"));
+    EXPECT_THAT(outcome.text, HasSubstr("rank 1 was reset between different calls than rank 0"));
   }
 }
 
@@ -621,7 +621,7 @@ TEST(RebindObstacleTest, TensorIdInUseIsToldOnAllRanks) {
                                   &source);
   });
   EXPECT_EQ(outcomes[0].result, onebitInvalidArgument);
-  EXPECT_THAT(outcomes[0].text, HasSubstr("tensorId 0 is that of another compressor"));
+  EXPECT_THAT(outcomes[0].text, HasSubstr("tensorId 0 is taken by another compressor"));
   EXPECT_EQ(outcomes[1].result, onebitRemoteError);
   EXPECT_THAT(outcomes[1].text, HasSubstr("rank 0 cannot rebind its compressor"));
   // Without the other compressor they can, and a new compressor gets another default id.

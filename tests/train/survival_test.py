@@ -117,7 +117,7 @@ def main() -> None:
         for options, text in ((["--survive", "4@2", "--procs", "4"], "no rank 4"),
                               (["--survive", f"1@{STEPS + 1}", "--procs", "4"], f"no step {STEPS + 1}"),
                               (["--survive", "1@2", "-t", "4"], "threads die together"),
-                              (["--survive", "0@2", "--procs", "1"], "nobody is left"),
+                              (["--survive", "0@2", "--procs", "1"], "none is left"),
                               (["--survive", "1@2", "--procs", "4", "--transport", "mpi"], "mpirun -np 4")):
             wrong = folder.run(tool, *SMALL, *options)
             assert wrong.returncode == 2 and wrong.stderr.count(text) == 1, wrong

@@ -214,7 +214,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadUsage{{"--survive", "1@0", "--procs", "4"}, "1@0 is not RANK@STEP"},
                     BadUsage{{"--survive", "4@1", "--procs", "4"}, "no rank 4 among 4"},
                     BadUsage{{"--survive", "1@501", "--procs", "4"}, "no step 501 in 500"},
-                    BadUsage{{"--survive", "0@1", "--procs", "1"}, "nobody is left"},
+                    BadUsage{{"--survive", "0@1", "--procs", "1"}, "none is left"},
                     BadUsage{{"--survive", "1@1"}, "threads die together"},
                     BadUsage{{"--survive", "1@1", "--procs", "2", "--transport", "mpi"},
                              "mpirun -np 2"}));

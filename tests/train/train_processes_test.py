@@ -75,11 +75,11 @@ def main() -> None:
                                  timeout=120, stdin=subprocess.DEVNULL,
                                  env=folder.environment | {"TEXT": str(folder.text)})
         assert unequal.returncode == 1, unequal
-        assert unequal.stderr.count("rank 1 has another text than rank 0") == 1, unequal
+        assert unequal.stderr.count("rank 1 has a different text from rank 0") == 1, unequal
         missing = folder.run(launcher, "-n", "3", tool, *SMALL, "--json", "/nonexistent/x.json")
         assert missing.returncode in (1, 2) and missing.stderr.count("/nonexistent/x.json") == 1, missing
         for command, text in (([tool, "--procs", "2", "-t", "2"], "leave out -t"),
-                              ([tool, "--procs", "2", "--transport", "local"], "give socket"),
+                              ([tool, "--procs", "2", "--transport", "local"], "or use socket"),
                               ([tool, "--transport", "ucx"], "--procs N"),
                               ([launcher, "-n", "2", tool, "--procs", "2"], "leave out --procs")):
             wrong = folder.run(*command)

@@ -195,7 +195,7 @@ TEST_P(TcpPair, FramesCannotBeRepeatedOrLeftOut) {
   Deliver(one + one);
   EXPECT_EQ(arrivals_.frames.size(), 1u);
   EXPECT_TRUE(receiving_->is_lost());
-  EXPECT_STREQ(receiving_->loss, "a frame was changed in transit, or its key is another one");
+  EXPECT_STREQ(receiving_->loss, "a frame was changed in transit, or was sealed with another key");
   Start();
   Deliver(two);
   EXPECT_TRUE(arrivals_.frames.empty());

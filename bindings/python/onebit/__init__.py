@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compressed collectives with error feedback, for arrays of NumPy, PyTorch, CuPy and others.
 
-Processes average a tensor, at about one bit per element. Start them by `onebit_run -n 4 python
+Processes average a tensor, at about one bit per element. Start them with `onebit_run -n 4 python
 program.py`, torchrun, mpirun or srun:
 
     import numpy
@@ -15,8 +15,8 @@ program.py`, torchrun, mpirun or srun:
 
 The classes follow the C API, whose headers explain everything in detail: a Compressor defines how a
 tensor is compressed, and keeps what compression has lost so far in order to send it with later calls.
-Errors are exceptions below onebit.Error. Nothing but the library itself is needed: NumPy and others
-are used when the caller has them.
+Errors are exceptions below onebit.Error. Only the library itself is needed: NumPy and others are used
+when the caller has them.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ from typing import Optional
 # Without this the import below would speak of a circular import.
 if importlib.util.find_spec("onebit._native") is None:
     raise ImportError(
-        f"{__path__[0]} holds the sources of the package, without what the build adds: install the "
+        f"{__path__[0]} holds the sources of the package without the files that the build adds: install the "
         "wheel, or build target onebit_python and set PYTHONPATH to bindings/python in the build "
         "folder and ONEBIT_LIBRARY to src/libonebit.so there"
     )

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Describes the memory of a caller's array: address, count, element type, and if it may be written.
+"""Describes the memory of a caller's array: address, count, element type, and whether it may be written.
 
 Arrays come in five ways. The first that an object has is taken, so that the one with the most
 knowledge decides: PyTorch's methods, which know bfloat16; __cuda_array_interface__;
@@ -63,8 +63,8 @@ class Buffer:
         """This buffer, if the library may write to it."""
         if not self.is_writable:
             raise InvalidArgument(
-                f"{self.where} is read-only: the result is written to it, so give an array "
-                "that can be written, or another one as `out`"
+                f"{self.where} is read-only: the result is written to it, so pass a writable "
+                "array, or another one as `out`"
             )
         return self
 
@@ -103,8 +103,8 @@ def data_type(value: Any) -> DataType:
 
 
 def buffer_of(array: Array, where: str) -> Buffer:
-    """Describes an array. Raises TypeError if it is none, or has elements of another type, and
-    InvalidArgument if its elements do not lie in a row."""
+    """Describes an array. Raises TypeError if it is not an array, or has elements of another type,
+    and InvalidArgument if its elements do not lie in a row."""
     for attribute, describe in _WAYS:
         if hasattr(array, attribute):
             return describe(array, where)
@@ -117,8 +117,7 @@ def buffer_of(array: Array, where: str) -> Buffer:
     if hasattr(array, "__dlpack__"):
         return _from_dlpack(array, where)
     raise TypeError(
-        f"{where} is {_a(array)}: give an array, such as one of NumPy or PyTorch, a bytearray or an "
-        "array.array"
+        f"{where} is {_a(array)}: pass an array, such as one of NumPy or PyTorch, a bytearray or an array.array"
     )
 
 

@@ -23,7 +23,7 @@ Op = Union[RedOp, str]
 
 
 class Collectives(Handle):
-    """The part of a Communicator that moves arrays; its documentation has what all calls share."""
+    """The part of a Communicator that moves arrays; its documentation says what all calls share."""
 
     def __init__(self, handle: _native.Comm):
         super().__init__(handle)
@@ -126,8 +126,8 @@ class Collectives(Handle):
         rank r.
 
         Args:
-            array: what is sent, at `send_offsets`, in elements; None: one behind the other.
-            out: what is received, at `receive_offsets`; None: one behind the other.
+            array: what is sent, at `send_offsets`, in elements; None: one after the other.
+            out: what is received, at `receive_offsets`; None: one after the other.
         """
         sent = buffer_of(array, "all_to_all_v: array")
         received = buffer_of(out, "all_to_all_v: out").written().typed(sent)
@@ -147,7 +147,7 @@ class Collectives(Handle):
     def broadcast(
         self, array: Array, root: int = 0, *, out: Optional[Array] = None, stream: StreamLike = None
     ) -> None:
-        """Copies what rank `root` has to all ranks.
+        """Copies the array of rank `root` to all ranks.
 
         Args:
             array: count elements, read on the root. On other ranks the result, unless there is `out`.
@@ -184,8 +184,8 @@ class Collectives(Handle):
         compressor: Optional[Compressor] = None,
         stream: StreamLike = None,
     ) -> None:
-        """Sends `array` to rank `peer`, which receives it by `recv`. Ranks that exchange arrays do so in
-        a group, because a long message waits for its receiver."""
+        """Sends `array` to rank `peer`, which receives it with `recv`. Ranks that exchange arrays do
+        so in a group, because a long message waits for its receiver."""
         given = buffer_of(array, "send: array")
         self._call(
             lib.onebitSend,
@@ -207,7 +207,8 @@ class Collectives(Handle):
         compressor: Optional[Compressor] = None,
         stream: StreamLike = None,
     ) -> None:
-        """Receives what rank `peer` sends by `send` into `array`, of as many elements."""
+        """Receives what rank `peer` sends with `send` into `array`, which must have as many
+        elements."""
         given = buffer_of(array, "recv: array").written()
         self._call(
             lib.onebitRecv,
@@ -283,8 +284,8 @@ def prepared_all_reduce(
     compressor: Optional[Compressor] = None,
     stream: StreamLike = None,
 ) -> Callable[[], Any]:
-    """A function that makes this call of all_reduce, for callers who make it often: it looks at its
-    arguments only once. The callers keep the array and the compressor."""
+    """A function that makes this call of all_reduce, for callers who make it often: it checks its
+    arguments only once. The callers keep the array and the compressor alive."""
     call = arrange(Collective.ALL_REDUCE, communicator, array, None, Collective.ALL_REDUCE)
     return functools.partial(
         lib.onebitAllReduce,

@@ -20,22 +20,21 @@ from ._structures import configured, new
 @dataclasses.dataclass(frozen=True)
 class Config:
     """Parameters of a communicator of processes; None takes the default. As in NCCL the environment
-    wins: a parameter is ignored where the variable named beside it is set.
+    wins: a parameter is ignored where the variable named next to it is set.
 
     Attributes:
         transport: "socket" (default), "ucx", "mpi" or "nccl" (ONEBIT_TRANSPORT). Equal on all ranks.
-        connect_timeout_ms: all ranks must have joined by then; 60000 (ONEBIT_CONNECT_TIMEOUT_MS).
-        heartbeat_ms: time between signs of life; 1000 (ONEBIT_HEARTBEAT_MS). Equal on all ranks.
-        loss_timeout_ms: a rank silent for so long counts as lost, after twice this while packets to it
-            get lost; 15000 (ONEBIT_LOSS_TIMEOUT_MS).
-            Equal on all ranks.
-        collective_timeout_ms: a collective without progress for so long fails; 600000
+        connect_timeout_ms: time for all ranks to join; 60000 (ONEBIT_CONNECT_TIMEOUT_MS).
+        heartbeat_ms: time between heartbeats; 1000 (ONEBIT_HEARTBEAT_MS). Equal on all ranks.
+        loss_timeout_ms: a rank silent for this long, or for twice this while packets to it get lost,
+            counts as lost; 15000 (ONEBIT_LOSS_TIMEOUT_MS). Equal on all ranks.
+        collective_timeout_ms: a collective without progress for this long fails; 600000
             (ONEBIT_COLLECTIVE_TIMEOUT_MS).
-        shrink_grace_ms: shrink without a list waits so long for ranks that do not answer; 5000
+        shrink_grace_ms: shrink without a list waits this long for ranks that do not answer; 5000
             (ONEBIT_SHRINK_GRACE_MS).
         quorum: which ranks may go on after that. 0 (default): any, so both halves of a network that
-            was cut in two. 1: more than half, or half with the lowest (ONEBIT_QUORUM). Equal on all
-            ranks.
+            was cut in two may. 1: more than half, or half including the lowest (ONEBIT_QUORUM).
+            Equal on all ranks.
         host_ranks: this many successive ranks form a host, unless ONEBIT_HOST is set. 0 (default):
             machines are hosts (ONEBIT_HOST_RANKS). Equal on all ranks.
     """
@@ -57,30 +56,30 @@ class Config:
 class Communicator(Collectives):
     """The ranks of a job. All make the same collectives in the same order.
 
-    Collectives take arrays of NumPy, PyTorch or CuPy, and all that has the buffer protocol, in host
-    memory or on a CUDA device. An array must be contiguous; its shape does not matter otherwise.
-    Counts below are elements, n is the number of ranks. Results are written to `out`, or in place if
-    there is none; calls return nothing, because with a stream there is no result yet.
+    Collectives take arrays of NumPy, PyTorch or CuPy, and any object with the buffer protocol, in
+    host memory or on a CUDA device. An array must be contiguous; its shape does not matter otherwise.
+    Counts below are elements, n is the number of ranks. Results are written to `out`, or in place
+    without one; calls return nothing, because with a stream there is no result yet.
 
     Arguments of many collectives:
         op: "sum", "avg", "max" or "min"; with a compressor "sum" or "avg".
         compressor: a Compressor made for this communicator, collective, count and element type;
             None sends full precision.
         stream: None blocks until the result is there. A Stream makes the call while the caller
-            computes. Arrays on a CUDA device: a stream of CUDA, given as its address or an object
-            of PyTorch or CuPy; None is the legacy default stream. The call is then enqueued, and
-            the caller keeps the arrays until it has run.
+            computes. Arrays on a CUDA device: a CUDA stream, given as its address or an object of
+            PyTorch or CuPy; None is the legacy default stream. The call is then enqueued, and the
+            caller keeps the arrays until it has run.
 
     Every collective raises
-        TypeError: an array is none, or has elements of a type that onebit does not know.
+        TypeError: an argument is not an array, or has elements of a type that onebit does not know.
         InvalidArgument: an array is not contiguous, read-only, or of the wrong size; or the
             compressor is for something else. Nothing was sent.
         InvalidUsage: the call is wrong in this state. Nothing was sent.
         PeerLost, RemoteError, Timeout, Mismatch, Aborted and others: the communicator is out of
             use, on every rank: shrink or close it.
 
-    In a block `with` the end is collective: it waits until all ranks are done (`finalize`) and
-    closes. After an exception it only closes. One thread at a time may use a communicator, but for
+    The end of a `with` block is collective: it waits until all ranks are done (`finalize`) and
+    closes. After an exception it only closes. One thread at a time may use a communicator, except for
     `abort`. Ctrl-C aborts the communicators of the process if a call holds up the main thread, ends
     the wait for ranks that have not joined, and raises KeyboardInterrupt there, unless the program
     handles SIGINT itself.
@@ -93,14 +92,14 @@ class Communicator(Collectives):
     _destroy = "onebitCommDestroy"
 
     def __init__(self, handle: _native.Comm):
-        """Takes over a handle of C; the class methods make communicators."""
+        """Takes over a C handle; the class methods make communicators."""
         super().__init__(handle)
         self._is_finalized = False
         watch(self)
 
     @classmethod
     def from_environment(cls, config: Optional[Config] = None) -> Communicator:
-        """Joins all processes of this job, as the environment of the launcher says: onebit_run,
+        """Joins all processes of this job, as the launcher's environment describes it: onebit_run,
         torchrun, mpirun or srun. Collective.
 
         Raises:
@@ -152,7 +151,7 @@ class Communicator(Collectives):
     def shrink(
         self, exclude: Sequence[int] = (), *, abort: bool = False, config: Optional[Config] = None
     ) -> Communicator:
-        """Makes a communicator of the ranks that remain, also after this one has failed. Collective over
+        """Makes a communicator of the ranks that remain, even if this one has failed. Collective over
         them. Close this one afterwards.
 
             except onebit.PeerLost:
@@ -197,7 +196,7 @@ class Communicator(Collectives):
 
     @property
     def failure(self) -> Optional[Error]:
-        """The error that put the communicator out of use; None if it is in order."""
+        """The error that put the communicator out of use; None if it is healthy."""
         result = ctypes.c_int()
         lib.onebitCommGetAsyncError(self.handle, result)
         if result.value == _native.Result.SUCCESS:
@@ -214,8 +213,8 @@ class Communicator(Collectives):
 
     def stats(self) -> _native.CommStats:
         """Counters since the creation, with the members of onebitCommStats_t: `bytes_sent`,
-        `logical_bytes`, `codec_ns`, and so on. `hosts` is the number of hosts, `host` that of this
-        rank's, and `host_ranks` how many ranks are on it."""
+        `logical_bytes`, `codec_ns`, and so on. `hosts` is the number of hosts, `host` the index of
+        this rank's, and `host_ranks` how many ranks are on it."""
         stats = new(_native.CommStats)
         lib.onebitCommGetStats(self.handle, stats)
         return stats
@@ -238,7 +237,7 @@ class Communicator(Collectives):
 
 
 def _joined(config: Optional[Config], init: Any, *arguments: Any) -> _native.Comm:
-    """The communicator that a function of C joins. Ctrl-C ends the wait for the other ranks."""
+    """The communicator that a C function joins. Ctrl-C ends the wait for the other ranks."""
     handle = _native.Comm()
 
     def join() -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 class Compressor(Handle):
     """Compresses the calls of one tensor, and keeps its residual: what earlier calls have lost and
-    later ones send.
+    later ones will send.
 
         compressor = onebit.Compressor(comm, gradient.size, codec="fp4")
         comm.all_reduce(gradient, op="avg", compressor=compressor)
@@ -46,7 +46,7 @@ class Compressor(Handle):
         communicator: where its calls are made.
         count: elements, as the calls count them.
         dtype: element type of the calls.
-        collective: which one it serves.
+        collective: the one it is for.
     """
 
     _destroy = "onebitCompressorDestroy"
@@ -90,7 +90,7 @@ class Compressor(Handle):
             mode: "ef" (error feedback, the default) or "plain".
             collective: "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "all_to_allv" or
                 "send_recv".
-            block: elements per scale, or "tensor": one for the whole tensor and rank.
+            block: elements per scale, or "tensor": one scale for the whole tensor and rank.
             scale_rule: "l2" (default) or "l1"; codec "sign" only.
             residual_type: float32 (default) or bfloat16.
             transactional: False halves the memory; an error or NaN then loses the residual.
@@ -99,13 +99,14 @@ class Compressor(Handle):
             tensor_id: names the tensor in messages.
             memory: "host" (default) or "device": where residuals and arrays are.
             device: number of a CUDA device, for memory "device".
-            seed: of the codecs that draw at random.
-            k, values, hops, ef_decay: of the codecs "topk" and "randk".
+            seed: for codecs that draw at random.
+            k, values, hops, ef_decay: for the codecs "topk" and "randk".
             chunk_alignment, server_residual: for comparisons.
             cuts: elements at which blocks restart, so that no scale spans two of the parameters that
                 the tensor holds; ascending. For codec "sign" in an all-reduce.
-            levels: where several ranks share a host and its link, 1 lets a packet of each leave it, 2 one
-                packet for all of them, who share out its residual. 0 (default): 2 for long tensors. For
+            levels: where several ranks share a host and its link, 1 lets a packet of each leave it, 2
+                one packet for all of them, which share its residual. 0 (default): 2 for long tensors.
+                For
                 all-reduces, reduce-scatters and all-gathers.
 
         Raises:
@@ -154,7 +155,7 @@ class Compressor(Handle):
         lib.onebitCompressorSetMask(self.handle, self._mask(mask))
 
     def set_weight(self, weight: float) -> None:
-        """Sets what this rank counts for in the next calls: results are weighted means, 0 is absent.
+        """Sets this rank's weight in the next calls: results are weighted means, and 0 means absent.
         For an all-reduce or reduce-scatter with op "avg". All ranks set one between the same calls.
         """
         lib.onebitCompressorSetWeight(self.handle, weight)
@@ -167,10 +168,10 @@ class Compressor(Handle):
         op: Union[RedOp, str] = RedOp.SUM,
         stream: StreamLike = None,
     ) -> None:
-        """Makes a call in full precision, which also pays all that earlier calls owe.
+        """Makes a call in full precision, which also pays everything that earlier calls owe.
 
-        Arguments are those of the collective that the compressor serves, which all ranks call. It
-        blocks, also with a stream of CUDA, which only orders it.
+        The arguments are those of the compressor's collective; all ranks call it. It blocks even with
+        a CUDA stream, which only orders it.
         """
         call = arrange(self.collective, self.communicator, array, out, "prime")
         lib.onebitCompressorPrime(
@@ -181,14 +182,14 @@ class Compressor(Handle):
     def export_state(self, kind: Union[StateKind, str] = StateKind.RANK) -> bytes:
         """The residual, for a checkpoint.
 
-        "rank" is local, and continues bit for bit on the same rank of as many ranks. "global" is
-        collective, gives the same bytes on all ranks, and fits any number of them.
+        "rank" is local, and continues bit for bit on the same rank of a job of the same size.
+        "global" is collective, gives the same bytes on all ranks, and fits any number of them.
         """
         with exporting("export_state()", self.communicator, kind):
             return exported(lib.onebitCompressorExport, self.handle, kind)
 
     def import_state(self, state: Any) -> None:
-        """Takes over a state of `export_state`, as bytes. On all ranks between the same two calls.
+        """Loads a state from `export_state`, as bytes. On all ranks between the same two calls.
 
         Raises:
             Corrupt: the state is damaged.
@@ -201,7 +202,7 @@ class Compressor(Handle):
         residual. Collective over that communicator.
 
         Returns:
-            A rank that has the results of the last call, for a broadcast of them; -1: none has.
+            A rank that has the results of the last call and can broadcast them; -1: none has.
         """
         source = ctypes.c_int()
         lib.onebitCompressorRebind(self.handle, communicator.handle, source)
@@ -214,7 +215,7 @@ class Compressor(Handle):
 
 
 def exported(function: Any, handle: Any, kind: Union[StateKind, str]) -> bytes:
-    """The state that an Export function of C gives."""
+    """The state that a C Export function writes."""
     length = ctypes.c_size_t()
     function(handle, StateKind.of(kind), None, length)
     state = ctypes.create_string_buffer(length.value)
@@ -223,13 +224,13 @@ def exported(function: Any, handle: Any, kind: Union[StateKind, str]) -> bytes:
 
 
 def imported(function: Any, handle: Any, state: Any) -> None:
-    """Gives a state to an Import function of C."""
+    """Passes a state to a C Import function."""
     buffer = buffer_of(state, "state")
     function(handle, buffer.address, buffer.count * ELEMENT_BYTES[buffer.dtype])
 
 
 def mask_of(mask: Optional[Array], elements: int) -> Any:
-    """A pointer of C to the bits of a mask, valid as long as `mask` is alive; None for none."""
+    """A C pointer to the bits of a mask, valid as long as `mask` is alive; None without a mask."""
     if mask is None:
         return None
     buffer = buffer_of(mask, "mask")

@@ -25,7 +25,7 @@ class Error(Exception):
 
 
 class UnhandledCudaError(Error):
-    """A call of CUDA failed."""
+    """A CUDA call failed."""
 
     result = Result.UNHANDLED_CUDA_ERROR
 

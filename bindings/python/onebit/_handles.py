@@ -14,7 +14,7 @@ from ._library import lib
 
 class Handle:
     """Owns a handle, and destroys it when it is closed or collected, at the latest when the program
-    ends. A block `with` closes it at its end."""
+    ends. A `with` block closes it at its end."""
 
     #: Name of the C function that frees the handle.
     _destroy: ClassVar[str]
@@ -26,7 +26,7 @@ class Handle:
 
     @property
     def handle(self) -> ctypes.c_void_p:
-        """The handle of C, for calls of onebit.lib."""
+        """The C handle, for calls of onebit.lib."""
         if self._handle is None:
             raise InvalidUsage(f"the {type(self).__name__} was closed")
         return self._handle

@@ -4,7 +4,7 @@
 
 Python runs handlers of signals between two instructions of the main thread, which may be inside a
 call for minutes. Its own handler in C, though, writes the signal's number to a file at once. A thread
-that reads it aborts the communicators if the main thread is not let go of; then KeyboardInterrupt
+that reads it aborts the communicators if the main thread is not released; then KeyboardInterrupt
 follows. Calls cost nothing for it. While ranks join there is nothing to abort yet, so the main thread
 leaves the call to another one.
 """
@@ -25,7 +25,7 @@ from typing import Any, Callable, Optional, Tuple
 from ._errors import Error
 
 _PACKAGE = str(pathlib.Path(__file__).parent)
-# The main thread gets so long to see the signal by itself.
+# The main thread gets this long to see the signal by itself.
 _GRACE_SECONDS = 0.3
 _JOIN = "onebit-join"  # threads that join, whose calls hold up nobody who could not be interrupted
 

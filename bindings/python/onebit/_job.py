@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that a program starts by itself, for the demo and the doctor."""
+"""Jobs that a program starts on its own, for the demo and the doctor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._communicator import Communicator, unique_id
 
 
 def run_processes(size: int, function: Callable[..., Any], *arguments: Any) -> List[Any]:
-    """Calls `function(comm, *arguments)` on each rank of a communicator of `size` new processes of
+    """Calls `function(comm, *arguments)` on each rank of a communicator of `size` new processes on
     this host, and returns what each rank returns. An exception of a rank is raised here."""
     identity = unique_id()
     context = multiprocessing.get_context("spawn")  # a forked process could not use the library

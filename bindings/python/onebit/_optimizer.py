@@ -29,10 +29,10 @@ class Segment:
         count: elements; segments follow one another and cover all parameters. None: as many as
             `parameters` has.
         lr_scale: multiplies the learning rate.
-        weight_decay: instead of that of the optimizer.
+        weight_decay: replaces the optimizer's.
         dense: exact averages and a live variance in all stages. For embeddings and biases whose
             gradients are sparse.
-        no_trust_ratio: 1-bit LAMB takes 1. For biases and norms.
+        no_trust_ratio: 1-bit LAMB uses a trust ratio of 1. For biases and norms.
         rare_rows: for embeddings with 0/1 Adam, because few gradients reach a row: the root of its
             variance counts at least as the root mean square over the segment.
         mask: as for a Compressor, a bit per element of the segment.
@@ -52,7 +52,7 @@ class Segment:
 
 
 class Optimizer(Handle):
-    """Replaces gradient averaging and the update of parameters together: each rank hands over its own
+    """Replaces both gradient averaging and the update of parameters: each rank passes its own
     gradients, and every rank ends the step with the same parameters, byte for byte. (With 0/1 Adam
     after the steps that synchronise.)
 
@@ -90,7 +90,7 @@ class Optimizer(Handle):
         Args:
             communicator: its ranks all take part in every step.
             parameters: float32, updated in place by every step; the same bytes on every rank. None:
-                each segment has its own.
+                each segment has its own array.
             segments: runs of parameters with settings of their own; none: all are alike.
             compressor: options of the Compressor of the momentum.
             parameter_copy: as many elements of float16 or bfloat16, which every step rewrites.
@@ -147,7 +147,7 @@ class Optimizer(Handle):
         self._gradients.append(given)
 
     def forget_gradients(self) -> None:
-        """Takes back all that add_gradient has handed over, e.g. after a backward pass that failed."""
+        """Discards all gradients passed to add_gradient, e.g. after a failed backward pass."""
         lib.onebitOptimizerAddGradient(
             self.handle, _native.ONEBIT_ALL_SEGMENTS, None, DataType.FLOAT32
         )
@@ -216,7 +216,7 @@ class Optimizer(Handle):
         )
 
     def synchronize(self) -> None:
-        """Makes the ranks agree on parameters and momentum after local steps of 0/1 Adam, as for an
+        """Makes the ranks agree on parameters and momentum after local steps of 0/1 Adam, e.g. for an
         evaluation. Collective."""
         with collective("synchronize()", self.communicator):
             lib.onebitOptimizerSync(self.handle)
@@ -228,7 +228,7 @@ class Optimizer(Handle):
             name: "m", the momentum, or "v", the variance; of 1-bit LAMB also "w", of 0/1 Adam "s" and
                 "x_sync": see onebitOptimizerGetMoment.
             out: as many elements as the segment has.
-            segment: number of the segment; None: all of them, one behind the other.
+            segment: number of the segment; None: all of them, one after the other.
         """
         lib.onebitOptimizerGetMoment(
             self.handle,
@@ -278,7 +278,7 @@ class Optimizer(Handle):
             return exported(lib.onebitOptimizerExport, self.handle, kind)
 
     def import_state(self, state: Array) -> None:
-        """Takes over a state of `export_state`, parameters included."""
+        """Loads a state from `export_state`, parameters included."""
         imported(lib.onebitOptimizerImport, self.handle, state)
 
     def _moment(self, buffer: Buffer, segment: Optional[int]) -> Any:
@@ -293,7 +293,9 @@ class Optimizer(Handle):
     def _check(self, segment: int) -> None:
         # A negative number would become that of all segments.
         if not 0 <= segment < len(self._counts):
-            raise InvalidArgument(f"segment is {segment}, but there are {len(self._counts)}")
+            raise InvalidArgument(
+                f"segment is {segment}, but there are {len(self._counts)} segments, counted from 0"
+            )
 
 
 class _SegmentTable:
@@ -306,7 +308,7 @@ class _SegmentTable:
         config: _native.OptimizerConfig,
     ) -> None:
         if whole is None and not segments:
-            raise InvalidArgument("give parameters, or segments that have some")
+            raise InvalidArgument("pass parameters, or segments that have their own")
         self.counts: List[int] = [] if segments or whole is None else [whole.count]
         self._table = (_native.Segment * len(segments))()
         self._kept: List[Any] = []
@@ -355,8 +357,8 @@ def _parameters(array: Array, where: str) -> Buffer:
     buffer = buffer_of(array, where).written()
     if buffer.dtype != DataType.FLOAT32:
         raise InvalidArgument(
-            f"{where} has elements of {buffer.dtype}, but must be float32: give the 16-bit ones as "
-            "parameter_copy"
+            f"{where} has elements of {buffer.dtype}, but must be float32: pass the 16-bit ones "
+            "as parameter_copy"
         )
     return buffer
 
@@ -367,7 +369,7 @@ def _copy(array: Array, where: str, count: int, config: _native.OptimizerConfig)
     if config.parameterCopyType not in (_native.ONEBIT_UNDEF_INT, buffer.dtype):
         raise InvalidArgument(
             f"{where} has elements of {buffer.dtype}, but other copies have "
-            f"{DataType(config.parameterCopyType)}: all must have the same"
+            f"{DataType(config.parameterCopyType)}: all must have the same type"
         )
     config.parameterCopyType = buffer.dtype
     return buffer

@@ -14,7 +14,7 @@ from ._handles import Handle
 from ._library import lib
 from ._native import Result
 
-#: A Stream, or a stream of CUDA: see `stream_handle`.
+#: A Stream, or a CUDA stream: see `stream_handle`.
 StreamLike = Any
 
 # More calls than these are never pending: onebitStreamCreate has room for 1024. One may be running, and
@@ -23,7 +23,7 @@ _MOST_PENDING = 2048
 
 
 class Stream(Handle):
-    """A thread of the library that makes the calls it is given one after the other.
+    """A thread of the library that makes the calls queued on it, one after the other.
 
     Arrays, compressors and communicators of its calls are kept alive until they are done. An array
     must not be read or written before that. All calls of a communicator that are pending are on one
@@ -60,14 +60,14 @@ class Stream(Handle):
         self._pending.clear()
 
     def query(self) -> bool:
-        """Tells if all calls are done, without waiting; raises as `synchronize` is going to."""
+        """Tells if all calls are done, without waiting; raises what `synchronize` would raise."""
         if lib.onebitStreamQuery(self.handle) == Result.IN_PROGRESS:
             return False
         self._pending.clear()
         return True
 
     def call(self, function: Callable[[], object]) -> None:
-        """Queues a function behind the calls so far. It runs on the stream's thread, unless a call
+        """Queues a function after the calls so far. It runs on the stream's thread, unless a call
         before it has failed since the last `synchronize`."""
         errors = self._errors
 
@@ -105,8 +105,8 @@ class Stream(Handle):
 
 
 def stream_handle(stream: StreamLike) -> Optional[ctypes.c_void_p]:
-    """The handle of C of a Stream; of a stream of CUDA given as its address, as that of
-    PyTorch or CuPy, or as any object with __cuda_stream__; or of None, with which a call blocks."""
+    """The C handle of a Stream; of a CUDA stream given as its address, as an object of PyTorch or
+    CuPy, or as any object with __cuda_stream__; or of None, with which a call blocks."""
     if stream is None:
         return None
     if isinstance(stream, Stream):
@@ -120,7 +120,7 @@ def stream_handle(stream: StreamLike) -> Optional[ctypes.c_void_p]:
         if hasattr(stream, attribute):
             return _native.Stream(getattr(stream, attribute))
     raise TypeError(
-        f"stream is of type {type(stream).__qualname__}: give an onebit.Stream for arrays in host "
+        f"stream is of type {type(stream).__qualname__}: pass a onebit.Stream for arrays in host "
         "memory, or a CUDA stream for those on a device"
     )
 

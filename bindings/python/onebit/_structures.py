@@ -52,7 +52,7 @@ _READERS: Dict[str, Any] = {
 
 
 def new(structure: Type[AnyStructure]) -> AnyStructure:
-    """A structure as the initialiser macro of C makes it."""
+    """A structure as C's initialiser macro makes it."""
     made = structure()
     lib.onebitStructInit(structure.KIND, ctypes.byref(made), ctypes.sizeof(made))
     return made
@@ -64,7 +64,7 @@ def option_names(structure: Type[Structure]) -> Dict[str, str]:
 
 
 def configured(structure: Type[AnyStructure], options: Mapping[str, Any]) -> AnyStructure:
-    """A configuration with these options, named as in Python: tensor_id is tensorId. None leaves a
+    """A configuration with these options, named as in Python: tensor_id is tensorId. None keeps a
     default. What an option points to must outlive the configuration."""
     made = new(structure)
     known = option_names(structure)

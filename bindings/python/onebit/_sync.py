@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sync: ranks accumulate locally, and average the sums every so many steps."""
+"""Sync: ranks accumulate locally, and average the sums on a schedule."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ._waits import exporting
 
 
 class Sync(Handle):
-    """Sums what a rank gives it, and averages the sums over the ranks at the steps of a schedule. The
-    steps between send nothing.
+    """Sums the arrays of a rank, and averages the sums over the ranks at the steps of a schedule. The
+    steps in between send nothing.
 
         sync = onebit.Sync(compressor, warmup_steps=100, max_interval=16, double_every=1000)
         for ...:
@@ -29,7 +29,8 @@ class Sync(Handle):
             if weight_sum is not None:                    # the same on every rank
                 parameters -= mean
 
-    The compressor is for an all-reduce of float32, and serves nothing else as long as it has a sync.
+    The compressor is for an all-reduce of float32, and cannot be used otherwise as long as it has a
+    sync.
     """
 
     _destroy = "onebitSyncDestroy"
@@ -49,7 +50,7 @@ class Sync(Handle):
             warmup_steps: each of them is a sync; 0.
             base_interval: steps between syncs after that; 1.
             double_every: steps after which the interval doubles; 0: never.
-            max_interval: to which it grows; 16.
+            max_interval: the longest interval; 16.
         """
         schedule = configured(
             _native.SyncSchedule,
@@ -73,7 +74,7 @@ class Sync(Handle):
 
         Args:
             array: float32, as many elements as the compressor has, already weighted.
-            weight: what the step counts for, not negative.
+            weight: the weight of the step, not negative.
             out: as many elements, written by a sync only; None: `array` itself.
 
         Returns:
@@ -111,5 +112,5 @@ class Sync(Handle):
             return exported(lib.onebitSyncExport, self.handle, kind)
 
     def import_state(self, state: Array) -> None:
-        """Takes over a state of `export_state`."""
+        """Loads a state from `export_state`."""
         imported(lib.onebitSyncImport, self.handle, state)

@@ -17,7 +17,7 @@ from ._native import StateKind
 if TYPE_CHECKING:
     from ._communicator import Communicator
 
-# A rank that has waited so long is warned.
+# A rank that has waited this long is warned.
 _WARN_AFTER_SECONDS = 5.0
 
 _PACKAGE = __name__.rpartition(".")[0]
@@ -33,8 +33,8 @@ def collective(call: str, communicator: Communicator) -> Iterator[None]:
         yield
         return
     text = (
-        f"{call} has waited {_WARN_AFTER_SECONDS:g} s for other ranks, and goes on waiting on rank "
-        f"{communicator.rank} of {communicator.size}; it is collective: all ranks call it"
+        f"{call} has waited {_WARN_AFTER_SECONDS:g} s for other ranks, and is still waiting on "
+        f"rank {communicator.rank} of {communicator.size}; it is collective: all ranks must call it"
     )
     # Without a registry: the next wait in the same place is worth a warning, too.
     warning = [text, UserWarning, *_place_of_caller()]
@@ -48,7 +48,7 @@ def collective(call: str, communicator: Communicator) -> Iterator[None]:
     except (Mismatch, Timeout) as error:
         if "differs between ranks" in str(error):  # all of them have called it
             raise
-        raise type(error)(f"{call} is collective: all ranks call it: {error}") from error
+        raise type(error)(f"{call} is collective: all ranks must call it: {error}") from error
     finally:
         _in_call.discard(communicator)
         watch.cancel()

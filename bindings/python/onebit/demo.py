@@ -67,7 +67,7 @@ def report(outcome: Outcome, ranks: int, count: int, calls: int) -> str:
     lines += [
         "",
         "The error is that of the mean of all results so far, relative to the exact mean. It shrinks",
-        "because what a call loses is sent with later calls (error feedback). The network decides if",
+        "because what a call loses is sent with later calls (error feedback). The network decides whether",
         "fewer bytes take less time: python -m onebit.doctor measures it.",
     ]
     return "\n".join(lines)
@@ -81,7 +81,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     parser.add_argument(
         "--elements", type=int, default=1 << 15, help="floats of the tensor (32768)"
     )
-    parser.add_argument("--calls", type=int, default=10, help="times that it is averaged (10)")
+    parser.add_argument("--calls", type=int, default=10, help="number of averages (10)")
     given = parser.parse_args(arguments)
     if min(given.ranks, given.elements, given.calls) < 1:
         parser.error("all numbers must be at least 1")

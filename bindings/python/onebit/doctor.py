@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Says what is here and what is missing, and whether compression pays: python -m onebit.doctor
+"""Reports what is installed and what is missing, and whether compression pays: python -m
+onebit.doctor
 
 The measurement takes a few seconds. Alone, the doctor starts two processes on this host, whose
 memory is faster than most networks. To measure a network, start it as a job on its hosts, by
@@ -148,7 +149,7 @@ def inventory() -> Iterator[str]:
     yield f"onebit      {onebit.__version__}, {onebit.library_path()}"
     yield f"Python      {platform.python_version()}, {sys.executable}; {os.cpu_count()} processors"
     found = [name for name in ARRAY_PACKAGES if importlib.util.find_spec(name) is not None]
-    yield f"packages    {', '.join(found) or 'no NumPy, PyTorch or CuPy; arrays of the module array work'}"
+    yield f"packages    {', '.join(found) or 'no NumPy, PyTorch or CuPy; arrays of module array work'}"
     all_settings, log = log_of_settings()
     yield f"transports  {', '.join(transports())}"
     yield f"CUDA driver {can_open('libcuda.so.1')}"
@@ -160,7 +161,7 @@ def inventory() -> Iterator[str]:
                 reasons = list(obstacles_of_ddp(setting.value.decode()))
                 yield from (f"            trainers fail or ignore it: {reason}" for reason in reasons)
                 if not reasons:
-                    yield "            it holds where DistributedDataParallel wraps a model"
+                    yield "            it takes effect where DistributedDataParallel wraps a model"
 
 
 def places(comm: onebit.Communicator) -> List[Place]:
@@ -189,11 +190,11 @@ def hosts(found: Sequence[Place], variable: str) -> Iterator[str]:
         parts[place.machine].add(place.host)
     for host, merged in sorted(machines.items()):
         if len(merged) > 1:
-            line = f"makes host {host} of {len(merged)} machines: do they share a link?"
+            line = f"puts {len(merged)} machines into host {host}: do they share a link?"
             yield f"            {variable} {line}"
     for split in parts.values():
         if len(split) > 1:
-            line = f"makes {len(split)} hosts of one machine: does each have a link of its own?"
+            line = f"splits one machine into {len(split)} hosts: does each have a link of its own?"
             yield f"            {variable} {line}"
 
 
@@ -263,7 +264,7 @@ def verdict(costs: Dict[str, Cost], count: int, found: Sequence[Place]) -> Itera
     """The costs, and for which links of hosts compression pays."""
     ranks = len(found)
     if ranks == 1:
-        yield "There is one rank, which sends nothing: start more of them."
+        yield "There is only one rank, which sends nothing: start more."
         return
     is_one_host = len({place.host for place in found}) == 1
     dense = costs["dense"]
@@ -286,7 +287,7 @@ def verdict(costs: Dict[str, Cost], count: int, found: Sequence[Place]) -> Itera
             cost.codec_seconds - dense.codec_seconds,
         )
         if saved <= 0:
-            limit = "on no link of a host, where it saves no bytes"
+            limit = "on no link of a host, because it saves no bytes"
         elif computing > 0:
             limit = f"if the link of a host is below about {8e-9 * saved / computing:.1f} Gbit/s"
         else:
@@ -321,7 +322,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
         print("", *verdict(costs, count, found), sep="\n")
         if not is_job:
             print(
-                "This was the memory of this host. To measure a network, start a job on its hosts."
+                "This measured the memory of this host. To measure a network, start a job on its hosts."
             )
 
 

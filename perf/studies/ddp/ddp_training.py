@@ -48,7 +48,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--lr", type=float, required=True)
     parser.add_argument("--warmup", type=int, required=True)
-    parser.add_argument("--freeze-step", type=int, required=True, help="of 1-bit Adam")
+    parser.add_argument("--freeze-step", type=int, required=True, help="freeze step of 1-bit Adam")
     parser.add_argument("--width", type=int, required=True)
     parser.add_argument("--layers", type=int, required=True)
     parser.add_argument("--context", type=int, required=True)

@@ -91,7 +91,7 @@ class Averaging(abc.ABC):
             self._membership.close(self._end)
 
     def revert(self) -> None:
-        """Takes back the last iteration, whose averages the trainer throws away: residuals are what they
+        """Takes back the last iteration, whose averages the trainer discards: residuals are what they
         were before it. Call it on all ranks between the same two iterations, after backward(), e.g.
         where a gradient's norm is too large for a step. Does nothing if the iteration was in full
         precision, or was not finite, so that it has been taken back.
@@ -111,7 +111,7 @@ class Averaging(abc.ABC):
         return self._failure
 
     def report(self) -> Report:
-        """What this rank has sent and computed so far, or had when it was closed, and what it owes.
+        """What this rank has sent and computed so far (once closed: until then), and what it owes.
         Local."""
         return self._last_report or self._run(self._report)
 
@@ -140,7 +140,7 @@ class Averaging(abc.ABC):
         self._is_closed = True
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> "Detached":
-        """DDP keeps its hooks, and is copied with them, though they do not serve the copy."""
+        """DDP keeps its hooks and is copied with them, though they do not work for the copy."""
         return Detached(type(self).__name__)
 
     def __reduce__(self) -> Tuple[Any, ...]:
@@ -242,7 +242,7 @@ class Averaging(abc.ABC):
     # --------------------------------------------------------------------------------------- averages
 
     def _scale_on(self, device: torch.device) -> Optional[torch.Tensor]:
-        """What the scaler has multiplied gradients by; None without one."""
+        """The factor that the scaler has multiplied gradients by; None without a scaler."""
         if self._grad_scaler is None:
             return None
         # Public, and without a wait for the device, unlike get_scale().
@@ -369,7 +369,7 @@ class Step:
 
 
 class Detached:
-    """Stands for a hook's state in a copy of its model, which it does not serve."""
+    """Stands for a hook's state in a copy of its model, for which the state does not work."""
 
     def __init__(self, name: str) -> None:
         self.__dict__["_name"] = name

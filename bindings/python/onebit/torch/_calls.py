@@ -124,7 +124,7 @@ class _ThreadWork(Work):
                 self._call.result()
                 return True
             raise Timeout(
-                f"{self._what} has not ended within {seconds:g} s; it is still running, and uses its tensors"
+                f"{self._what} has not finished within {seconds:g} s; it is still running and using its tensors"
             ) from error
         return True
 

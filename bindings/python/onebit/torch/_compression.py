@@ -28,7 +28,7 @@ def warn_of_coarse(compression: Compression, stacklevel: int) -> None:
     if compression.mode == Mode.PLAIN and codec in (*_SPARSE, *_COARSE):
         warnings.warn(
             f'codec="{codec}" has no error feedback here, so what it leaves out of a gradient is lost, and the '
-            'loss stays higher: give "int8" or "fp4", or mode="ef" of onebit.torch.State or onebit.torch.fsdp',
+            'loss stays higher: use "int8" or "fp4", or mode="ef" of onebit.torch.State or onebit.torch.fsdp',
             stacklevel=stacklevel + 1,
         )
     elif codec in _COARSE:

@@ -53,7 +53,7 @@ class Report:
             those in full precision.
         dense_link_bytes: what the same averages would have put there in full precision, in two
             levels.
-        seconds: time in averages. They run beside the backward pass, so a step is longer only by
+        seconds: time in averages. They run alongside the backward pass, so a step is longer only by
             what is left of them at its end.
         codec_seconds: the part of `seconds` that compression, reduction and decoding took.
         break_even_bits_per_second: speed of the link of a host below which compression pays: the

@@ -104,9 +104,9 @@ class MatchedState:
             has_names = part.name and place.name
             if part.shape != list(place.tensor.shape) or (has_names and part.name != place.name):
                 raise InvalidArgument(
-                    f"parameter {place.number} is {place}, but in the state {part}: give the parameters in "
-                    "the order in which they were when it was saved, or the names that they had; nothing "
-                    "was loaded"
+                    f"parameter {place.number} is {place}, but in the state {part}: pass the "
+                    "parameters in the order that they had when it was saved, or with the same "
+                    "names; nothing was loaded"
                 )
             own_order = memory_order(place.tensor)
             if part.order is not None and part.order != own_order:
@@ -118,8 +118,8 @@ class MatchedState:
         parts = [entry.part for entry in self.entries]
         if any(part.position != k or part.parts != len(parts) for k, part in enumerate(parts)):
             raise InvalidArgument(
-                f"the state is of {parts[0].parts} parameters, but the optimizer has {len(parts)} of them: "
-                "give it those that it had; nothing was loaded"
+                f"the state is of {parts[0].parts} parameters, but the optimizer has {len(parts)} "
+                "of them: pass it the same ones; nothing was loaded"
             )
         digests = [digest_of(entry.place.tensor) for entry in self.entries]
         saved = [part.digest for part in parts]
@@ -128,8 +128,8 @@ class MatchedState:
             k = next(k for k, digest in enumerate(digests) if digest != saved[k])
             raise InvalidArgument(
                 f"the model has the parameters of the state in another order: {self.entries[k].place} was "
-                f"number {saved.index(digests[k])} when it was saved; give them in that order; nothing was "
-                "loaded"
+                f"number {saved.index(digests[k])} when it was saved; pass them in that order; "
+                "nothing was loaded"
             )
 
 
@@ -147,7 +147,7 @@ def _keys(
         having, lacking = ("state", "optimizer") if has_names else ("optimizer", "state")
         warnings.warn(
             f"parameters have names in the {having}, but not in the {lacking}: they are taken in their "
-            "order; give named_parameters() to the optimizer before saving and loading",
+            "order; pass named_parameters() to the optimizer before saving and loading",
             stacklevel=4,
         )
     own = {place.name: place.tensor for place in places if place.name in key_of}
@@ -189,7 +189,7 @@ def _loaded_groups(
         if len(there) > 1:
             raise InvalidArgument(
                 f"group {index} of the optimizer has parameters of groups {sorted(there)} of the "
-                "state: make the groups that it had; nothing was loaded"
+                "state: make the same groups as in the state; nothing was loaded"
             )
         # Tools that call parameters by the model's names have put them, but not their names, into our order.
         has_model_names = any(isinstance(key, str) for key in group["params"])

@@ -142,8 +142,8 @@ def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
             dist.broadcast_object_list(box, src=source, group=process_group)
     except RuntimeError as error:
         raise RemoteError(
-            f"the process group did not pass on where its rank 0 waits (this is rank {rank}): a onebit "
-            f"State or optimizer is constructed on all {size} ranks, at the same point of the program: "
+            f"the process group did not pass on where its rank 0 waits (this is rank {rank}): "
+            f"construct a onebit State or optimizer on all {size} ranks, at the same point of the program: "
             f"{error}"
         ) from error
     return _accept(box[0], size, rank)
@@ -183,7 +183,7 @@ def join_through_store(
     except RuntimeError as error:
         raise RemoteError(
             f"rank 0 of the process group did not say in its store where it waits (this is rank {rank} "
-            f"of {size}): all ranks make the same groups in the same order: {error}"
+            f"of {size}): all ranks must make the same groups in the same order: {error}"
         ) from error
     is_id = message[:1] == b"="
     return _accept(message[1:] if is_id else message[1:].decode(), size, rank, config)

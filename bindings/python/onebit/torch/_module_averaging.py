@@ -75,8 +75,9 @@ class ModuleAveraging(Averaging):
         }
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Takes over a state of `state_dict` for the same shard. If it fails, all is as before. Residuals
-        of modules that have not been averaged yet wait for their first average, which checks them.
+        """Loads a state from `state_dict` for the same shard. If it fails, all is as before.
+        Residuals of modules that have not been averaged yet wait for their first average, which
+        checks them.
 
         Raises:
             InvalidArgument: it is no such state, or that of another shard or model.
@@ -102,8 +103,8 @@ class ModuleAveraging(Averaging):
         if shard[1] != expected[1]:
             raise InvalidArgument(
                 f"the state is of one of {shard[1]} shards, but the model has {expected[1]} here, whose "
-                "elements lie elsewhere: go on with as many ranks in a replica as before, or without "
-                "this state, which loses what was owed to the next averages"
+                "elements lie elsewhere: continue with as many ranks in a replica as before, or "
+                "without this state, which loses what was owed to the next averages"
             )
         if shard[0] != expected[0]:
             raise InvalidArgument(

@@ -368,8 +368,8 @@ def compare_over_ranks(
     there = _broadcast(communicator, own.encode(), int(culprit)).decode()
     here = expected[position] if position < count else "missing"
     raise InvalidArgument(
-        f"parameter {position} on rank {int(culprit)} is {there}, but on rank 0 {here}: all ranks give "
-        "the same parameters in the same order; nothing was copied"
+        f"parameter {position} on rank {int(culprit)} is {there}, but on rank 0 {here}: all ranks "
+        "must pass the same parameters in the same order; nothing was copied"
     )
 
 

@@ -69,8 +69,8 @@ class OwnGradients:
             "the optimizer saves nothing. If DistributedDataParallel wraps the model, as Accelerate, "
             "Lightning and the Trainer of transformers do, call onebit.torch.optim.own_averaging(model) "
             "with the wrapped model, or with the Trainer, before the first step; with DeepSpeed "
-            "onebit.torch.optim.own_averaging(engine). If nothing else averages them, the ranks train "
-            "with the same batches: give each its own, e.g. with a DistributedSampler",
+            "onebit.torch.optim.own_averaging(engine). If nothing else averages them, the ranks "
+            "train on the same batches: give each its own, e.g. with a DistributedSampler",
             stacklevel=2,
         )
 
@@ -132,9 +132,9 @@ def _end_averaging_by_wrapper(model: torch.nn.Module) -> None:
     if replica is None:
         if dist.is_initialized() and dist.get_world_size() > 1:
             raise InvalidArgument(
-                f"own_averaging: DistributedDataParallel does not wrap this {type(model).__name__}: give "
-                "what it returned, or what accelerator.prepare did; if nothing wraps the model, nothing "
-                "but the optimizer averages its gradients"
+                "own_averaging: DistributedDataParallel does not wrap this "
+                f"{type(model).__name__}: pass what it or accelerator.prepare returned; if "
+                "nothing wraps the model, nothing but the optimizer averages its gradients"
             )
         return
     hooks = [hook for hook, _ in getattr(replica, "_comm_hooks", [])]  # none before PyTorch 2
@@ -146,8 +146,8 @@ def _end_averaging_by_wrapper(model: torch.nn.Module) -> None:
         if "once" not in str(error):
             raise
         raise InvalidUsage(
-            "own_averaging: the model has another communication hook, which averages its gradients, too: "
-            "use that hook with an optimizer of PyTorch, or an optimizer of onebit without it"
+            "own_averaging: the model has another communication hook, which also averages its "
+            "gradients: use that hook with an optimizer of PyTorch, or an optimizer of onebit without it"
         ) from error
 
 
@@ -169,9 +169,9 @@ def _hook_of_none(begin: _Begin, bucket: dist.GradBucket) -> torch.futures.Futur
 def _warn_unless_averaged() -> None:
     if not _of_optimizers and dist.get_rank() == 0:
         warnings.warn(
-            "own_averaging has ended the averaging of gradients, and there is no optimizer of onebit that "
-            "does it instead: each rank trains a model of its own. Use one of onebit.torch.optim, or leave "
-            "own_averaging out",
+            "own_averaging has ended the averaging of gradients, and no optimizer of onebit does "
+            "it instead: each rank trains a model of its own. Use one of onebit.torch.optim, or "
+            "leave out own_averaging",
             stacklevel=2,
         )
 
@@ -190,7 +190,7 @@ def _end_averaging_by_engine(engine: Any) -> None:
     if engine.zero_optimization():
         raise InvalidArgument(
             f"own_averaging: ZeRO stage {int(engine.zero_optimization_stage())} reduces gradients to the "
-            "ranks that own them, and the optimizers of onebit need whole ones on each rank: use stage 0"
+            "ranks that own them, but the optimizers of onebit need whole gradients on each rank: use stage 0"
         )
     _warn_if_clipped(engine.gradient_clipping(), "DeepSpeed", "its configuration gradient_clipping 0")
     engine.enable_backward_allreduce = False

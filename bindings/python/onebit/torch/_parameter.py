@@ -169,7 +169,7 @@ class Parameter:
                 native.set_rates(number)  # between two syncs an error, on all ranks alike
             except InvalidUsage as error:
                 raise WrittenBetweenSyncs(
-                    f"{self} was written to between two syncs of 0/1 Adam: call synchronize() before"
+                    f"{self} was written to between two syncs of 0/1 Adam: call synchronize() first"
                 ) from error
         values = self._master
         if self._is_copy:
@@ -234,7 +234,7 @@ def check_kind(place: Place) -> None:
     tensor = place.tensor
     if torch.nn.parameter.is_lazy(tensor):
         who = place.name or f"parameter {place.index} of group {place.group_index}"
-        raise InvalidArgument(f"{who} is not initialized: run the model on one batch before")
+        raise InvalidArgument(f"{who} is not initialized: run the model on one batch first")
     who = str(place)
     if any(base.__name__ == "DTensor" for base in type(tensor).__mro__):
         raise InvalidArgument(
@@ -253,7 +253,7 @@ def check_kind(place: Place) -> None:
             "initialize it before making the optimizer"
         )
     if tensor.is_quantized:
-        raise InvalidArgument(f"{who} is quantized: give the optimizer only parameters that train")
+        raise InvalidArgument(f"{who} is quantized: pass the optimizer only parameters that train")
     if tensor.layout != torch.strided:
         raise InvalidArgument(
             f"{who} has the layout {tensor.layout}, but must be dense: make it from to_dense()"
@@ -262,7 +262,7 @@ def check_kind(place: Place) -> None:
         tensor, "__tensor_flatten__"
     ):
         raise InvalidArgument(
-            f"{who} is a {type(tensor).__name__}, whose elements are in other tensors: give the "
+            f"{who} is a {type(tensor).__name__}, whose elements are in other tensors: pass the "
             "optimizer dense parameters of torch.nn.Parameter"
         )
     if tensor.requires_grad:

@@ -35,13 +35,13 @@ def refuse_sharded(model: torch.nn.Module, what: str) -> None:
     bases = {base.__name__ for module in model.modules() for base in type(module).__mro__}
     if "FSDPModule" in bases:
         raise InvalidArgument(
-            f"{what} serves DistributedDataParallel, but fully_shard has sharded this model: call "
+            f"{what} is for DistributedDataParallel, but fully_shard has sharded this model: call "
             "onebit.torch.fsdp.compress_replicas for hosts that hold replicas of it, or compress_shards if it is "
             "sharded over all ranks"
         )
     if "FullyShardedDataParallel" in bases:
         raise InvalidArgument(
-            f"{what} serves DistributedDataParallel, and FullyShardedDataParallel is not supported: shard the "
+            f"{what} is for DistributedDataParallel, and FullyShardedDataParallel is not supported: shard the "
             "model with fully_shard (FSDP2), and call onebit.torch.fsdp.compress_replicas or compress_shards"
         )
 
@@ -62,7 +62,7 @@ def group_of(
     if given is not None and ranks_of(given) != ranks_of(own):
         raise InvalidArgument(
             f"process_group has the ranks {ranks_of(given)}, but DDP averages this model over a group "
-            f"with the ranks {ranks_of(own)}: leave process_group out, or give the wrapper's"
+            f"with the ranks {ranks_of(own)}: leave out process_group, or pass the wrapper's"
         )
     return own
 

@@ -131,9 +131,10 @@ def _warn_of_rest(model: torch.nn.Module, function: str) -> None:
     if rest and dist.get_rank() == 0:
         more = f" and {len(rest) - 4} more" if len(rest) > 4 else ""
         warnings.warn(
-            f"{function}: fully_shard has not sharded {', '.join(rest[:4])}{more}, so nothing averages gradients of "
-            "them, and they drift apart between ranks: call fully_shard(model) before, which takes all that its "
-            "submodules have left, or freeze or average them yourself",
+            f"{function}: fully_shard has not sharded {', '.join(rest[:4])}{more}, so nothing "
+            "averages their gradients, and they drift apart between ranks: first call "
+            "fully_shard(model), which takes all that its submodules have left, or freeze or "
+            "average them yourself",
             stacklevel=4,
         )
 
@@ -200,7 +201,7 @@ def _refuse_unsharded(model: torch.nn.Module, function: str) -> None:
     )
     if "FullyShardedDataParallel" in bases:
         raise InvalidArgument(
-            f"{function} serves fully_shard (FSDP2), and FullyShardedDataParallel (FSDP1) is not "
+            f"{function} is for fully_shard (FSDP2), and FullyShardedDataParallel (FSDP1) is not "
             "supported: shard the model with fully_shard"
         )
     raise InvalidArgument(

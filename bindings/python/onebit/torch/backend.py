@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A backend of torch.distributed for one dimension of a mesh: that of replicas, whose links are slow.
 
-Sums and averages over that dimension are compressed, whoever asks for them: fully_shard on a mesh of
+Sums and averages over that dimension are compressed, whoever requests them: fully_shard on a mesh of
 two dimensions (HSDP), replicate(), torch.distributed's own functions and functional collectives.
 
     mesh = init_device_mesh(
@@ -97,14 +97,15 @@ def register() -> None:
 
 
 class Options(Backend.Options):
-    """Options of a group of the backend. All its ranks give the same ones.
+    """Options of a group of the backend. All its ranks must pass the same ones.
 
     Args:
         codec: "int8" (default) or another codec of onebit.Compressor, for sums and averages. There is
             no error feedback, so no state is kept: "int8" costs no accuracy in training, "fp4" little;
             codecs of fewer bits are for onebit.torch.State. None or "none": full precision.
         min_bytes: smaller tensors are reduced in full precision.
-        timeout: a call without progress for so long fails, unless ONEBIT_COLLECTIVE_TIMEOUT_MS is set.
+        timeout: a call without progress for this long fails, unless ONEBIT_COLLECTIVE_TIMEOUT_MS is
+            set.
             For groups of init_device_mesh; otherwise that of init_process_group or new_group counts.
 
     Raises:

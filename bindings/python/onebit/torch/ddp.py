@@ -74,15 +74,15 @@ class State(Averaging):
             group, as for DDP.
         codec: "fp4" (default), "bf16", "int8", "int2" or "sign". 1-bit signs suit optimizers whose variance
             is frozen, not a plain Adam. Other codecs of onebit.Compressor have their defaults here,
-            but for `k`. "auto": full precision or "fp4", whichever makes iterations shorter. It times
-            16 iterations after the dense ones, in full precision and in 4 bits by turns, all ranks
-            choose alike, and report() has the choice with both times.
+            except for `k`. "auto": full precision or "fp4", whichever makes iterations shorter. It
+            times 16 iterations after the dense ones, in full precision and in 4 bits by turns, all
+            ranks choose alike, and report() has the choice with both times.
         mode: "ef" (default): error feedback; "plain": what a call loses is lost.
         block: elements that share a scale; None: the codec's default. Not for "bf16", which has no
             scales.
         k: elements that "topk" and "randk" send of each block; None: their default.
-        levels: 2 where several ranks share a host and its link: one packet for all of them leaves
-            it, and they share out its residual. 1: a packet of every rank does. None (default) or 0:
+        levels: 2 where several ranks share a host and its link: one packet for all of them leaves it,
+            and they share its residual. 1: a packet of every rank does. None (default) or 0:
             the library decides for each parameter. With 2 it still does for those that are so short
             that they take one exchange, which has one level; "topk" and "randk" take two hops; and
             parameters on a CUDA device are refused where calls there can only have one level.
@@ -209,7 +209,7 @@ class State(Averaging):
         }
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Takes over a state of `state_dict`: that of this rank, or the same global one on all. If it
+        """Loads a state from `state_dict`: this rank's own, or the same global one on all. If it
         fails, all is as before.
 
         The model may be compiled or wrapped otherwise than the one that was saved. Residuals of
@@ -284,8 +284,8 @@ class State(Averaging):
         name = self._names.get(id(parameter))
         if name is None:
             raise InvalidArgument(
-                f"DDP averages a parameter of shape {tuple(parameter.shape)} that the model given to "
-                "onebit.torch.State does not have: give it the model that DDP wraps"
+                f"DDP averages a parameter of shape {tuple(parameter.shape)} that the model "
+                "passed to onebit.torch.State does not have: pass it the model that DDP wraps"
             )
         return name
 
@@ -399,7 +399,7 @@ class State(Averaging):
 def ddp_hook(
     state: State, bucket: dist.GradBucket, *sharded: torch.Tensor
 ) -> torch.futures.Future[torch.Tensor]:
-    """Averages a bucket of gradients for DistributedDataParallel, beside the backward pass:
+    """Averages a bucket of gradients for DistributedDataParallel, alongside the backward pass:
 
         model.register_comm_hook(onebit.torch.State(model), onebit.torch.ddp_hook)
 
@@ -412,7 +412,8 @@ def ddp_hook(
     """
     if sharded:
         raise InvalidUsage(
-            "onebit.torch.ddp_hook serves DistributedDataParallel, not FullyShardedDataParallel (FSDP1), which is "
+            "onebit.torch.ddp_hook is for DistributedDataParallel, not FullyShardedDataParallel "
+            "(FSDP1), which is "
             "not supported: shard the model with fully_shard (FSDP2), and call onebit.torch.fsdp.compress_shards, or "
             "compress_replicas for a mesh of two dimensions"
         )

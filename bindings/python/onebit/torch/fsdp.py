@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compressed averages for models that fully_shard (FSDP2) has sharded.
 
-Hosts with several devices each, which hold replicas of a model, and shard it inside of a host (HSDP):
+Hosts with several devices each, which hold replicas of a model, and shard it inside a host (HSDP):
 
     mesh = init_device_mesh("cuda", (hosts, devices), mesh_dim_names=("replicate", "shard"))
     for block in model.blocks:
@@ -96,7 +96,7 @@ def compress_replicas(
     Raises:
         InvalidArgument: nothing of the model is sharded; `replicas` is of another kind, or has ranks that
             hold other shards; or options do not go together.
-        InvalidUsage: the modules have a hook already, or average over replicas by themselves; or this
+        InvalidUsage: the modules already have a hook, or average over replicas by themselves; or this
             PyTorch is too old.
         onebit.Error: the ranks could not join; the text says who was missing and where.
     """
@@ -114,7 +114,7 @@ def compress_replicas(
             )
         if shard.hook is not None and not _is_closed(shard.hook):
             raise InvalidUsage(
-                f"{shard.title} has an all-reduce hook already, and takes one: call {function} once"
+                f"{shard.title} already has an all-reduce hook, and takes only one: call {function} once"
             )
         _check_ranks(shard, group)
     _refuse_meta(module)
@@ -155,7 +155,8 @@ def compress_shards(
     With `gather` the parameters that forward and backward passes compute with are rounded, on all ranks alike.
     The shards that the optimizer updates, and that checkpoints have, keep full precision.
 
-    Both may be applied to a model with compress_replicas: the first inside of the hosts, the other between.
+    Both may be applied to a model with compress_replicas: the first inside the hosts, the second
+    between them.
 
     Args:
         model: a module that fully_shard has sharded; or one that torch.compile has wrapped.
@@ -170,7 +171,7 @@ def compress_shards(
     Raises:
         InvalidArgument: nothing of the model is sharded, its modules are sharded over different ranks, or
             options do not go together.
-        InvalidUsage: the modules have custom collectives already; or this PyTorch is too old.
+        InvalidUsage: the modules already have custom collectives; or this PyTorch is too old.
         onebit.Error: the ranks could not join; the text says who was missing and where.
     """
     function = "onebit.torch.fsdp.compress_shards"
@@ -192,7 +193,7 @@ def compress_shards(
     for shard in shards:
         if not all(map(_is_closed, shard.collectives)):
             raise InvalidUsage(
-                f"{shard.title} has custom collectives already (set_custom_reduce_scatter, "
+                f"{shard.title} already has custom collectives (set_custom_reduce_scatter, "
                 f"set_custom_all_gather, set_symm_mem_for_comm or an earlier {function}): set them once"
             )
     if compression is not None:
@@ -567,7 +568,7 @@ def _gather_compression(codec: Union[str, Codec]) -> Compression:
     compression = Compression(codec, "plain", None, None, None)
     if compression.codec not in _GATHER_CODECS:
         raise InvalidArgument(
-            f'gather="{compression.codec}" does not suit weights, which have no error feedback: give '
+            f'gather="{compression.codec}" does not suit weights, which have no error feedback: use '
             '"int8", "uint8mm", "fp4" or "bf16"'
         )
     return compression

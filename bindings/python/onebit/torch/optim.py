@@ -10,7 +10,7 @@ They average gradients, too, so the model needs no DistributedDataParallel:
         loss_of(model, batch).backward()
         optimizer.step()
 
-A model that is wrapped by it all the same, e.g. because it has buffers or by a framework, must not average
+A model that is wrapped by it anyway, e.g. by a framework or because it has buffers, must not average
 gradients a second time: call own_averaging(model). Otherwise a warning says so after three steps.
 """
 
@@ -83,7 +83,7 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
             are sparse.
         exp_avg_mask: for a group of one parameter, a tensor like it: elements where it is 0 have
             no momentum, e.g. rows of position embeddings that no sequence reaches.
-        no_trust_ratio: OnebitLamb takes 1; for biases and norms.
+        no_trust_ratio: OnebitLamb uses a trust ratio of 1; for biases and norms.
         rare_rows: for embeddings with ZeroOneAdam, because few gradients reach a row. With
             OnebitAdam they train better with `non_freeze`.
 
@@ -129,11 +129,11 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
         Args:
             params, lr, betas, eps, weight_decay: as for torch.optim.AdamW. `params` may have names,
                 also with PyTorch before 2.6: `model.named_parameters()`, or groups of such pairs.
-            max_grad_norm: clips gradients to this norm, in dense steps as clip_grad_norm_ does behind
+            max_grad_norm: clips gradients to this norm, in dense steps as clip_grad_norm_ does after
                 DistributedDataParallel: by the norm of the average; otherwise by that of the rank's
                 own gradient. `clip_norm="mean_square"` takes one factor for all ranks in all steps.
             process_group: its ranks average gradients; None: the default group.
-            communicator: a Communicator of one's own, instead of a process group.
+            communicator: a Communicator of your own, instead of a process group.
             compressor: options of the onebit.Compressor of the momentum, such as {"block": 1024}.
             checkpoint: the kind of state_dict() for callers that name none, such as PyTorch's savers.
             options: members of onebitOptimizerConfig_t (onebit/optim.h) by their Python names, such
@@ -146,7 +146,7 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
         """
         if isinstance(params, (set, frozenset)):
             raise TypeError(
-                "params is a set, whose order differs between ranks: give a list, or named_parameters()"
+                "params is a set, whose order differs between ranks: pass a list, or named_parameters()"
             )
         if amsgrad or eps_inside_sqrt:
             raise InvalidArgument(
@@ -196,8 +196,8 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
         self._check_open()
         if self._native is not None:
             raise InvalidUsage(
-                "add_param_group: the optimizer is in use, and the state of all parameters is one; make a "
-                "new one, or give all groups from the beginning, some of them with lr = 0"
+                "add_param_group: the optimizer is in use, and the state of all parameters is "
+                "one; make a new one, or pass all groups from the beginning, some of them with lr = 0"
             )
         super().add_param_group(_named(param_group))
         *others, group = self.param_groups
@@ -240,7 +240,7 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
 
     def __getstate__(self) -> Dict[str, Any]:
         raise InvalidUsage(
-            f"a {type(self).__name__} cannot be copied or pickled: make another, and use state_dict()"
+            f"a {type(self).__name__} cannot be copied or pickled: make a new one, and use state_dict()"
         )
 
     def close(self) -> None:
@@ -338,8 +338,8 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
         """For torch.distributed.algorithms.join.Join."""
         if self._membership is None:
             raise InvalidUsage(
-                "Join needs a process group, but the optimizer was made with a communicator: give "
-                "process_group in place of it"
+                "Join needs a process group, but the optimizer was made with a communicator: "
+                "pass process_group instead"
             )
         group: Any = dist.group.WORLD if self._process_group is None else self._process_group
         return group
@@ -415,10 +415,10 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
         return result
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Takes over a state of `state_dict`, parameters included: that of this rank, or the same
-        on all. Local. Moments that the program has changed in it are taken over. Where parameters have
-        names, also in the state, it may have them and groups in another order. A parameter that the
-        state has may be frozen by now.
+        """Loads a state from `state_dict`, parameters included: this rank's own, or the same on all.
+        Local. Moments that the program has changed in it are taken over. Where parameters have names,
+        also in the state, it may have them and groups in another order. A parameter that the state
+        has may be frozen by now.
 
         Raises:
             onebit.Error: it is damaged, or of other parameters, or without names in another order;
@@ -544,9 +544,8 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
     def _check_unchanged(self) -> None:
         if self._common_betas_and_eps() != self._betas_and_eps:
             raise InvalidUsage(
-                f"param_groups have other betas and eps than {self._betas_and_eps}, with which the "
-                "optimizer was made: they cannot change; give OneCycleLR and CyclicLR "
-                "cycle_momentum=False"
+                f"param_groups have betas and eps other than {self._betas_and_eps}, with which "
+                "the optimizer was made: they cannot change; pass OneCycleLR and CyclicLR cycle_momentum=False"
             )
         own = {id(parameter.tensor) for parameter in self._parameters}
         own.update(id(place.tensor) for place in self._left_alone)
@@ -561,8 +560,8 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
         for place in self._left_alone:
             if place.tensor.grad is not None:
                 raise InvalidUsage(
-                    f"{place} has a gradient now, but required none at the first step, and so has no "
-                    "moments: make a new optimizer"
+                    f"{place} has a gradient now, but required none at the first step, so it has "
+                    "no moments: make a new optimizer"
                 )
 
     def _common_betas_and_eps(self) -> Tuple[Tuple[float, float], float]:
@@ -618,7 +617,7 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise InvalidUsage(f"this {type(self).__name__} is closed: make another")
+            raise InvalidUsage(f"this {type(self).__name__} is closed: make a new one")
 
     def _hooks(self, name: str) -> List[Callable[..., Any]]:
         """What a program has registered; PyTorch before 2.1 has none."""
@@ -685,8 +684,8 @@ class ZeroOneAdam(OnebitOptimizer):
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, *args: Any, **options: Any) -> None:
         if options.get("var_freeze_step") is None and options.get("lr_warmup_steps") is None:
             raise InvalidArgument(
-                "ZeroOneAdam needs var_freeze_step, the step up to which the variance is refreshed, or "
-                "lr_warmup_steps, whose end it then is"
+                "ZeroOneAdam needs var_freeze_step, the step up to which the variance is "
+                "refreshed, or lr_warmup_steps, which then takes its place"
             )
         super().__init__(params, lr, *args, **options)
 
@@ -729,7 +728,7 @@ def _check_group(group: Dict[str, Any], others: List[Dict[str, Any]]) -> None:
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise InvalidArgument(f"betas are {group['betas']}, but must be two numbers in [0, 1)")
     if len({id(tensor) for tensor in group["params"]}) != len(group["params"]):
-        raise InvalidArgument("a group has a parameter twice, and would update it twice: give it once")
+        raise InvalidArgument("a group has a parameter twice, and would update it twice: pass it once")
     if others and ("param_names" in group) != ("param_names" in others[0]):
         raise InvalidArgument("parameters of some groups have names, and those of others have none")
 

@@ -69,7 +69,7 @@ class Attached:
 
     def __init__(self, trainer: Any, options: Any) -> None:
         if isinstance(getattr(trainer.train, "attached", None), Attached):
-            raise InvalidUsage("attach: this Trainer has been attached before: once is enough")
+            raise InvalidUsage("attach: this Trainer was attached before: once is enough")
         self.state = None
         self._trainer = trainer
         self._options = options
@@ -113,7 +113,7 @@ class Attached:
             if getattr(replica, "_comm_hooks", None):
                 raise InvalidUsage(
                     "attach: the model has another communication hook, such as that of ONEBIT_TORCH_DDP or "
-                    "of DistributedDataParallelKwargs: leave out one of the two"
+                    "of DistributedDataParallelKwargs: use only one of the two"
                 )
             scaler = {"grad_scaler": self._trainer.accelerator.scaler}
             self.state = State(model, **{**scaler, **self._options})
