@@ -77,7 +77,8 @@ void AddSweepFlags(CLI::App& app, const std::string& check_help, SweepFlags* fla
                      [](double seconds) { return seconds >= 0 && seconds < kMaxRowSeconds; }));
   AddCount(app, "-w,--warmup_iters", "calls at each power of two times -b, once before the sweep",
            0, kMaxCalls, &flags->warmup_iterations);
-  AddCount(app, "-N,--run_cycles", "number of times that the sweep runs", 1, kMaxCalls, &flags->cycles);
+  AddCount(app, "-N,--run_cycles", "number of times that the sweep runs", 1, kMaxCalls,
+           &flags->cycles);
   AddChoice(app, "-a,--average", kRankTimes, &flags->rank_time,
             "time of a row: 0: rank 0's, 1: mean over ranks, 2: the shortest, 3: the longest");
   AddCount(app, "-c,--check", check_help, 0, kMaxCalls, &flags->checks);
