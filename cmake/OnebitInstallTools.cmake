@@ -65,5 +65,6 @@ install(FILES LICENSE src/codec/FORMAT.md src/comm/SECURITY.md src/state/STATE.m
   src/optim/DEEPSPEED.md DESTINATION ${documents})
 # Programs and sources name pages and each other by their paths in this project.
 install(DIRECTORY docs DESTINATION ${documents} FILES_MATCHING PATTERN "*.md" PATTERN "*.svg")
-install(DIRECTORY perf/examples DESTINATION ${documents}/examples/perf FILES_MATCHING PATTERN "*.cc" PATTERN "*.h")
+install(DIRECTORY perf/examples DESTINATION ${documents}/examples/perf FILES_MATCHING PATTERN "*.cc" PATTERN "*.h"
+  PATTERN "*.py")
 install(DIRECTORY bindings/python/examples/ DESTINATION ${documents}/examples/python FILES_MATCHING PATTERN "*.py")

@@ -63,6 +63,14 @@ COMMANDS = {
         Run("{build}/perf/alltoallv_perf --procs 4 -b 16K -e 256K -f 16 --codec int8 --block 1024 -n 2"),
     "build/release/perf/examples/federated scallion": Run("{build}/perf/examples/federated scallion"),
     "build/release/perf/examples/variational masha2": Run("{build}/perf/examples/variational masha2"),
+    "onebit_run -n 4 python perf/examples/parallel/ulysses.py src/codec/FORMAT.md":
+        RunBy("tests/python/parallel_examples_test.py", 'Found("ulysses")'),
+    "onebit_run -n 4 python perf/examples/parallel/moe.py src/codec/FORMAT.md":
+        RunBy("tests/python/parallel_examples_test.py", 'Found("moe")'),
+    "onebit_run -n 4 python perf/examples/parallel/ring_attention.py src/codec/FORMAT.md":
+        RunBy("tests/python/parallel_examples_test.py", 'Found("ring_attention")'),
+    "onebit_run -n 4 python perf/examples/parallel/gnnpipe.py src/codec/FORMAT.md":
+        RunBy("tests/python/parallel_examples_test.py", 'Found("gnnpipe")'),
     "build/release/perf/group_perf --procs 4":
         Run("{build}/perf/group_perf --procs 4 --tensors 20 --max-elements 2000"),
     "./perf/lab run --hosts 4 --rate 1gbit -- build/release/perf/train_text --steps 40 --batch 256 --optimizer adam --transport socket --overlap":
