@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""The queue of a backend's calls, and what PyTorch gets for each of them."""
+"""The queue of calls that run beside the program, and what PyTorch gets for each of them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,20 @@ class Calls:
 
     Args:
         ranks: the numbers of the communicator's ranks in the job.
+        is_lent: the program leaves the communicator by itself.
 
     Attributes:
         count: how many there were.
     """
 
-    def __init__(self, communicator: Communicator, ranks: Sequence[int]) -> None:
+    def __init__(
+        self, communicator: Communicator, ranks: Sequence[int], is_lent: bool = False
+    ) -> None:
         self.communicator = communicator
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "onebit")
-        self._membership = Membership(self, None, self._thread, communicator=communicator, ranks=ranks)
+        self._membership = Membership(
+            self, None, self._thread, communicator=communicator, ranks=ranks, is_lent=is_lent
+        )
         self._stream: Optional[torch.cuda.Stream] = None
         self._last: Optional[concurrent.futures.Future[None]] = None  # in the thread
         self.count = 0

@@ -39,6 +39,7 @@ class Membership:
         thread: makes calls on the communicator; None: only the owner's callers do.
         communicator: one that the ranks have joined, as by join_through_store.
         ranks: numbers of its ranks in the job; none: those of the process group.
+        is_lent: the program leaves the communicator by itself, and only the thread ends here.
     """
 
     def __init__(
@@ -49,16 +50,19 @@ class Membership:
         *,
         communicator: Optional[Communicator] = None,
         ranks: Sequence[int] = (),
+        is_lent: bool = False,
     ) -> None:
         self._ranks = list(ranks) or ranks_of(process_group)
-        self.communicator = _join(process_group) if communicator is None else communicator
+        self.communicator = join(process_group) if communicator is None else communicator
+        self._is_lent = is_lent
         self._siblings: Dict[int, int] = {}
         # Another rank may be further, and have failed: the next call raises that, where it is awaited.
         with contextlib.suppress(Error):
             self._siblings = _siblings.find(self.communicator)
         self._thread = thread
         self._process = os.getpid()
-        self._dropped = weakref.finalize(owner, _drop, self.communicator, thread, os.getpid())
+        left = None if is_lent else self.communicator
+        self._dropped = weakref.finalize(owner, _drop, left, thread, os.getpid())
         self._dropped.atexit = False  # the handle's own finalizer leaves, as late as possible
         _open_memberships.add(self)
 
@@ -75,6 +79,8 @@ class Membership:
         if self._thread is not None:
             self._thread.shutdown()
         at_last()
+        if self._is_lent:
+            return
         try:
             if self.communicator.failure is None:
                 self.communicator.finalize()
@@ -126,7 +132,7 @@ class Membership:
 _open_memberships: weakref.WeakSet[Membership] = weakref.WeakSet()
 
 
-def _join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
+def join(process_group: Optional[dist.ProcessGroup]) -> Communicator:
     """Joins a communicator of the ranks of a process group. Collective."""
     if not dist.is_initialized():
         raise InvalidUsage("torch.distributed is not initialized: call init_process_group first")
@@ -228,14 +234,15 @@ def _known_network(store: dist.Store) -> Iterator[None]:
 
 
 def _drop(
-    communicator: Communicator, thread: Optional[concurrent.futures.Executor], process: int
+    communicator: Optional[Communicator], thread: Optional[concurrent.futures.Executor], process: int
 ) -> None:
     if process != os.getpid():
         return
     if thread is not None:
         thread.shutdown(wait=False)
-    with contextlib.suppress(Error):
-        communicator.close()
+    if communicator is not None:
+        with contextlib.suppress(Error):
+            communicator.close()
 
 
 def _end_waiting() -> None:

@@ -339,10 +339,17 @@ class Part:
 
 
 def compare_over_ranks(
-    communicator: Communicator, described: Sequence[str], digests: Sequence[int]
+    communicator: Communicator,
+    described: Sequence[str],
+    digests: Sequence[int] = (),
+    what: str = "parameter",
 ) -> None:
     """Refuses, on all ranks, parameters that differ between ranks, or come in another order: then the
-    digests of their elements are the same ones in another order. Collective."""
+    digests of their elements are the same ones in another order. Collective.
+
+    Args:
+        what: names what is compared, in the error.
+    """
     parameters = list(described)
     lines = _broadcast(communicator, "\n".join(parameters).encode(), 0).decode().split("\n")
     first_digests = json.loads(_broadcast(communicator, json.dumps(list(digests)).encode(), 0))
@@ -368,8 +375,8 @@ def compare_over_ranks(
     there = _broadcast(communicator, own.encode(), int(culprit)).decode()
     here = expected[position] if position < count else "missing"
     raise InvalidArgument(
-        f"parameter {position} on rank {int(culprit)} is {there}, but on rank 0 {here}: all ranks "
-        "must pass the same parameters in the same order; nothing was copied"
+        f"{what} {position} on rank {int(culprit)} is {there}, but on rank 0 {here}: all ranks must "
+        f"pass the same {what}s in the same order; nothing was copied"
     )
 
 
