@@ -15,11 +15,11 @@ or, without wrapping it, another optimizer:
 import importlib
 from typing import Any
 
-from . import fsdp, optim
+from . import fsdp, optim, outer
 from .ddp import Report, State, ddp_hook
 from .trainers import attach
 
-__all__ = ["Report", "State", "attach", "ddp_hook", "fsdp", "optim"]
+__all__ = ["Report", "State", "attach", "ddp_hook", "fsdp", "optim", "outer"]
 
 
 def __getattr__(name: str) -> Any:
