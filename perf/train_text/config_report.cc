@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "perf/train_text/optimizer_config.h"
+#include "perf/train_text/outer_options.h"
 
 namespace onebit::train {
 namespace {
@@ -68,7 +69,8 @@ std::string DescribeOptimizer(const TrainOptions& options) {
     if (!HasScalesOfTensors(options)) text += ", scales fused";
     text += ResidualText(options);
   } else if (options.codec) {
-    text += fmt::format(" of gradients averaged in {} {}{} block {}", compression.codec_name(),
+    text += fmt::format(" of {} averaged in {} {}{} block {}",
+                        options.outer ? "outer gradients" : "gradients", compression.codec_name(),
                         compression.mode_name(),
                         compression.has_codes() ? "" : fmt::format(" {}", compression.scale_name()),
                         compression.block_text());
@@ -79,6 +81,7 @@ std::string DescribeOptimizer(const TrainOptions& options) {
     text +=
         fmt::format(", {} {}", name, value.is_string() ? value.get<std::string>() : value.dump());
   }
+  if (options.outer) text += ", outer " + OuterText(*options.outer);
   if (options.gradient_type != onebitFloat32) {
     text += fmt::format(", {} gradients", TypeName(options.gradient_type));
   }
@@ -113,6 +116,7 @@ nlohmann::ordered_json ConfigJson(const TrainOptions& options) {
     config["variance_floor"] = VarianceFloorOf(options);
     config["scales"] = HasScalesOfTensors(options) ? "segment" : "fused";
   }
+  if (options.outer) config["outer"] = OuterText(*options.outer);
   if (options.codec) config["codec"] = compression.codec_name();
   if (compression.is_compressed()) {
     if (!compression.has_codes()) config["scale"] = compression.scale_name();

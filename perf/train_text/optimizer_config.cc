@@ -51,6 +51,8 @@ bool HasScalesOfTensors(const TrainOptions& options) {
          options.scales == onebitScalesSegment;
 }
 
+bool AveragesGradients(const TrainOptions& options) { return options.codec && !options.outer; }
+
 bool IsLamb(OptimizerKind optimizer) { return AlgorithmOf(optimizer) == onebitAlgorithmOneBitLamb; }
 
 perf::CodecChoice CompressionOf(const TrainOptions& options) {

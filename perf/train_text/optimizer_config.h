@@ -52,6 +52,8 @@ inline constexpr std::array<RuleMember<double>, 4> kCompressedLambMembers = {
 bool Compresses(OptimizerKind optimizer);
 /** Returns true if blocks of what an optimizer compresses restart at each tensor. */
 bool HasScalesOfTensors(const TrainOptions& options);
+/** Returns true if a compressed allreduce averages gradients for optimizers that do not. */
+bool AveragesGradients(const TrainOptions& options);
 bool IsLamb(OptimizerKind optimizer);
 
 /** The compression of the run: of what the optimizer sends, or of gradients; else dense. */

@@ -13,6 +13,7 @@
 #include "perf/common/flag_kinds.h"
 #include "perf/common/tool_error.h"
 #include "perf/train_text/optimizer_config.h"
+#include "perf/train_text/outer_options.h"
 
 namespace onebit::train {
 namespace {
@@ -138,9 +139,13 @@ void CompleteGradientCodec(const CLI::App& app, TrainOptions& options) {
   perf::CodecChoice choice = CompressionOf(options);
   if (choice.is_sparse()) {
     throw perf::UsageError(
-        "--codec: topk and randk are for outer gradients, which are not sent here");
+        "--codec: topk and randk are for outer gradients, which onebit.torch.outer sends");
   }
   perf::CompleteCodec(app, onebitCollectiveAllReduce, &choice);
+  if (options.outer && app.count("--mode") == 0) {
+    const bool is_plain = DefaultOuterMode(choice.codec) == onebitModePlain;
+    choice.mode = is_plain ? perf::Mode::kPlain : perf::Mode::kEf;
+  }
   options.mode = choice.mode == perf::Mode::kEf ? onebitModeEf : onebitModePlain;
   options.block = choice.block;
   if (options.survive) {
@@ -209,8 +214,8 @@ void AddCompressionOptions(CLI::App& app, TrainOptions& options) {
   perf::AddCodec(
       app, codec,
       "adam and lamb: average gradients compressed, an element in as many bits as the name "
-      "says\n(int8s rounds at random); --max-grad-norm then limits the average [full "
-      "precision]")
+      "says\n(int8s rounds at random); --max-grad-norm then limits the average; with --outer: "
+      "its\naverages [full precision]")
       ->default_str("");
   perf::AddChoice(app, "--mode", kModes, &options.mode,
                   "Compression with or without error feedback; sign: plain signs; int8s is plain "

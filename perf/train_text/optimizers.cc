@@ -14,7 +14,9 @@ namespace onebit::train {
 
 Optimizers::Optimizers(const TrainOptions& options, onebitComm_t comm, const ModelLayout& layout,
                        std::span<float> parameters) {
-  if (options.codec) perf::Check(MakeComms(std::span(&alone_, 1)), "onebitCommInitAll");
+  if (options.codec || options.outer) {
+    perf::Check(MakeComms(std::span(&alone_, 1)), "onebitCommInitAll");
+  }
   if (!options.is_overlapped) {
     AddPart(options, comm, layout.tensors(), parameters);
     return;
@@ -54,7 +56,7 @@ void Optimizers::AddPart(const TrainOptions& options, onebitComm_t comm,
   part.options = &options;
   part.comm = comm;
   part.count = end - begin;
-  if (options.codec) {
+  if (AveragesGradients(options)) {
     perf::Check(
         MakeCompressor(part.compressor, comm, part.count, options.gradient_type, &compressor),
         "onebitCompressorCreate");

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimizer of one rank: one for all parameters, or one per layer, which steps while the
 // gradients of earlier layers are computed. With a codec of gradients it is a dense optimizer of
-// this rank alone, which gets gradients that a compressed allreduce has averaged.
+// this rank alone, which gets gradients that a compressed allreduce has averaged; with --outer,
+// those of this rank.
 #pragma once
 
 #include <cstddef>
@@ -74,7 +75,7 @@ class Optimizers {
   void AddPart(const TrainOptions& options, onebitComm_t comm, std::span<const Tensor> tensors,
                std::span<float> parameters);
 
-  UniqueComm alone_;         // with a codec: what optimizers are on, a communicator of one rank
+  UniqueComm alone_;  // with a codec or --outer: what optimizers are on, a communicator of one rank
   std::vector<Part> parts_;  // never grows: the stream holds the addresses
   UniqueStream stream_;      // last: its destructor waits for work on the others
 };

@@ -17,6 +17,7 @@
 #include "perf/common/rate_schedule.h"
 #include "perf/common/seconds.h"
 #include "perf/train_text/evaluation_schedule.h"
+#include "perf/train_text/optimizer_config.h"
 #include "perf/train_text/sent_bytes.h"
 #include "perf/train_text/victim.h"
 
@@ -107,6 +108,12 @@ RankWorker::RankWorker(SharedRun& shared, onebitComm_t comm, int rank)
       batch_random_(shared.options.seed, RandomStream::kBatches, static_cast<uint64_t>(rank)),
       optimizers_(shared.options, comm, model_->layout(), parameters_) {
   steps_.reserve(static_cast<size_t>(shared.options.steps));
+  if (!shared.options.outer) return;
+  std::vector<size_t> sizes;
+  for (const Tensor& tensor : model_->layout().tensors()) sizes.push_back(tensor.count());
+  const onebitCompressorConfig_t codec = CompressorConfigOf(shared.options);
+  outer_.emplace(*shared.options.outer, comm, sizes, parameters_,
+                 shared.options.codec ? &codec : nullptr);
 }
 
 void RankWorker::Run() {
@@ -140,6 +147,11 @@ void RankWorker::EndStep() {
 void RankWorker::AgreeOnParameters() {
   const Clock::time_point start = Clock::now();
   call_start_ = start;
+  if (outer_) {
+    final_sync_bytes_ += outer_->Flush();
+    seconds_.exposed += perf::SecondsSince(start);
+    return;
+  }
   const perf::SentTotal before = sent();
   optimizers_.Sync();
   const perf::SentTotal after = sent();
@@ -233,11 +245,25 @@ void RankWorker::RunStep(int step) {
   } else {
     perf::Check(Update(step, start, &result), "onebitOptimizerStep");
   }
+  if (outer_) StepOuter(&result);
   done_.kept = step + 1;
   done_.result(step) = {.bytes_sent = result.bytes_sent,
                         .stage = static_cast<onebitStage_t>(result.stage),
                         .is_skipped = result.skipped != 0};
   Record(step);
+}
+
+// The step's result becomes that of the averages that have ended in it.
+void RankWorker::StepOuter(onebitStepResult_t* result) {
+  call_start_ = Clock::now();
+  const uint64_t before = outer_->bytes();
+  const bool has_ended = outer_->Step();
+  const bool is_compressed = shared_.options.codec.has_value();
+  result->stage = !has_ended      ? onebitStageLocal
+                  : is_compressed ? onebitStageCompressed
+                                  : onebitStageDense;
+  result->bytes_sent = outer_->bytes() - before;
+  seconds_.exposed += perf::SecondsSince(call_start_);
 }
 
 // Steps all parameters once the whole gradient is available.
@@ -274,8 +300,9 @@ void RankWorker::Record(int step) {
     // another one behind it, and the parameters between the two are gone.
     const bool is_comparable =
         done_.result(step).stage != onebitStageLocal && step + 1 == done_.kept;
-    shared_.replica_hashes[FirstSlot(step) + static_cast<size_t>(rank_)] =
-        is_comparable ? HashWords(parameters_) : 0;
+    uint64_t& hash = shared_.replica_hashes[FirstSlot(step) + static_cast<size_t>(rank_)];
+    hash = is_comparable ? HashWords(parameters_) : 0;
+    if (outer_) hash = HashWords(outer_->values());  // which are equal after every step
   }
   call_start_ = Clock::now();
   ShareLosses(step);
@@ -298,11 +325,11 @@ void RankWorker::Record(int step) {
 
 // Shares the losses of all ranks, so all come to the same verdict. Processes broadcast them.
 // Threads leave the step's collective only after all have entered it, and so have written their
-// losses; if a step has no collective, this one stands in for it.
+// losses; if a step has no collective, or one that goes on behind it, this one stands in for it.
 void RankWorker::ShareLosses(int step) {
   if (shared_.are_ranks_processes) {
     ExchangeStep(step);
-  } else if (done_.result(step).stage == onebitStageLocal) {
+  } else if (done_.result(step).stage == onebitStageLocal || outer_) {
     const ExchangeTimer timer(*this);
     perf::Check(onebitBarrier(comm_, nullptr), "onebitBarrier");
   }
@@ -310,6 +337,10 @@ void RankWorker::ShareLosses(int step) {
 
 void RankWorker::ReadStats() {
   optimizer_stats_ = optimizers_.Stats();
+  if (outer_) {
+    ReadOuterStats();
+    return;
+  }
   bytes_expected_ = BytesExpected();
   onebitCommStats_t stats = perf::StatsOf(comm_);
   stats.call_ns += former_.call_ns;
@@ -318,6 +349,22 @@ void RankWorker::ReadStats() {
   seconds_.codec = static_cast<double>(stats.codec_ns) * 1e-9;
   seconds_.wire = call_seconds - seconds_.codec;
   seconds_.optimizer += optimizers_.started_seconds() - call_seconds;
+}
+
+// Calls run beside the inner steps, whose time they are no part of.
+void RankWorker::ReadOuterStats() {
+  const onebitCommStats_t stats = outer_->Stats();
+  seconds_.codec = static_cast<double>(stats.codec_ns) * 1e-9;
+  seconds_.wire = static_cast<double>(stats.call_ns) * 1e-9 - seconds_.codec;
+  optimizer_stats_.bytes_sent = stats.bytes_sent;
+  OuterResult& result = outer_result_.emplace();
+  for (const OuterOptimizer::Sent& sent : outer_->SentByFragments()) {
+    result.averages += sent.averages;
+  }
+  result.skipped = outer_->skipped();
+  result.bytes = stats.bytes_sent - final_sync_bytes_;
+  if (stats.two_level_calls > 0) return;  // whose bytes the formula does not know
+  result.bytes_expected = ExpectedOuterBytes(shared_.options, perf::CountOf(comm_), *outer_);
 }
 
 std::optional<uint64_t> RankWorker::BytesExpected() const {
@@ -336,6 +383,7 @@ std::optional<uint64_t> RankWorker::BytesExpected() const {
 }
 
 void RankWorker::EvaluateShare() {
+  const std::span<const float> parameters = outer_ ? outer_->values() : parameters_;
   // Every batch has a sum of its own, so that the total does not depend on the number of ranks.
   for (size_t batch = comm_rank_; batch < shared_.heldout_sums.size();
        batch += shared_.members.size()) {
@@ -343,7 +391,7 @@ void RankWorker::EvaluateShare() {
     const size_t first = batch * shared_.positions_per_batch;
     const size_t count = std::min(shared_.positions_per_batch, positions.size() - first);
     shared_.heldout_sums[batch] =
-        model_->LossSum(parameters_, shared_.corpus.bytes, positions.subspan(first, count));
+        model_->LossSum(parameters, shared_.corpus.bytes, positions.subspan(first, count));
   }
 }
 
@@ -377,7 +425,11 @@ void RankWorker::ExchangeShares() {
 }
 
 perf::SentTotal RankWorker::sent() const {
-  const perf::SentTotal now = perf::SentBy(comm_);
+  perf::SentTotal now = perf::SentBy(comm_);
+  if (outer_) {
+    now.bytes += outer_->Stats().bytes_sent;
+    now.messages += outer_->Stats().messages_sent;
+  }
   return {former_.bytes_sent + now.bytes, former_.messages_sent + now.messages};
 }
 

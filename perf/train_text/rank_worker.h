@@ -22,6 +22,7 @@
 #include "perf/train_text/gradient_buffer.h"
 #include "perf/train_text/model.h"
 #include "perf/train_text/optimizers.h"
+#include "perf/train_text/outer_optimizer.h"
 #include "perf/train_text/text_corpus.h"
 #include "perf/train_text/train_options.h"
 #include "perf/train_text/trainer.h"
@@ -98,7 +99,7 @@ class RankWorker {
    * Runs all steps and the scheduled evaluations, of which this rank does its share. It may be
    * called again after an error, once Resume has returned. All ranks end with the same parameters.
    * Between two syncs of 0/1 Adam replicas differ, so each rank evaluates with its own and the loss
-   * is the mean.
+   * is the mean. With --outer it is that of the global parameters, which all ranks end with.
    */
   void Run();
 
@@ -122,6 +123,7 @@ class RankWorker {
   uint64_t final_sync_bytes() const { return final_sync_bytes_; }
   const std::optional<uint64_t>& bytes_expected() const { return bytes_expected_; }
   const onebitOptimizerStats_t& optimizer_stats() const { return optimizer_stats_; }
+  const std::optional<OuterResult>& outer() const { return outer_result_; }
   /** The step that is running, or the last one. */
   int current_step() const { return current_step_; }
   const std::optional<Survival>& survival() const { return survival_; }
@@ -134,6 +136,7 @@ class RankWorker {
   void RunStep(int step);
   double RateOf(int step) const;
   onebitResult_t Update(int step, Clock::time_point start, onebitStepResult_t* result);
+  void StepOuter(onebitStepResult_t* result);
   void Record(int step);
   void ShareLosses(int step);
   void EndStep();
@@ -143,6 +146,7 @@ class RankWorker {
   double CallSeconds() const;
   size_t FirstSlot(int step) const;
   void ReadStats();
+  void ReadOuterStats();
   std::optional<uint64_t> BytesExpected() const;
   void Evaluate();
   void EvaluateShare();
@@ -160,6 +164,7 @@ class RankWorker {
   std::vector<size_t> positions_;
   CounterRandom batch_random_;
   Optimizers optimizers_;
+  std::optional<OuterOptimizer> outer_;
 
   int current_step_ = 0;
   StepsDone done_;
@@ -178,6 +183,7 @@ class RankWorker {
   uint64_t messages_sent_ = 0;   // by those that are, but with --overlap
   uint64_t final_sync_bytes_ = 0;
   std::optional<uint64_t> bytes_expected_;
+  std::optional<OuterResult> outer_result_;
   onebitOptimizerStats_t optimizer_stats_{};
 };
 

@@ -53,6 +53,7 @@ TrainResult JoinResults(const SharedRun& shared, const RankWorker& worker,
   result.parameter_count = worker.parameters().size();
   result.parameter_hash = worker.parameter_hash();
   result.survival = worker.survival();
+  result.outer = worker.outer();
   result.final_sync_bytes = worker.final_sync_bytes();
   result.bytes_expected = worker.bytes_expected();
   result.skipped_steps = worker.optimizer_stats().skipped;

@@ -50,4 +50,25 @@ uint64_t ExpectedBytes(const TrainOptions& options, const perf::WireShape& compr
   return bytes;
 }
 
+uint64_t ExpectedOuterBytes(const TrainOptions& options, int ranks, const OuterOptimizer& outer) {
+  if (ranks == 1) return 0;
+  uint64_t bytes = 0;
+  for (const OuterOptimizer::Sent& sent : outer.SentByFragments()) {
+    perf::WireShape shape;
+    shape.count = sent.count;
+    shape.ranks = static_cast<size_t>(ranks);
+    if (options.codec) {
+      shape.packet = CompressionOf(options).packet();
+      shape.exchanges = sent.shape.exchanges;
+      shape.segments = sent.shape.segments;
+      shape.cuts = sent.cuts;
+      bytes += sent.averages * perf::CompressedWireBytes(shape, 0);
+    } else {
+      shape.segments = sent.flush_messages / (2 * (shape.ranks - 1));
+      bytes += sent.averages * perf::DenseWireBytes(shape, sizeof(float), 0);
+    }
+  }
+  return bytes;
+}
+
 }  // namespace onebit::train

@@ -9,6 +9,7 @@
 #include "onebit/onebit.h"
 #include "perf/common/wire_bounds.h"
 #include "perf/train_text/model.h"
+#include "perf/train_text/outer_optimizer.h"
 #include "perf/train_text/train_options.h"
 
 namespace onebit::train {
@@ -33,5 +34,12 @@ perf::WireShape CompressedShape(const TrainOptions& options, onebitComm_t comm,
  */
 uint64_t ExpectedBytes(const TrainOptions& options, const perf::WireShape& compressed,
                        const SentCalls& calls);
+
+/**
+ * Returns the bytes that rank 0 of `ranks` sends in the averages of an outer optimizer, without
+ * those of its flush. What they are without a codec follows from the flush, which sends the same
+ * messages.
+ */
+uint64_t ExpectedOuterBytes(const TrainOptions& options, int ranks, const OuterOptimizer& outer);
 
 }  // namespace onebit::train

@@ -36,6 +36,7 @@ std::string StepKinds(const TrainOptions& options, std::span<const StepRecord> s
   for (const StepRecord& step : steps) {
     char kind = KindOfStage(step.stage);
     if (options.codec && kind == '1') kind = 'g';
+    if (options.outer && kind != '.') kind = 'o';  // an outer average ended
     // DeepSpeed swallows the first step. After 0/1 Adam freezes its variance, it compresses sums of
     // steps instead of gradients, from the step after varFreezeStep on.
     if (is_deepspeed && number == 1) kind = 'i';

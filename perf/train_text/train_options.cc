@@ -13,6 +13,7 @@
 #include "perf/common/flag_kinds.h"
 #include "perf/common/tool_error.h"
 #include "perf/train_text/optimizer_options.h"
+#include "perf/train_text/outer_options.h"
 
 namespace onebit::train {
 namespace {
@@ -153,6 +154,7 @@ std::optional<TrainOptions> ParseOptions(int argc, const char* const* argv,
   app.set_help_flag("-h,--help", "Print this help");
   AddRunOptions(app, options);
   AddOptimizerOptions(app, options);
+  AddOuterOption(app, options);
   AddCompressionOptions(app, options);
   app.add_flag(
       "--overlap", options.is_overlapped,
@@ -160,6 +162,7 @@ std::optional<TrainOptions> ParseOptions(int argc, const char* const* argv,
       "of the layers before it are computed");
   if (!perf::ParseCommandLine(app, argc, argv, options.source.is_speaker())) return std::nullopt;
   CompleteModel(app, options);
+  CheckOuter(app, options);
   CompleteOptimizerOptions(app, options);
   CheckOverlap(app, options);
   SetSource(app, options);

@@ -12,6 +12,7 @@
 #include "perf/common/procs.h"
 #include "perf/common/rank_environment.h"
 #include "perf/train_text/model.h"
+#include "perf/train_text/outer_rule.h"
 #include "perf/train_text/text_corpus.h"
 
 namespace onebit::train {
@@ -55,6 +56,7 @@ struct TrainOptions {
   // ignored.
   onebitOptimizerConfig_t rule = ONEBIT_OPTIMIZER_CONFIG_INIT;
   bool is_overlapped = false;  // one optimizer per layer, which begins before the other gradients
+  std::optional<OuterRule> outer;  // ranks step by themselves; these averages are the exchange
 
   // The exchange.
   onebitDataType_t gradient_type = onebitFloat32;
@@ -64,8 +66,8 @@ struct TrainOptions {
   onebitScaleRule_t scale_rule = onebitScaleL2;
   onebitScales_t scales = onebitScalesSegment;  // of compressing optimizers, with scales of blocks
   int block = 4096;                             // or ONEBIT_BLOCK_TENSOR
-  // Gradients are averaged with this codec by optimizers that compress nothing themselves; none: in
-  // full precision.
+  // Gradients, or with `outer` what ranks have done, are averaged with this codec by optimizers
+  // that compress nothing themselves; none: in full precision.
   std::optional<onebitCodec_t> codec;
   onebitDataType_t residual_type = onebitFloat32;
   bool server_residual = true;

@@ -48,6 +48,20 @@ std::string DescribeSurvival(const Survival& survival) {
       survival.shrink_seconds, survival.rebind_seconds);
 }
 
+std::string DescribeOuter(const TrainResult& result, const PhaseSeconds& seconds) {
+  const OuterResult& outer = *result.outer;
+  const std::string formula = outer.bytes_expected
+                                  ? fmt::format("{} by formula", *outer.bytes_expected)
+                                  : "no formula where hosts have several ranks";
+  return fmt::format(
+      "outer          {} averages of fragments, {} of them skipped: {} bytes per rank, {}; {} in "
+      "the "
+      "flush\n"
+      "               {:.2f} s of {:.2f} s in steps and averages were exposed\n",
+      outer.averages, outer.skipped, outer.bytes, formula, result.final_sync_bytes, seconds.exposed,
+      seconds.total);
+}
+
 nlohmann::ordered_json SurvivalJson(const Survival& survival) {
   return {{"rank", survival.loss.rank},
           {"step", survival.loss.step},
@@ -113,6 +127,7 @@ std::string Summarize(const TrainOptions& options, const TrainResult& result) {
       "rest\n",
       counts.rounds, steps, counts.dense, counts.compressed, TotalBytes(result), seconds.total,
       seconds.compute, seconds.optimizer, seconds.codec, seconds.wire);
+  if (result.outer) text += DescribeOuter(result, seconds);
   if (options.is_overlapped) {
     const double steps = seconds.optimizer + seconds.codec + seconds.wire;
     text += fmt::format(
@@ -165,6 +180,15 @@ std::string ToJson(const TrainOptions& options, const Corpus& corpus, const Trai
   json["heldout_positions"] = result.heldout_positions;
   json["skipped_steps"] = result.skipped_steps;
   if (result.survival) json["survival"] = SurvivalJson(*result.survival);
+  if (result.outer) {
+    json["outer"] = {{"averages", result.outer->averages},
+                     {"skipped", result.outer->skipped},
+                     {"bytes", result.outer->bytes},
+                     {"bytes_expected", nullptr}};
+    if (result.outer->bytes_expected) {
+      json["outer"]["bytes_expected"] = *result.outer->bytes_expected;
+    }
+  }
   const StepCounts counts = CountSteps(result.steps);
   json["schedule"] = kinds;
   json["rounds"] = counts.rounds;
@@ -181,7 +205,7 @@ std::string ToJson(const TrainOptions& options, const Corpus& corpus, const Trai
                      {"codec", result.seconds.codec},
                      {"wire", result.seconds.wire},
                      {"total", result.seconds.total}};
-  if (options.is_overlapped) json["seconds"]["exposed"] = result.seconds.exposed;
+  if (options.is_overlapped || options.outer) json["seconds"]["exposed"] = result.seconds.exposed;
   return json.dump(2) + "\n";
 }
 

@@ -17,6 +17,7 @@
 #include "perf/common/rank_exchange.h"
 #include "perf/common/tool_error.h"
 #include "perf/common/tool_main.h"
+#include "perf/train_text/outer_options.h"
 #include "perf/train_text/text_corpus.h"
 #include "perf/train_text/train_options.h"
 #include "perf/train_text/train_report.h"
@@ -67,6 +68,9 @@ int Run(TrainOptions options) {
   }
   const Corpus corpus = LoadCorpus(options.text_path);
   if (is_speaker) fmt::print("{}", DescribeRun(options, corpus));
+  if (const std::optional<std::string> warning = OuterWarning(options); is_speaker && warning) {
+    fmt::print(stderr, "train_text: {}\n", *warning);
+  }
   std::fflush(stdout);
 
   const TrainResult result = TrainHere(options, corpus, comm);

@@ -37,7 +37,7 @@ struct PhaseSeconds {
   double optimizer = 0;  // parameter updates, outside collectives
   double codec = 0;      // compression, reduction and decoding inside collectives
   double wire = 0;       // the rest of collectives: sending, receiving, waiting for other ranks
-  double exposed = 0;    // with --overlap: what steps took of the training loop's time
+  double exposed = 0;    // with --overlap or --outer: what steps took of the training loop's time
   double total = 0;
 };
 
@@ -51,6 +51,14 @@ struct Survival {
   double lost_seconds = 0;     // from the end of the last step before to the end of the first after
   uint64_t lost_elements = 0;  // of residuals
   int ranks_after = 0;
+};
+
+/** The averages of a run with --outer, and what rank 0 has sent for them. */
+struct OuterResult {
+  uint64_t averages = 0;  // of fragments, without those behind the last step
+  uint64_t skipped = 0;   // that were not finite
+  uint64_t bytes = 0;
+  std::optional<uint64_t> bytes_expected;  // by formula; none where hosts have several ranks
 };
 
 struct TrainResult {
@@ -68,6 +76,7 @@ struct TrainResult {
   std::optional<uint64_t> bytes_expected;
   std::optional<uint64_t> frozen_at;  // the step whose variance was kept
   uint64_t skipped_steps = 0;
+  std::optional<OuterResult> outer;  // with --outer
   std::optional<Survival>
       survival;  // with --survive; ranks in by_rank vectors are the remaining ones
   PhaseSeconds seconds;

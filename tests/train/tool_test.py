@@ -101,6 +101,22 @@ def check_deepspeed(report: dict, stdout: str) -> None:
     assert (report["rounds"], report["compressed_steps"], report["local_steps"]) == (19, 15, 1), report
 
 
+def check_outer(report: dict, stdout: str, in_processes: dict) -> None:
+    """Fragments of a run whose rounds have 6 steps, and averages that take 2."""
+    assert report["schedule"] == "....o..o..o..o..o..o", report
+    assert report["config"]["outer"] == "every=6,merge=0.5,fragments=2,overlap=2,lr=0.7,momentum=0.9,nesterov=1"
+    assert report["mode"] == "plain" and report["config"]["codec"] == "fp4", report
+    outer = report["outer"]
+    assert outer["averages"] == 6 and outer["skipped"] == 0, report
+    assert 0 < outer["bytes"] == outer["bytes_expected"], report
+    assert report["bytes_sent_per_rank"] == outer["bytes"] + report["final_sync_bytes"], report
+    assert f"{outer['bytes']} bytes per rank, {outer['bytes']} by formula" in stdout, stdout
+    assert [evaluation["step"] for evaluation in report["evaluations"]] == [10, 20], report
+    assert report["evaluations"][-1]["heldout_loss"] == report["heldout_loss"] < 5.6, report
+    for name in ("parameters_fnv1a", "heldout_loss", "outer", "steps"):
+        assert report[name] == in_processes[name], (name, report, in_processes)
+
+
 def check_diverged(report: dict, stdout: str) -> None:
     assert report["heldout_loss"] is None, report
     assert report["diverged_at"] == len(report["steps"]) <= 20, report
@@ -149,6 +165,13 @@ def main() -> None:
             tool, "-t", "2", "--optimizer", "zero-one-adam", "--variant", "deepspeed", "--lr", "1e-3",
             "--var-freeze-step", "6", "--var-update-scaler", "2"))
         check_evaluations(*folder.report(tool, "-t", "2", "--seed", "5", "--eval-every", "25"), first)
+        outer = ["--optimizer", "adam", "--outer", "every=6,fragments=2,overlap=2", "--codec", "fp4",
+                 "--eval-every", "50", "--check-replicas"]
+        in_processes, _ = folder.report(tool, "--procs", "3", *outer)
+        check_outer(*folder.report(tool, "-t", "3", *outer), in_processes)
+        coarse = run(tool, "--text", str(folder.text), *SMALL, "--optimizer", "adam", "--codec", "sign",
+                     "--outer", "every=6,merge=0")
+        assert coarse.returncode == 0 and "give merge=0.5, or momentum=0,lr=1" in coarse.stderr, coarse
         check_diverged(*folder.report(tool, "--lr", "1e6", "--warmup", "0"))
         check_errors(tool, folder)
 

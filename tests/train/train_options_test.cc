@@ -143,6 +143,31 @@ TEST(OptionsTest, ACodecOfGradientsHasAModeAndABlockOfItsOwn) {
   EXPECT_EQ(ModeName(signs), "sign");
 }
 
+TEST(OptionsTest, AnOuterOptimizerHasMembersAndAModeOfItsOwn) {
+  EXPECT_FALSE(MustParse({}).outer.has_value());
+  const TrainOptions options =
+      MustParse({"--optimizer", "adam", "--codec", "fp4", "--outer",
+                 "every=15,merge=0.25,fragments=3,overlap=2,lr=1,momentum=0.5,nesterov=0"});
+  ASSERT_TRUE(options.outer.has_value());
+  EXPECT_EQ(options.outer->every, 15);
+  EXPECT_EQ(options.outer->merge, 0.25F);
+  EXPECT_EQ(options.outer->fragments, 3);
+  EXPECT_EQ(options.outer->overlap, 2);
+  EXPECT_EQ(options.outer->rate, 1);
+  EXPECT_EQ(options.outer->momentum, 0.5F);
+  EXPECT_FALSE(options.outer->is_nesterov || options.outer->is_rebase);
+  EXPECT_EQ(options.mode, onebitModePlain);
+  EXPECT_EQ(options.block, 128);
+  const TrainOptions rebase =
+      MustParse({"--optimizer", "lamb", "--codec", "int2", "--outer", "merge=rebase"});
+  EXPECT_TRUE(rebase.outer->is_rebase && rebase.outer->is_nesterov);
+  EXPECT_EQ(rebase.outer->every, 30);
+  EXPECT_EQ(rebase.mode, onebitModeEf);
+  const TrainOptions with_mode =
+      MustParse({"--optimizer", "adam", "--codec", "fp4", "--mode", "ef", "--outer", "every=2"});
+  EXPECT_EQ(with_mode.mode, onebitModeEf);
+}
+
 TEST(OptionsTest, ATransformerHasABatchOfItsOwn) {
   EXPECT_EQ(MustParse({}).shape.kind, ModelKind::kMlp);
   const TrainOptions options = MustParse({"--model", "transformer"});
@@ -272,6 +297,26 @@ INSTANTIATE_TEST_SUITE_P(
                  "--variance-floor"},
         BadUsage{{"--optimizer", "adam", "--codec", "fp4", "--procs", "3", "--survive", "1@2"},
                  "could not catch up"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    OuterOptimizers, BadUsageTest,
+    testing::Values(
+        BadUsage{{"--optimizer", "adam", "--outer", "every"}, "every is not NAME=VALUE"},
+        BadUsage{{"--optimizer", "adam", "--outer", "h=3"}, "h is none of every, merge"},
+        BadUsage{{"--optimizer", "adam", "--outer", "every=0"}, "every: 0 is not 1 or more"},
+        BadUsage{{"--optimizer", "adam", "--outer", "every=2.5"}, "every: 2.5 is not"},
+        BadUsage{{"--optimizer", "adam", "--outer", "merge=1"}, "merge: 1 is not in [0, 1)"},
+        BadUsage{{"--optimizer", "adam", "--outer", "lr=nan"}, "lr: nan is not more than 0"},
+        BadUsage{{"--optimizer", "adam", "--outer", "momentum=1"}, "momentum: 1 is not in [0, 1)"},
+        BadUsage{{"--optimizer", "adam", "--outer", "nesterov=2"}, "nesterov: 2 is not 0 or 1"},
+        BadUsage{{"--optimizer", "adam", "--outer", "every=3,overlap=3"}, "is not below every=3"},
+        BadUsage{{"--optimizer", "adam", "--outer", "every=3,fragments=4"}, "is more than every=3"},
+        BadUsage{{"--optimizer", "adam", "--outer", "fragments=30"}, "tensors of the model"},
+        BadUsage{{"--outer", "every=3"}, "averages in every step: use adam or lamb"},
+        BadUsage{{"--optimizer", "adam", "--outer", "every=3", "--overlap"}, "it has an overlap"},
+        BadUsage{{"--optimizer", "adam", "--outer", "every=3", "--codec", "topk"}, "onebit.torch"},
+        BadUsage{{"--optimizer", "adam", "--outer", "every=3", "--procs", "3", "--survive", "1@2"},
+                 "goes on without a rank"}));
 
 INSTANTIATE_TEST_SUITE_P(
     OptionsOfZeroOneAdam, BadUsageTest,
