@@ -70,6 +70,22 @@ class ExamplesTest(unittest.TestCase):
                 more = losses(run_job(3, "gpt.py", *options, "--steps", "41"))
                 self.assertLess(more[40], straight[0] - 0.5)
 
+    @unittest.skipIf(torch is None, "no PyTorch")
+    def test_diloco(self):
+        with tempfile.TemporaryDirectory() as folder:
+            options = [TEXT, "--checkpoint", f"{folder}/states"]
+            straight = losses(run_job(3, "diloco.py", TEXT, "--steps", "150"))
+            first = run_job(3, "diloco.py", *options, "--steps", "100")
+            resumed = losses(run_job(3, "diloco.py", *options, "--steps", "150"))
+        self.assertEqual(sorted(straight), [50, 100, 150])
+        self.assertLess(straight[150], straight[50] - 0.3)
+        self.assertEqual(resumed, {150: straight[150]})  # bit for bit
+        shown = re.findall(r"^\[\d\] (step 100: .*)", first, re.MULTILINE)
+        self.assertEqual(len(shown), 3)
+        self.assertEqual(len(set(shown)), 1)
+        compressed, dense = re.search(r"a round takes ([\d.]+) MB, in full precision ([\d.]+) MB", first).groups()
+        self.assertLess(7 * float(compressed), float(dense))
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[4:]])

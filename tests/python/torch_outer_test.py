@@ -534,7 +534,7 @@ class OuterTest(unittest.TestCase):
             DiLoCo([parameter], inner, communicator=comm, **{"every": 4, **options})
 
         for options, shape, text in (
-            ({"every": 5}, (8,), "option 0 on rank 1 is every=5, but on rank 0 every=4: all ranks give the same options"),
+            ({"every": 5}, (8,), "option 0 on rank 1 is every=5, but on rank 0 every=4: all ranks must pass the same options"),
             ({"codec": None}, (8,), "option 1 on rank 1 is codec=None, but on rank 0 codec=fp4"),
             ({}, (7,), r"parameter 0 on rank 1 is 'parameter 0' of shape \(7,\), but on rank 0"),
         ):
