@@ -80,12 +80,7 @@ class Parameter:
     def __init__(self, place: Place, group: Dict[str, Any], has_syncs: bool) -> None:
         check_type(place)
         tensor = place.tensor
-        mask = group["exp_avg_mask"]
-        if mask is not None and (len(group["params"]) != 1 or mask.shape != tensor.shape):
-            raise InvalidArgument(
-                f"an exp_avg_mask of shape {tuple(mask.shape)} must be that of a group of one "
-                f"parameter, and have its shape {tuple(tensor.shape)}"
-            )
+        mask = mask_of(place, group)
         self.place = place
         self.tensor = tensor
         self._has_syncs = has_syncs
@@ -186,21 +181,11 @@ class Parameter:
         self, native: Optimizer, number: int, inverse_scale: Optional[torch.Tensor]
     ) -> None:
         """Gives the gradient of segment `number` to the next step."""
-        gradient = self.tensor.grad
-        if gradient is None:
+        values = gradient_of(self.place, inverse_scale)
+        if values is None:
             native.add_gradient(number, None, self._gradient_type(inverse_scale))
-            return
-        if gradient.layout != torch.strided:
-            raise InvalidArgument(
-                f"the gradient of {self} is sparse: make the embedding with sparse=False"
-            )
-        if gradient.stride() != self.tensor.stride():
-            gradient = torch.empty_like(self.tensor).copy_(gradient)
-        values = flat(gradient)
-        if inverse_scale is not None:
-            # Unscaled numbers can be too small for 16 bits.
-            values = values.float().mul_(inverse_scale.to(values.device))
-        native.add_gradient(number, values)
+        else:
+            native.add_gradient(number, values)
 
     def moment(self, native: Optimizer, number: int, name: str) -> torch.Tensor:
         """A copy of a moment, in the form of the parameter."""
@@ -215,6 +200,37 @@ class Parameter:
     def _gradient_type(self, inverse_scale: Optional[torch.Tensor]) -> str:
         dtype = self.tensor.dtype if inverse_scale is None else torch.float32
         return str(dtype).rsplit(".", maxsplit=1)[-1]
+
+
+def gradient_of(place: Place, inverse_scale: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
+    """The gradient of a parameter, unscaled, its elements in the parameter's order in memory; None if it
+    has none."""
+    gradient = place.tensor.grad
+    if gradient is None:
+        return None
+    if gradient.layout != torch.strided:
+        raise InvalidArgument(
+            f"the gradient of {place} is sparse: make the embedding with sparse=False"
+        )
+    if gradient.stride() != place.tensor.stride():
+        gradient = torch.empty_like(place.tensor).copy_(gradient)
+    values = flat(gradient)
+    if inverse_scale is None:
+        return values
+    # Unscaled numbers can be too small for 16 bits.
+    return values.float().mul_(inverse_scale.to(values.device))
+
+
+def mask_of(place: Place, group: Dict[str, Any]) -> Optional[torch.Tensor]:
+    """The exp_avg_mask of a parameter's group."""
+    mask: Optional[torch.Tensor] = group["exp_avg_mask"]
+    shape = place.tensor.shape
+    if mask is not None and (len(group["params"]) != 1 or mask.shape != shape):
+        raise InvalidArgument(
+            f"an exp_avg_mask of shape {tuple(mask.shape)} must be that of a group of one "
+            f"parameter, and have its shape {tuple(shape)}"
+        )
+    return mask
 
 
 def take_over_writes(parameters: Sequence[Parameter], native: Optimizer) -> None:

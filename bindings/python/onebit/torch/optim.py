@@ -16,38 +16,24 @@ gradients a second time: call own_averaging(model). Otherwise a warning says so 
 
 from __future__ import annotations
 
-import copy
-import math
 import warnings
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from .. import _native
 from .._communicator import Communicator
 from .._errors import InvalidArgument, InvalidUsage
-from .._groups import group as calls_together
-from .._native import Algorithm, RedOp, StateKind, Variant
+from .._native import Algorithm, StateKind, Variant
 from .._optimizer import Optimizer as NativeOptimizer
 from .._structures import configured
-from .._waits import collective, exporting
-from ._membership import Membership
+from .._waits import exporting
+from ._averaging_optimizer import AveragingOptimizer, state_kind, stream_of
 from ._matched_state import MatchedState
-from ._memory_order import flat, in_memory, memory_order
-from ._own_averaging import OwnGradients, own_averaging
-from ._optimizer_state import (
-    MOMENTS,
-    Blobs,
-    ParameterState,
-    Part,
-    bytes_of,
-    compare_over_ranks,
-    copied_to,
-    digest_of,
-)
-from ._parameter import Parameter, Place, WrittenBetweenSyncs, check_kind, take_over_writes
+from ._own_averaging import own_averaging
+from ._optimizer_state import MOMENTS, Blobs, ParameterState, Part, bytes_of
+from ._parameter import Parameter, Place, WrittenBetweenSyncs, take_over_writes
 
 __all__ = ["OnebitAdam", "OnebitLamb", "OnebitOptimizer", "ZeroOneAdam", "own_averaging"]
 
@@ -55,7 +41,7 @@ __all__ = ["OnebitAdam", "OnebitLamb", "OnebitOptimizer", "ZeroOneAdam", "own_av
 _DERIVED = {"beta1", "beta2", "segments", "segment_count", "parameter_copy", "parameter_copy_type"}
 
 
-class OnebitOptimizer(torch.optim.Optimizer, Joinable):
+class OnebitOptimizer(AveragingOptimizer):
     """The base of OnebitAdam, OnebitLamb and ZeroOneAdam.
 
     All ranks construct it at the same point of the program with the same arguments, and take over the
@@ -99,10 +85,7 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
             `step`, `grad_norm`, `bytes_sent`; None before the first.
     """
 
-    param_groups: List[Dict[str, Any]]
     _algorithm: Algorithm
-    # GradScaler.step then leaves scale and verdict to step().
-    _step_supports_amp_scaling = True
 
     def __init__(
         self,
@@ -144,10 +127,6 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
         Raises:
             onebit.Error: the ranks could not join; the text says who was missing and where.
         """
-        if isinstance(params, (set, frozenset)):
-            raise TypeError(
-                "params is a set, whose order differs between ranks: pass a list, or named_parameters()"
-            )
         if amsgrad or eps_inside_sqrt:
             raise InvalidArgument(
                 "there is neither amsgrad nor eps_inside_sqrt: DeepSpeed refuses or ignores them"
@@ -159,22 +138,9 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
         configured(_native.OptimizerConfig, options)  # names are checked here, not at the first step
         self._options = {"clip_norm": "average", **options, "algorithm": self._algorithm}
         self._compressor = compressor
-        self._checkpoint = _state_kind(checkpoint)
-        self._process_group = process_group
+        self._checkpoint = state_kind(checkpoint)
         self._max_grad_norm = max_grad_norm
         self._native: Optional[NativeOptimizer] = None
-        self._parameters: List[Parameter] = []
-        self._left_alone: List[Place] = []
-        self.last_step: Optional[_native.StepResult] = None
-        self._is_closed = False
-        self._has_begun = False  # groups are complete, so that ranks can compare them
-        self._membership: Optional[Membership] = None
-        Joinable.__init__(self)
-        if communicator is None:
-            self._membership = Membership(self, process_group)
-            communicator = self._membership.communicator
-        self._communicator = communicator
-        self._own_gradients = OwnGradients(communicator, type(self).__name__)
         defaults = {
             "lr": lr,
             "betas": betas,
@@ -185,101 +151,18 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
             "no_trust_ratio": False,
             "rare_rows": False,
         }
-        super().__init__(params, defaults)
-        self._betas_and_eps = self._common_betas_and_eps()
-        self._take_rank_0s(Place.all_of(self.param_groups))
-        self._has_begun = True
+        super().__init__(params, defaults, process_group, communicator)
 
-    def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        """Adds a group, whose parameters become those of rank 0. Collective; before the first step, and
-        before a state is written or read."""
-        self._check_open()
-        if self._native is not None:
-            raise InvalidUsage(
-                "add_param_group: the optimizer is in use, and the state of all parameters is "
-                "one; make a new one, or pass all groups from the beginning, some of them with lr = 0"
-            )
-        super().add_param_group(_named(param_group))
-        *others, group = self.param_groups
-        try:
-            _check_group(group, others)
-            places = Place.all_of(self.param_groups)
-            own = [place for place in places if place.group_index == len(others)]
-            for place in own:
-                check_kind(place)
-            if self._has_begun:
-                with collective("add_param_group()", self._communicator):
-                    self._take_rank_0s(own)
-        except BaseException:
-            self.param_groups.pop()
-            raise
+    @property
+    def _is_in_use(self) -> bool:
+        return self._native is not None
 
-    def _take_rank_0s(self, places: List[Place]) -> None:
-        """Makes parameters those of rank 0, once all ranks have shown that theirs are the same ones."""
-        tensors = [place.tensor for place in places]
-        compare_over_ranks(
-            self._communicator,
-            [
-                f"{place if place.name else f'one of shape {tuple(place.tensor.shape)}'} and "
-                f"{str(place.tensor.dtype)[len('torch.'):]}{in_memory(memory_order(place.tensor))}"
-                f"{'' if place.tensor.requires_grad else ', without a gradient'}"
-                for place in places
-            ],
-            []
-            if all(place.name for place in places)
-            else [digest_of(tensor) for tensor in tensors],
-        )
-        with calls_together():
-            for tensor in tensors:
-                self._communicator.broadcast(
-                    flat(tensor).view(torch.uint8), stream=_stream_of(tensor)
-                )
-        for tensor in tensors:
-            if tensor.requires_grad:
-                self.state[tensor] = ParameterState(tensor)
+    def _begin_state(self, tensor: torch.Tensor) -> None:
+        self.state[tensor] = ParameterState(tensor)
 
-    def __getstate__(self) -> Dict[str, Any]:
-        raise InvalidUsage(
-            f"a {type(self).__name__} cannot be copied or pickled: make a new one, and use state_dict()"
-        )
-
-    def close(self) -> None:
-        """Waits until all ranks are done and leaves them. Collective. A program that ends leaves by
-        itself, without waiting. A `communicator` that was given stays open."""
-        self._is_closed = True
+    def _end(self) -> None:
         if self._native is not None:
             self._native.close()
-        if self._membership is not None:
-            self._membership.close()
-
-    @torch.no_grad()
-    def step(  # type: ignore[override]
-        self, closure: Optional[Callable[[], Any]] = None, **scaled: Any
-    ) -> Any:
-        """Averages gradients over all ranks and updates the parameters. Collective.
-
-        On a CUDA device it works on the current stream and waits until the ranks have agreed.
-
-        Args:
-            closure: computes the loss and gradients anew; its result is returned.
-
-        Raises:
-            PeerLost, Timeout and others: the communicator is out of use; the text names the rank.
-        """
-        if scaled:
-            raise InvalidUsage(
-                "this GradScaler gives step() an argument, as PyTorch did before 2.0: call "
-                "scaler.unscale_(optimizer) on all ranks, and optimizer.step() instead of scaler.step"
-            )
-        Join.notify_join_context(self)
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        if self._join_config.enable:
-            self._share_options()
-        self._step()
-        return loss
 
     def _step(self) -> None:
         native = self._made()
@@ -301,48 +184,6 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
             native.forget_gradients()
             raise
         self._note_writes()
-
-    # ------------------------------------------------------------------------- ranks without batches
-
-    @torch.no_grad()
-    def _step_without_batch(self) -> None:
-        self.zero_grad(set_to_none=True)
-        self._share_options(is_joined=True)
-        self._step()
-
-    def _share_options(self, is_joined: bool = False) -> None:
-        """Gives a rank that has joined, whose schedulers rest, the rates of the others. Collective."""
-        names = ("lr", "weight_decay")
-        own = [float(group[name]) for group in self.param_groups for name in names]
-        shared = torch.tensor(own, dtype=torch.float64)
-        if is_joined:
-            shared.fill_(-1.0)  # all of the others are greater
-        self._communicator.all_reduce(shared, op=RedOp.MAX)
-        values = iter(shared.tolist())
-        if is_joined:
-            for group in self.param_groups:
-                group.update((name, next(values)) for name in names)
-
-    def join_hook(self, **kwargs: Any) -> JoinHook:
-        """For torch.distributed.algorithms.join.Join."""
-        return _StepsWithoutBatches(self)
-
-    @property
-    def join_device(self) -> torch.device:
-        """For torch.distributed.algorithms.join.Join."""
-        device: torch.device = self.param_groups[0]["params"][0].device
-        return device
-
-    @property
-    def join_process_group(self) -> dist.ProcessGroup:
-        """For torch.distributed.algorithms.join.Join."""
-        if self._membership is None:
-            raise InvalidUsage(
-                "Join needs a process group, but the optimizer was made with a communicator: "
-                "pass process_group instead"
-            )
-        group: Any = dist.group.WORLD if self._process_group is None else self._process_group
-        return group
 
     def synchronize(self) -> None:
         """Makes the ranks agree on parameters after local steps of 0/1 Adam, as for an evaluation.
@@ -388,31 +229,15 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
         for state in self._states():
             state.write_back()
         take_over_writes(self._parameters, native)
-        chosen = self._checkpoint if kind is None else _state_kind(kind)
+        chosen = self._checkpoint if kind is None else state_kind(kind)
         with exporting("state_dict()", self._communicator, chosen):
             blobs = Blobs.exported(native, chosen, self._is_between_syncs(native))
         self._note_writes()
         tensors = [parameter.tensor for parameter in self._parameters]
         parts = dict(zip(tensors, Part.divided(blobs.packed(), self._parameters)))
-        states: Dict[Any, Any] = {}
-        groups: List[Dict[str, Any]] = []
-        numbers: Dict[int, int] = {}
-        for group in self.param_groups:
-            for tensor in group["params"]:
-                number = numbers.setdefault(id(tensor), len(numbers))
-                if tensor in parts and number not in states:
-                    states[number] = {**self.state[tensor], "onebit": parts[tensor]}
-                elif self.state.get(tensor) and number not in states:  # the program's own, if frozen
-                    states[number] = dict(self.state[tensor])
-            # Masks are the program's; PyTorch's tools look for the key of each option.
-            params = [numbers[id(tensor)] for tensor in group["params"]]
-            groups.append({**group, "exp_avg_mask": None, "params": params})
-        states.update({k: v for k, v in self.state.items() if not isinstance(k, torch.Tensor)})
-        result: Dict[str, Any] = {"state": states, "param_groups": groups}
-        for hook in self._hooks("state_dict_post"):
-            changed = hook(self, result)
-            result = result if changed is None else changed
-        return result
+        return self._written_state(
+            {tensor: {**self.state[tensor], "onebit": part} for tensor, part in parts.items()}
+        )
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Loads a state from `state_dict`, parameters included: this rank's own, or the same on all.
@@ -424,11 +249,7 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
             onebit.Error: it is damaged, or of other parameters, or without names in another order;
                 the text names the difference, and nothing was loaded.
         """
-        state_dict = dict(state_dict)
-        for hook in self._hooks("load_state_dict_pre"):
-            changed = hook(self, state_dict)
-            state_dict = state_dict if changed is None else changed
-        self._check_open()
+        state_dict = self._given_state(state_dict)
         own: List[Place] = self._trained()
         if self._native is not None:
             own = [parameter.place for parameter in self._parameters]
@@ -450,15 +271,7 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
                 for key in MOMENTS.keys() & entry.values.keys():
                     state[key] = entry.values[key]
                 state.write_back()
-        trained = {parameter.tensor for parameter in self._parameters}
-        tensors = {key: tensor for tensor, key in matched.keys.items()}
-        for key, value in state_dict.get("state", {}).items():
-            if key not in tensors:
-                self.state[key] = copy.deepcopy(value)
-            elif tensors[key] not in trained:
-                self.state[tensors[key]] = copied_to(value, tensors[key].device)
-        for hook in self._hooks("load_state_dict_post"):
-            hook(self)
+        self._take_over_added(matched, state_dict)
 
     def _import(self, groups: List[Dict[str, Any]], places: List[Place], blob: bytes) -> None:
         """Takes over groups and a state of the library, which has the parameters in this order."""
@@ -500,7 +313,7 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
             Parameter(place, self.param_groups[place.group_index], self._has_syncs)
             for place in (self._trained() if places is None else places)
         ]
-        stream = _stream_of(parameters[0].tensor) if parameters else None
+        stream = stream_of(parameters[0].tensor) if parameters else None
         if stream is not None:
             stream.synchronize()  # behind the work that wrote the parameters
         segments = [parameter.segment for parameter in parameters]
@@ -518,9 +331,6 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
         self._use(parameters, native)
         return native
 
-    def _trained(self) -> List[Place]:
-        return [place for place in Place.all_of(self.param_groups) if place.tensor.requires_grad]
-
     def _use(self, parameters: List[Parameter], native: NativeOptimizer) -> None:
         self._parameters, self._native = parameters, native
         trained = {parameter.tensor for parameter in parameters}
@@ -537,43 +347,6 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
                 self.state[parameter.tensor] = ParameterState(parameter.tensor, before)
         for number, state in enumerate(self._states()):
             state.attach(native, number, parameters[number])
-
-    def _stream(self) -> Optional[torch.cuda.Stream]:
-        return _stream_of(self._parameters[0].tensor) if self._parameters else None
-
-    def _check_unchanged(self) -> None:
-        if self._common_betas_and_eps() != self._betas_and_eps:
-            raise InvalidUsage(
-                f"param_groups have betas and eps other than {self._betas_and_eps}, with which "
-                "the optimizer was made: they cannot change; pass OneCycleLR and CyclicLR cycle_momentum=False"
-            )
-        own = {id(parameter.tensor) for parameter in self._parameters}
-        own.update(id(place.tensor) for place in self._left_alone)
-        given = {id(tensor) for group in self.param_groups for tensor in group["params"]}
-        if given != own:
-            came, went = len(given - own), len(own - given)
-            raise InvalidUsage(
-                f"{came} parameters came into param_groups after the first step, and {went} have gone, but "
-                "the state of all parameters is one: make a new optimizer; to replace the values of a "
-                "parameter, copy into it"
-            )
-        for place in self._left_alone:
-            if place.tensor.grad is not None:
-                raise InvalidUsage(
-                    f"{place} has a gradient now, but required none at the first step, so it has "
-                    "no moments: make a new optimizer"
-                )
-
-    def _common_betas_and_eps(self) -> Tuple[Tuple[float, float], float]:
-        first = self.param_groups[0]
-        common = (tuple(first["betas"]), first["eps"])
-        for index, group in enumerate(self.param_groups):
-            if (tuple(group["betas"]), group["eps"]) != common:
-                raise InvalidArgument(
-                    f"param_groups[{index}] has betas {group['betas']} and eps {group['eps']}, but "
-                    f"param_groups[0] {first['betas']} and {first['eps']}: they must be the same"
-                )
-        return common
 
     def _set_rates(self, native: NativeOptimizer) -> float:
         """Tells the optimizer what schedulers have changed, and returns the learning rate to which
@@ -614,24 +387,6 @@ class OnebitOptimizer(torch.optim.Optimizer, Joinable):
         except InvalidUsage:
             return True
         return False
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise InvalidUsage(f"this {type(self).__name__} is closed: make a new one")
-
-    def _hooks(self, name: str) -> List[Callable[..., Any]]:
-        """What a program has registered; PyTorch before 2.1 has none."""
-        return list(getattr(self, f"_optimizer_{name}_hooks", {}).values())
-
-
-class _StepsWithoutBatches(JoinHook):
-    """The work of a rank in Join that has no batches left, in each iteration of the others."""
-
-    def __init__(self, optimizer: OnebitOptimizer) -> None:
-        self._optimizer = optimizer
-
-    def main_hook(self) -> None:
-        self._optimizer._step_without_batch()  # pylint: disable=protected-access
 
 
 class OnebitAdam(OnebitOptimizer):
@@ -688,50 +443,3 @@ class ZeroOneAdam(OnebitOptimizer):
                 "refreshed, or lr_warmup_steps, which then takes its place"
             )
         super().__init__(params, lr, *args, **options)
-
-
-def _state_kind(kind: Union[str, StateKind]) -> str:
-    if isinstance(kind, StateKind):
-        kind = kind.name.lower()
-    if kind not in ("exact", "global", "rank"):
-        raise InvalidArgument(f"there are states of kind 'exact', 'global' and 'rank', not '{kind}'")
-    return kind
-
-
-def _named(group: Dict[str, Any]) -> Dict[str, Any]:
-    """A group whose pairs of name and parameter are divided, as PyTorch does it from 2.6 on."""
-    given = group["params"] if isinstance(group, dict) else None
-    if given is None or isinstance(given, (torch.Tensor, set)):
-        return group
-    given = list(given)
-    pairs = [each for each in given if isinstance(each, tuple)]
-    if not pairs:
-        return {**group, "params": given}
-    if len(pairs) != len(given):
-        raise ValueError("some parameters of a group have names, and others have none")
-    names, tensors = [name for name, _ in pairs], [tensor for _, tensor in pairs]
-    return {**group, "params": tensors, "param_names": names}
-
-
-def _check_group(group: Dict[str, Any], others: List[Dict[str, Any]]) -> None:
-    """Refuses options of a group that no step could use, and parameters that would be updated twice."""
-    for name in ("lr", "weight_decay", "eps"):
-        value = group[name]
-        if isinstance(value, torch.Tensor) and value.numel() != 1:
-            raise InvalidArgument(f"{name} is a tensor of {value.numel()} elements, but must have one")
-        number, is_divisor = float(value), name == "eps"
-        if not math.isfinite(number) or number < 0 or (is_divisor and number == 0):
-            raise InvalidArgument(
-                f"{name} is {number:g}, but must be finite and {'> 0' if is_divisor else '>= 0'}"
-            )
-    betas = [float(beta) for beta in group["betas"]]
-    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-        raise InvalidArgument(f"betas are {group['betas']}, but must be two numbers in [0, 1)")
-    if len({id(tensor) for tensor in group["params"]}) != len(group["params"]):
-        raise InvalidArgument("a group has a parameter twice, and would update it twice: pass it once")
-    if others and ("param_names" in group) != ("param_names" in others[0]):
-        raise InvalidArgument("parameters of some groups have names, and those of others have none")
-
-
-def _stream_of(tensor: torch.Tensor) -> Optional[torch.cuda.Stream]:
-    return torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
