@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import copy
 import math
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -51,7 +51,7 @@ class AveragingOptimizer(torch.optim.Optimizer, Joinable):
                 "params is a set, whose order differs between ranks: pass a list, or named_parameters()"
             )
         self._process_group = process_group
-        self._parameters: Sequence[Any] = []  # those that train, each with its `tensor` and `place`
+        self._parameters: List[Any] = []  # those that train, each with its `tensor` and `place`
         self._left_alone: List[Place] = []
         self.last_step: Optional[_native.StepResult] = None
         self._is_closed = False

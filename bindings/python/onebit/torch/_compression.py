@@ -102,12 +102,15 @@ class Compression:
         device: torch.device,
         tensor_id: Optional[int] = None,
         collective: Collective = Collective.ALL_REDUCE,
+        **others: Any,
     ) -> Compressor:
         """A new compressor for a tensor of `count` elements on `device`, as the collective counts them.
-        Without a `tensor_id` all ranks make theirs in the same order."""
+        Without a `tensor_id` all ranks make theirs in the same order. `others`: of the Compressor's
+        options those that no State has."""
         is_cuda = device.type == "cuda"
         options = {
             **self._options,
+            **others,
             "collective": collective,
             "tensor_id": tensor_id,
             "memory": "device" if is_cuda else "host",

@@ -144,17 +144,12 @@ class Parameter:
         wait does for all parameters."""
         if not self._is_copy and self._written is None:
             return False
-        if self._flat.device.type != "cpu":
-            return self._is_other().any()
-        if self._written is not None:
-            return not _same_bytes(self._written, self._flat)
-        pieces = zip(self._master.split(_PIECE), self._flat.split(_PIECE))
-        return not all(_same_bytes(left.to(now.dtype), now) for left, now in pieces)
+        return differ(self._left, self._flat)
 
-    def _is_other(self) -> torch.Tensor:
-        """The elements that the program has written."""
-        left = self._master.to(self._flat.dtype) if self._written is None else self._written
-        return _as_bits(left) != _as_bits(self._flat)
+    @property
+    def _left(self) -> torch.Tensor:
+        """What the last step left."""
+        return self._master if self._written is None else self._written
 
     def take_over(self, native: Optimizer, number: int) -> None:
         """Makes what the program has written, such as a checkpoint loaded into the model or a clipped
@@ -168,7 +163,7 @@ class Parameter:
                 ) from error
         values = self._master
         if self._is_copy:
-            values = torch.where(self._is_other(), self._flat.float(), self._master)
+            values = torch.where(written_elements(self._left, self._flat), self._flat.float(), self._master)
         if self._has_syncs:  # steps start from the parameters of the last sync
             if not values.isfinite().all():
                 raise InvalidArgument(f"{self} has elements that are not finite: write finite ones")
@@ -237,12 +232,17 @@ def take_over_writes(parameters: Sequence[Parameter], native: Optimizer) -> None
     """Takes over what the program has written to parameters since the last step."""
     for parameter in parameters:
         parameter.check_place()
-    found = [parameter.was_written() for parameter in parameters]
-    on_device = [each for each in found if isinstance(each, torch.Tensor)]
-    answers = iter(torch.stack(on_device).tolist() if on_device else [])
-    for number, (parameter, each) in enumerate(zip(parameters, found)):
-        if next(answers) if isinstance(each, torch.Tensor) else each:
+    found = answers([parameter.was_written() for parameter in parameters])
+    for number, (parameter, is_written) in enumerate(zip(parameters, found)):
+        if is_written:
             parameter.take_over(native, number)
+
+
+def answers(found: Sequence[Union[bool, torch.Tensor]]) -> List[bool]:
+    """What tests have found, of which those on a device take one wait for all."""
+    on_device = [each for each in found if isinstance(each, torch.Tensor)]
+    from_device = iter(torch.stack(on_device).tolist() if on_device else [])
+    return [next(from_device) if isinstance(each, torch.Tensor) else each for each in found]
 
 
 def check_kind(place: Place) -> None:
@@ -294,6 +294,22 @@ def check_type(place: Place) -> None:
         )
 
 
+def differ(left: torch.Tensor, now: torch.Tensor) -> Union[bool, torch.Tensor]:
+    """Tells if a parameter is no longer what was left in it, in its type or in float32; on a device a
+    tensor."""
+    if now.device.type != "cpu":
+        return written_elements(left, now).any()
+    if left.dtype == now.dtype:
+        return not _same_bytes(left, now)
+    pieces = zip(left.split(_PIECE), now.split(_PIECE))
+    return not all(_same_bytes(one.to(other.dtype), other) for one, other in pieces)
+
+
+def written_elements(left: torch.Tensor, now: torch.Tensor) -> torch.Tensor:
+    """The elements that the program has written."""
+    return _as_bits(left.to(now.dtype)) != _as_bits(now)
+
+
 def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Tells if two tensors in host memory are equal; that of PyTorch takes 2 to 4 times as long."""
     size = one.numel() * one.element_size()
@@ -307,7 +323,11 @@ def _as_bits(values: torch.Tensor) -> torch.Tensor:
 
 def _bits(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """A bit per element, in the order of `like` in memory."""
-    elements = flat(torch.empty_like(like, dtype=torch.uint8).copy_(mask != 0)).cpu()
+    return packed_bits(flat(torch.empty_like(like, dtype=torch.uint8).copy_(mask != 0)))
+
+
+def packed_bits(elements: torch.Tensor) -> torch.Tensor:
+    """A bit for each element of 0 or 1, in bytes in host memory, as masks of the library are."""
     padded = torch.zeros((elements.numel() + 7) // 8 * 8, dtype=torch.uint8)
     padded[: elements.numel()] = elements
     weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""1-bit Adam, 1-bit LAMB and 0/1 Adam as optimizers of PyTorch.
+"""1-bit Adam, whole or sharded, 1-bit LAMB and 0/1 Adam as optimizers of PyTorch.
 
 They average gradients, too, so the model needs no DistributedDataParallel:
 
@@ -34,8 +34,17 @@ from ._matched_state import MatchedState
 from ._own_averaging import own_averaging
 from ._optimizer_state import MOMENTS, Blobs, ParameterState, Part, bytes_of
 from ._parameter import Parameter, Place, WrittenBetweenSyncs, take_over_writes
+from ._sharded_adam import ShardedOnebitAdam, ShardedStats
 
-__all__ = ["OnebitAdam", "OnebitLamb", "OnebitOptimizer", "ZeroOneAdam", "own_averaging"]
+__all__ = [
+    "OnebitAdam",
+    "OnebitLamb",
+    "OnebitOptimizer",
+    "ShardedOnebitAdam",
+    "ShardedStats",
+    "ZeroOneAdam",
+    "own_averaging",
+]
 
 # Options of onebit.Optimizer that its parameters and groups decide.
 _DERIVED = {"beta1", "beta2", "segments", "segment_count", "parameter_copy", "parameter_copy_type"}
@@ -86,6 +95,7 @@ class OnebitOptimizer(AveragingOptimizer):
     """
 
     _algorithm: Algorithm
+    _parameters: List[Parameter]
 
     def __init__(
         self,

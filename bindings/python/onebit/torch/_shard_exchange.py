@@ -1,0 +1,184 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""How a vector of parameters travels: gradients to the ranks that own their parts, and parameters back."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, List, Optional
+
+import torch
+
+from .._communicator import Communicator
+from .._compressor import Compressor
+from .._native import Collective, RedOp, StateKind
+from ._compression import Compression
+from ._parameter import packed_bits
+from ._shard import Vector
+
+
+@dataclasses.dataclass(frozen=True)
+class Codecs:
+    """What the compressed stage sends gradients and parameters in; None: full precision."""
+
+    gradients: Optional[Compression]
+    parameters: Optional[Compression]
+    residual_type: Any = None  # of the reduce-scatter
+
+
+class Exchange:
+    """The reduce-scatter and the all-gather of a vector, in full precision until `compress`.
+
+    Both have error feedback. The reduce-scatter keeps what its packets lack of this rank's gradients of
+    all parts. The all-gather sends how a part differs from what all ranks hold of it, and what a packet
+    lacks is part of the next difference.
+    """
+
+    def __init__(
+        self, communicator: Communicator, vector: Vector, stream: Optional[torch.cuda.Stream]
+    ) -> None:
+        self._communicator = communicator
+        self._vector = vector
+        self._stream = stream
+        self._scatter: Optional[Compressor] = None
+        self._gather: Optional[Compressor] = None
+        self._carry: Optional[torch.Tensor] = None
+        self.is_compressed = False
+
+    def open(self, codecs: Codecs) -> None:
+        """Makes the compressors, in the same order on all ranks. Local."""
+        device = self._vector.held.device
+        if codecs.gradients is not None and self._scatter is None:
+            self._scatter = codecs.gradients.compressor(
+                self._communicator,
+                self._vector.part,
+                torch.float32,
+                device=device,
+                collective=Collective.REDUCE_SCATTER,
+                residual_type=codecs.residual_type,
+            )
+        if codecs.parameters is not None and self._gather is None:
+            # One generation: an all-gather that is not finite is followed by another priming.
+            self._gather = codecs.parameters.compressor(
+                self._communicator,
+                self._vector.part,
+                torch.float32,
+                device=device,
+                collective=Collective.ALL_GATHER,
+                transactional=False,
+            )
+            if self._vector.is_padded:
+                elements = torch.ones(self._vector.held.numel(), dtype=torch.uint8)
+                elements[self._vector.count :] = 0
+                self._gather.set_mask(packed_bits(elements))
+
+    def compress(self, is_live: torch.Tensor) -> None:
+        """Begins the compressed stage. Collective; `open` was called.
+
+        Args:
+            is_live: the elements of the own part whose gradients travel.
+        """
+        if self._scatter is not None:
+            live = torch.empty_like(self._vector.held, dtype=torch.uint8)
+            self._vector.own(live).copy_(is_live)
+            self._communicator.all_gather(live, stream=self._stream)
+            self._scatter.set_mask(None if bool(live.all()) else packed_bits(live))
+        self.prime()
+        self.is_compressed = True
+
+    def prime(self) -> None:
+        """Makes the all-gather begin at what the models hold. Collective."""
+        if self._gather is not None:
+            self._gather.prime(self._vector.held, stream=self._stream)
+
+    def owe(self, carry: torch.Tensor) -> None:
+        """Adds a vector of gradients that ranks of another number still owed, on all ranks the same, to
+        what this rank sends next."""
+        self._carry = carry
+
+    def reduce(self) -> torch.Tensor:
+        """Averages the gradients in the vector's scratch, and returns the own part, which is in it. If a
+        compressed one is not finite on some rank, it is NaN on all. Collective."""
+        vector = self._vector
+        if self._scatter is None or not self.is_compressed:
+            self._communicator.reduce_scatter(vector.scratch, op=RedOp.AVG, stream=self._stream)
+            return vector.own(vector.scratch)
+        if self._carry is not None:
+            vector.scratch.add_(self._carry)
+        for member in vector.members:
+            if member.unit != 1:
+                member.of(vector.scratch).mul_(member.unit)
+        self._communicator.reduce_scatter(
+            vector.scratch, op=RedOp.AVG, compressor=self._scatter, stream=self._stream
+        )
+        return self._in_gradients(vector.own(vector.scratch))
+
+    def _in_gradients(self, part: torch.Tensor) -> torch.Tensor:
+        """A part of what has travelled, in the unit of gradients."""
+        for each in self._vector.slices:
+            if each.member.unit != 1:
+                each.of(part).mul_(1 / each.member.unit)
+        return part
+
+    def revert(self) -> None:
+        """Takes back a reduce-scatter whose step is skipped. Local, on all ranks."""
+        if self._scatter is not None and self.is_compressed:
+            self._scatter.revert()
+
+    def gather(self, part: torch.Tensor) -> bool:
+        """Makes what all ranks hold follow the parts that they give. Tells if it has: it has not where a
+        compressed part was not finite on some rank. Collective."""
+        vector = self._vector
+        compressor = self._gather if self.is_compressed else None
+        vector.own(vector.scratch).copy_(part)
+        self._communicator.all_gather(vector.scratch, compressor=compressor, stream=self._stream)
+        if compressor is not None and not bool(vector.scratch[:1].isfinite().all()):
+            self.prime()
+            return False
+        vector.swap()
+        return True
+
+    def settle(self) -> None:
+        """Ends a step that was not skipped."""
+        if self.is_compressed:
+            self._carry = None
+
+    def gathered(self, part: torch.Tensor) -> torch.Tensor:
+        """The vector of all parts, in full precision. Collective."""
+        whole = torch.empty_like(self._vector.held)
+        self._vector.own(whole).copy_(part)
+        self._communicator.all_gather(whole, stream=self._stream)
+        return whole
+
+    def owed(self) -> torch.Tensor:
+        """What ranks owe on average: a vector of gradients, the same on all ranks. Collective."""
+        owed = torch.zeros(self._vector.part, device=self._vector.held.device)
+        if self._scatter is not None and self.is_compressed and self._scatter.stats().epoch > 0:
+            # A call in full precision pays what all owe, and is then taken back.
+            zeros = torch.zeros_like(self._vector.held)
+            self._scatter.prime(zeros, out=owed, op=RedOp.AVG, stream=self._stream)
+            self._scatter.revert()
+            self._in_gradients(owed)
+        whole = self.gathered(owed)
+        return whole if self._carry is None else whole.add_(self._carry)
+
+    def export_residual(self) -> bytes:
+        """What this rank owes, for the same rank of as many. Local."""
+        return b"" if self._scatter is None else self._scatter.export_state(StateKind.RANK)
+
+    def import_residual(self, residual: bytes) -> None:
+        if self._scatter is not None and residual:
+            self._scatter.import_state(torch.frombuffer(bytearray(residual), dtype=torch.uint8))
+
+    @property
+    def carry(self) -> Optional[torch.Tensor]:
+        return self._carry
+
+    @property
+    def compressors(self) -> List[Compressor]:
+        """Those of the reduce-scatter and of the all-gather, as far as there are."""
+        return [each for each in (self._scatter, self._gather) if each is not None]
+
+    def close(self) -> None:
+        for compressor in self.compressors:
+            compressor.close()
