@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, NamedTuple, Tuple
 import torch
 
 import onebit
-from onebit.torch.optim import OnebitAdam, OnebitLamb, ZeroOneAdam
+from onebit.torch.optim import OnebitAdam, OnebitLamb, ShardedOnebitAdam, ZeroOneAdam
 from rank_threads_case import run_ranks
 
 BATCH = 32  # images of a rank and step
@@ -85,6 +85,9 @@ def optimizers(steps: int) -> Dict[str, Callable[..., torch.optim.Optimizer]]:
     return {
         "AdamW": lambda given, comm, **options: torch.optim.AdamW(given, RATE, betas),
         "OnebitAdam": lambda given, comm, **options: OnebitAdam(
+            given, RATE, betas, communicator=comm, freeze_step=steps // 4, **options
+        ),
+        "ShardedOnebitAdam": lambda given, comm, **options: ShardedOnebitAdam(
             given, RATE, betas, communicator=comm, freeze_step=steps // 4, **options
         ),
         "ZeroOneAdam": lambda given, comm, **options: ZeroOneAdam(

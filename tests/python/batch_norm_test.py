@@ -53,7 +53,7 @@ class BatchNormTest(unittest.TestCase):
 
     def test_biases_stay_where_adamw_leaves_them(self):
         expected, _ = self.train("AdamW")
-        for name in ONEBIT:
+        for name in (*ONEBIT, "ShardedOnebitAdam"):
             with self.subTest(name):
                 outcome, warnings = self.train(name)
                 self.assertEqual(warnings, [])
@@ -72,14 +72,14 @@ class BatchNormTest(unittest.TestCase):
 def study():
     """Prints held-out loss and accuracy, the largest parameter and the warnings of each run."""
     steps = 600
-    print("ranks seed optimizer    loss    accuracy largest warnings")
+    print("ranks seed optimizer          loss    accuracy largest warnings")
     for ranks in (2, 4):
         for seed in range(3):
-            for name in ("AdamW", *ONEBIT, "Lamb"):
+            for name in ("AdamW", *ONEBIT, "ShardedOnebitAdam", "Lamb"):
                 with logged() as lines:
                     outcome = batch_norm.train(name, ranks, seed, steps, batch_norm.digits)
                 print(
-                    f"{ranks:5} {seed:4} {name:11} {outcome.loss:.4f} {outcome.accuracy:10.4f} "
+                    f"{ranks:5} {seed:4} {name:17} {outcome.loss:.4f} {outcome.accuracy:10.4f} "
                     f"{outcome.largest:8.2f} {len(lines):8}",
                     flush=True,
                 )

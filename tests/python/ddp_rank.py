@@ -489,6 +489,7 @@ def optimizers(_argument: str) -> dict:
     found = {"dense": dense.steps(60)}
     for name, kind, options in (
         ("adam", onebit.torch.optim.OnebitAdam, {"freeze_step": 20, "betas": (0.9, 0.95)}),
+        ("sharded", onebit.torch.optim.ShardedOnebitAdam, {"freeze_step": 20, "betas": (0.9, 0.95)}),
         ("lamb", onebit.torch.optim.OnebitLamb, {"freeze_step": 20, "lr": 0.02, "betas": (0.9, 0.95)}),
     ):
         digests = []
@@ -518,10 +519,10 @@ def left_open(_argument: str) -> dict:
     return {"optimizers": len(kept) - 1}
 
 
-def loss_in_a_step(_argument: str) -> dict:
+def loss_in_a_step(kind: str) -> dict:
     """Rank 1 is killed in the middle of a training whose optimizer averages."""
     model = network()
-    optimizer = onebit.torch.optim.OnebitAdam(model.parameters())
+    optimizer = getattr(onebit.torch.optim, kind)(model.parameters(), freeze_step=2)
     optimizer_steps(optimizer, model, 3)
     if RANK == 1:
         os.kill(os.getpid(), signal.SIGKILL)

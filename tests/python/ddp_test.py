@@ -139,17 +139,20 @@ class DdpTest(unittest.TestCase):
     def test_optimizers_average(self):
         for each in run_job(2, "optimizers").values():
             self.assertLess(each["adam"], 1.1 * each["dense"])
+            self.assertLess(each["sharded"], 1.1 * each["dense"])
             self.assertLess(each["lamb"], 1.3)  # it began at log(8), 2.08
-            self.assertEqual([each["adam steps"], each["lamb steps"]], [[20, 40], [20, 40]])
+            for name in ("adam", "sharded", "lamb"):
+                self.assertEqual(each[f"{name} steps"], [20, 40])
 
     def test_what_is_left_open_ends(self):
         self.assertEqual(run_job(2, "left_open")[1], {"optimizers": 6})
 
     def test_a_rank_killed_in_a_step_is_named(self):
-        found = run_job(3, "loss_in_a_step", is_failing=True)
-        self.assertEqual(sorted(found), [0, 2])
-        for each in found.values():
-            self.assertIn("rank 1 is gone", each["text"])
+        for kind in ("OnebitAdam", "ShardedOnebitAdam"):
+            found = run_job(3, "loss_in_a_step", kind, is_failing=True)
+            self.assertEqual(sorted(found), [0, 2])
+            for each in found.values():
+                self.assertIn("rank 1 is gone", each["text"])
 
 
 if __name__ == "__main__":

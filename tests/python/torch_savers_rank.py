@@ -15,12 +15,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 
-from onebit.torch.optim import OnebitAdam, OnebitLamb, ZeroOneAdam
+from onebit.torch.optim import OnebitAdam, OnebitLamb, ShardedOnebitAdam, ZeroOneAdam
 
 STEPS = 14
 CASES = [  # the last state of 0/1 Adam is between two syncs
     (OnebitAdam, {"freeze_step": 4}, 9),
     (OnebitLamb, {"freeze_step": 4}, 9),
+    (ShardedOnebitAdam, {"freeze_step": 9}, 9),  # one state for all ranks is exact while nothing is owed
     (ZeroOneAdam, {"var_freeze_step": 4, "local_step_scaler": 2, "local_step_clipper": 2}, 8),
     (ZeroOneAdam, {"var_freeze_step": 4, "local_step_scaler": 2, "local_step_clipper": 2}, 9),
 ]
@@ -239,7 +240,8 @@ def resume_at_another_size(tool, case, folder):
         assert optimizer.stats().step == case[2]
         train(model, optimizer, case[2], STEPS)
     assert optimizer.stats().step == STEPS
-    optimizer.synchronize()
+    if isinstance(optimizer, ZeroOneAdam):
+        optimizer.synchronize()
     mine = weights(model)
     theirs = mine.clone()
     dist.broadcast(theirs, 0)

@@ -60,11 +60,9 @@ class AdamPart:
             denominators = (v * correction).sqrt_().add_(self._eps)
         x = m / denominators
         correction = self._correction(self._beta1, step)
-        end = 0
         for begin, end, rate, decay in runs(self._slices, groups):
             own = x[begin:end].mul_(-rate * correction)
             own.add_(self.x[begin:end], alpha=1 - rate * decay)
-        x[end:].zero_()  # padding
         return Update(m, v, x)
 
     def commit(self, update: Update) -> None:
@@ -100,13 +98,12 @@ class AdamPart:
         shared = _block_means(self.v.double() * units.double().square())
         shared = (share * (correction * shared).sqrt() / units).float()
         floors = torch.maximum(floors, shared)
-        denominators = torch.maximum((self.v * correction).sqrt_(), floors).add_(self._eps)
-        # An element that never saw a gradient sends none; only weight decay moves it.
-        self._denominators = denominators.masked_fill_(self.v == 0, math.inf)
+        self._denominators = torch.maximum((self.v * correction).sqrt_(), floors).add_(self._eps)
 
     @property
     def is_live(self) -> torch.Tensor:
-        """The elements that have seen a gradient."""
+        """The elements that have seen a gradient. The others send none, because one bit cannot say 0, and
+        only weight decay moves them."""
         return self.v != 0
 
     @property
