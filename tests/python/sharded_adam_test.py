@@ -127,11 +127,6 @@ def joined(given):
     return torch.cat([parameter.detach().float().reshape(-1) for parameter in given])
 
 
-def masters(optimizer):
-    """The parameters in full precision of the own part, by their place in the order of memory."""
-    return [optimizer.state[parameter].get("master") for parameter in optimizer.param_groups[0]["params"]]
-
-
 class ShardedAdamTest(unittest.TestCase):
     def assert_equal(self, found, expected):
         for one, other in zip(found, expected):
@@ -251,8 +246,9 @@ class ShardedAdamTest(unittest.TestCase):
                 part = -(-count // ranks)
                 expected = max(min(count - comm.rank * part, part), 0)
                 self.assertEqual((stats.elements, stats.own_elements), (count, expected))
-                found = [each for each in masters(optimizer) if each is not None]
-                self.assertEqual(sum(each.numel() for each in found), expected)
+                for name in ("exp_avg", "exp_avg_sq", "master"):
+                    found = [optimizer.state[parameter][name] for parameter in given]
+                    self.assertEqual(sum(each.numel() for each in found), expected)
                 self.assertEqual(stats.compressed_steps, 4)
                 return joined(given)
 

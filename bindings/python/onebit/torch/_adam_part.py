@@ -107,9 +107,14 @@ class AdamPart:
         return self.v != 0
 
     @property
+    def moments(self) -> List[torch.Tensor]:
+        """What a state has of the part."""
+        return [self.m, self.v, self.x]
+
+    @property
     def tensors(self) -> List[torch.Tensor]:
         """All that the part takes memory for."""
-        kept = [self.m, self.v, self.x]
+        kept = self.moments
         return kept if self._denominators is None else [*kept, self._denominators]
 
     def _correction(self, beta: float, step: int) -> float:

@@ -21,14 +21,14 @@ from ._adam_part import AdamPart
 from ._averaging_optimizer import AveragingOptimizer, state_kind, stream_of
 from ._compression import Compression
 from ._matched_state import Entry, MatchedState
-from ._optimizer_state import Part, copied_to
+from ._optimizer_state import Packed, Part, copied_to
 from ._parameter import Place
 from ._shard import Vector
 from ._shard_exchange import Codecs, Exchange
 from ._sharded_state import ShardedState, bytes_of_tensor, copy_bytes
 
 _CODECS = (Codec.SIGN, Codec.INT2, Codec.FP4, Codec.INT8, Codec.BF16)
-# Tensors that the state of a parameter has, beside what the program adds.
+# Tensors that a saved state has of a parameter: of the first three each rank has a part.
 _MOMENTS = ("exp_avg", "exp_avg_sq", "master", "residual")
 
 
@@ -98,8 +98,8 @@ class ShardedOnebitAdam(AveragingOptimizer):
 
     Attributes:
         state: for each parameter that trains, `step`, and `exp_avg`, `exp_avg_sq` and `master` of the
-            elements that this rank updates, one after the other in the order in which they lie in memory;
-            none of them where other ranks do.
+            elements that this rank updates, in the order in which they lie in memory. Empty are those of
+            other ranks, and what only state_dict() has.
         last_step: what the last step did, with the members of onebitStepResult_t: `skipped`, `stage`,
             `step`, `grad_norm`, `bytes_sent`; None before the first.
     """
@@ -362,8 +362,7 @@ class ShardedOnebitAdam(AveragingOptimizer):
             member.tensor: {} for member in self._parameters
         }
         for shard in self._shards:
-            parts = (shard.part.m, shard.part.v, shard.part.x)
-            for name, part in zip(_MOMENTS, parts):
+            for name, part in zip(_MOMENTS, shard.part.moments):
                 whole = shard.exchange.gathered(part)
                 for member in shard.vector.members:
                     found[member.tensor][name] = member.shaped(whole)
@@ -426,18 +425,16 @@ class ShardedOnebitAdam(AveragingOptimizer):
         values = {entry.place.tensor: entry for entry in entries}
         for shard in shards:
             whole = torch.zeros_like(shard.vector.held)
-            targets = (shard.part.m, shard.part.v, shard.part.x)
-            for name in _MOMENTS:
+            for name, part in zip(_MOMENTS, (*shard.part.moments, None)):
                 for member in shard.vector.members:
                     entry = values[member.tensor]
                     entry.place.check_moment(name, entry.values.get(name))
                     member.put(whole, entry.values[name])
-                if name == "residual":
-                    shard.exchange.owe(whole)
-                    continue
-                targets[_MOMENTS.index(name)].copy_(shard.vector.own(whole))
+                if part is not None:
+                    part.copy_(shard.vector.own(whole))
                 if name == "master":
                     shard.vector.held.copy_(whole)
+            shard.exchange.owe(whole)  # the last of them, which is no rank's alone
 
     # ---------------------------------------------------------------------------------------- parts
 
@@ -483,11 +480,16 @@ class ShardedOnebitAdam(AveragingOptimizer):
         for member in self._parameters:
             given = added.get(member.tensor, self.state.get(member.tensor, {}))
             given = {key: value for key, value in given.items() if key not in _MOMENTS}
-            self.state[member.tensor] = copied_to(given, member.tensor.device)
-            self.state[member.tensor]["step"] = torch.tensor(float(self._step_number))
+            # PyTorch's tools look for the keys of a saved state.
+            self.state[member.tensor] = {
+                **copied_to(given, member.tensor.device),
+                "step": torch.tensor(float(self._step_number)),
+                **{name: torch.empty(0, device=member.tensor.device) for name in _MOMENTS},
+                "onebit": Packed(),
+            }
         for shard in shards:
             for each in shard.vector.slices:
-                for name, part in zip(_MOMENTS, (shard.part.m, shard.part.v, shard.part.x)):
+                for name, part in zip(_MOMENTS, shard.part.moments):
                     self.state[each.member.tensor][name] = each.of(part)
 
 
