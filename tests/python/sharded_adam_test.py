@@ -75,12 +75,13 @@ def decoded(values, codec, scale_of):
     return numpy.sign(values) * levels[nearest] * scale
 
 
-def simulated(gradients, parameters, offset, scale_of):
+def simulated(gradients, parameters, offset, scale_of, has_units=False):
     """The sharded optimizer on the toy in float64: what ranks hold, losses after each step, the lag."""
     toy = Toy(offset)
     (beta1, beta2), x = TOY_BETAS, Toy.start.copy()
     held, m, v = x.copy(), numpy.zeros(16), numpy.zeros(16)
     residuals, losses, lag = [numpy.zeros(16), numpy.zeros(16)], [], 0.0
+    units = numpy.ones(16)
 
     def sent(values, codec):
         return numpy.concatenate([decoded(part, codec, scale_of) for part in numpy.split(values, 2)])
@@ -89,9 +90,13 @@ def simulated(gradients, parameters, offset, scale_of):
         own = [toy.gradient(held, rank, step) for rank in (0, 1)]
         is_dense = step <= TOY_FREEZE
         if not is_dense:
-            owed = [one + residual for one, residual in zip(own, residuals)]
+            if has_units:
+                divisors = numpy.maximum(numpy.sqrt(v), 0.01 * math.sqrt(v.mean())) + 1e-8
+                units = 2 ** -numpy.round(numpy.log2(divisors))
+            owed = [one * units + residual for one, residual in zip(own, residuals)]
             own = [sent(each, gradients) for each in owed]
             residuals = [each - one for each, one in zip(owed, own)]
+            own = [each / units for each in own]
         g = (own[0] + own[1]) / 2
         m = beta1 * m + (1 - beta1) * g
         v = beta2 * v + (1 - beta2) * g**2 if is_dense else v
@@ -140,20 +145,29 @@ class ShardedAdamTest(unittest.TestCase):
                 for step, loss in zip((13, 20, 40), known):
                     self.assertAlmostEqual(losses[step - 1], loss, places=8)
                 self.assertAlmostEqual(lag, known_lag, places=8)
-                held, losses, lag = simulated(gradients, gather, offset, rounded_to_bf16)
-                for found, found_losses, _ in self._toy_runs(gradients, gather, offset):
-                    numpy.testing.assert_allclose(found, held, atol=1e-4, rtol=0)
-                    numpy.testing.assert_allclose(found_losses, losses, atol=1e-4, rtol=0)
-                lags = [each[2] for each in self._toy_runs(gradients, gather, offset)]
-                self.assertAlmostEqual(max(lags), lag, places=4)
+                if gather != "fp4":
+                    self._compare(gradients, gather, offset, "fused")
+        # With these no element comes near to where a code of fp4, or its scale, is another one.
+        self._compare("sign", "fp4", 17, "fused")
+        self._compare("fp4", "fp4", 18, "fused")
+        self._compare("sign", "sign", 0, "element")
+        self._compare("sign", "fp4", 19, "element")
 
-    def _toy_runs(self, gradients, gather, offset):
+    def _compare(self, gradients, gather, offset, scales):
+        held, losses, lag = simulated(gradients, gather, offset, rounded_to_bf16, scales == "element")
+        runs = self._toy_runs(gradients, gather, offset, scales)
+        for found, found_losses, _ in runs:
+            numpy.testing.assert_allclose(found, held, atol=1e-4, rtol=0)
+            numpy.testing.assert_allclose(found_losses, losses, atol=1e-4, rtol=0)
+        self.assertAlmostEqual(max(run[2] for run in runs), lag, places=4)
+
+    def _toy_runs(self, gradients, gather, offset, scales):
         toy = Toy(offset)
 
         def run(comm):
             x = torch.nn.Parameter(torch.tensor(Toy.start, dtype=torch.float32))
             optimizer = ShardedOnebitAdam(
-                [x], TOY_RATE, TOY_BETAS, freeze_step=TOY_FREEZE, codec=gradients, gather=gather,
+                [x], TOY_RATE, TOY_BETAS, freeze_step=TOY_FREEZE, codec=gradients, gather=gather, scales=scales,
                 bias_correction=False, communicator=comm,
             )  # fmt: skip
             losses, lag = [], 0.0
@@ -279,8 +293,8 @@ class ShardedAdamTest(unittest.TestCase):
                 stats = optimizer.stats()
                 self.assertEqual(stats.bytes_sent, sum(sent))
                 # Moments, parameters and divisors; then what is held, gradients, what the all-gather
-                # keeps of what is held, and two generations of residuals.
-                self.assertEqual(stats.state_bytes, 16 * p + ranks * p * (4 + 4 + 4 + 8))
+                # keeps of what is held, two generations of residuals, and units.
+                self.assertEqual(stats.state_bytes, 16 * p + ranks * p * (4 + 4 + 4 + 8 + 2))
 
             run_ranks(ranks, check)
 
@@ -364,7 +378,7 @@ class ShardedAdamTest(unittest.TestCase):
         def moves_of(comm, floor):
             weight = torch.nn.Parameter(torch.zeros(64))
             optimizer = ShardedOnebitAdam(
-                [weight], 0.01, freeze_step=20, variance_floor=floor, communicator=comm
+                [weight], 0.01, freeze_step=20, variance_floor=floor, scales="fused", communicator=comm
             )
             largest = 0.0
             for step in range(40):
@@ -587,6 +601,11 @@ class ShardedAdamTest(unittest.TestCase):
                     made(codec=bad)
             with self.assertRaisesRegex(onebit.InvalidArgument, 'gather="uint8mm" is not offered'):
                 made(gather="uint8mm")
+            for option in ({"block": 64}, {"residual_type": "bfloat16"}):
+                with self.assertRaisesRegex(onebit.InvalidArgument, "belongs to codec, which is None"):
+                    made(codec=None, **option)
+            with self.assertRaisesRegex(onebit.InvalidArgument, "scales is 'segment'"):
+                made(scales="segment")
             with self.assertRaisesRegex(onebit.InvalidArgument, "variance_floor is -1"):
                 made(variance_floor=-1)
             with self.assertRaisesRegex(onebit.InvalidArgument, "max_grad_norm is nan"):

@@ -41,7 +41,7 @@ class ShardedLevelsTest(unittest.TestCase):
         self.assertLess(between, 0.6 * flat)
         self.assertGreater(between, 0.4 * flat)
         # Two generations of 4 bytes for each element of all parts, half of which are the neighbour's.
-        whole = 16 * p + RANKS * p * (4 + 4 + 4 + 8)
+        whole = 16 * p + RANKS * p * (4 + 4 + 4 + 8 + 2)
         self.assertEqual([run[2] for run in runs], [whole - RANKS * p * 4] * RANKS)
 
     def test_states(self):

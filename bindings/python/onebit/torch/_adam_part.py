@@ -12,9 +12,6 @@ import torch
 
 from ._shard import Slice, runs
 
-# Elements that share a floor, as they share a scale of signs by default.
-_FLOOR_BLOCK = 4096
-
 
 @dataclass(frozen=True)
 class Update:
@@ -79,32 +76,27 @@ class AdamPart:
     def freeze(self, means: Dict[int, float], share: float, frozen_at: int) -> None:
         """Freezes the variance, whose denominators have a floor, as those of onebit/optim.h.
 
-        One bit cannot say 0, so an element gets the scale of its block also where its own gradients
-        were much smaller. It would be thrown far away, if it were divided by their size.
-
         Args:
             means: of v over members, by their `begin`; of their elements on all ranks.
-            share: of the root mean square of sqrt(v) over a member, and over the elements that share a
-                scale with it where that is larger, which is the floor.
+            share: of the root mean square of sqrt(v) over a member, which is the floor.
             frozen_at: the last step that changed v.
         """
         correction = self._correction(self._beta2, frozen_at)
-        units = torch.ones_like(self.v)
-        floors = torch.zeros_like(self.v)
+        denominators = (self.v * correction).sqrt_()
         for each in self._slices:
-            each.of(units).fill_(each.member.unit)
-            each.of(floors).fill_(share * math.sqrt(correction * means[each.member.begin]))
-        # What the elements of a block send has the size of sqrt(v) in the unit in which it travels.
-        shared = _block_means(self.v.double() * units.double().square())
-        shared = (share * (correction * shared).sqrt() / units).float()
-        floors = torch.maximum(floors, shared)
-        self._denominators = torch.maximum((self.v * correction).sqrt_(), floors).add_(self._eps)
+            floor = share * math.sqrt(correction * means[each.member.begin])
+            each.of(denominators).clamp_(min=floor)
+        self._denominators = denominators.add_(self._eps)
 
-    @property
-    def is_live(self) -> torch.Tensor:
-        """The elements that have seen a gradient. The others send none, because one bit cannot say 0, and
-        only weight decay moves them."""
-        return self.v != 0
+    def units(self, has_units: bool) -> torch.Tensor:
+        """Powers of two by which gradients are multiplied while they travel, so that they are about as large
+        as each other; without units 1. Those of elements that have never seen a gradient are 0, because
+        one bit cannot say 0."""
+        assert self._denominators is not None
+        units = torch.ones_like(self.v)
+        if has_units:
+            units = self._denominators.log2().round_().neg_().exp2_()
+        return units.masked_fill_(self.v == 0, 0)
 
     @property
     def moments(self) -> List[torch.Tensor]:
@@ -120,13 +112,3 @@ class AdamPart:
     def _correction(self, beta: float, step: int) -> float:
         """What corrects the bias of a moment of zeros at first."""
         return 1 / (1 - beta**step) if self._has_correction else 1.0
-
-
-def _block_means(values: torch.Tensor) -> torch.Tensor:
-    """For each element the mean over its block."""
-    blocks = -(-values.numel() // _FLOOR_BLOCK)
-    padded = torch.nn.functional.pad(values, (0, blocks * _FLOOR_BLOCK - values.numel()))
-    sums = padded.view(blocks, _FLOOR_BLOCK).sum(1)
-    counts = torch.full_like(sums, _FLOOR_BLOCK)
-    counts[-1] = values.numel() - (blocks - 1) * _FLOOR_BLOCK
-    return (sums / counts).repeat_interleave(_FLOOR_BLOCK)[: values.numel()]

@@ -20,14 +20,12 @@ class Member:
     Attributes:
         place: where the optimizer has it.
         left_out: elements that its group's exp_avg_mask leaves out; None: none.
-        unit: what its gradients are multiplied by while they travel, a power of two.
     """
 
     def __init__(self, place: Place, group: Dict[str, Any], begin: int) -> None:
         check_type(place)
         self.place = place
         self.begin, self.end = begin, begin + place.tensor.numel()
-        self.unit = 1.0
         self._address = place.tensor.data_ptr()
         mask = mask_of(place, group)
         self.left_out: Optional[torch.Tensor] = None

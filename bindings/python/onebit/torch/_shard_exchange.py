@@ -43,6 +43,7 @@ class Exchange:
         self._scatter: Optional[Compressor] = None
         self._gather: Optional[Compressor] = None
         self._carry: Optional[torch.Tensor] = None
+        self._units: Optional[torch.Tensor] = None
         self.is_compressed = False
 
     def open(self, codecs: Codecs) -> None:
@@ -72,17 +73,19 @@ class Exchange:
                 elements[self._vector.count :] = 0
                 self._gather.set_mask(packed_bits(elements))
 
-    def compress(self, is_live: torch.Tensor) -> None:
+    def compress(self, units: torch.Tensor) -> None:
         """Begins the compressed stage. Collective; `open` was called.
 
         Args:
-            is_live: the elements of the own part whose gradients travel.
+            units: powers of two by which gradients of the own part are multiplied while they travel; 0:
+                those elements send none.
         """
         if self._scatter is not None:
-            live = torch.empty_like(self._vector.held, dtype=torch.uint8)
-            self._vector.own(live).copy_(is_live)
-            self._communicator.all_gather(live, stream=self._stream)
-            self._scatter.set_mask(None if bool(live.all()) else packed_bits(live))
+            self._units = torch.empty_like(self._vector.held, dtype=torch.bfloat16)
+            self._vector.own(self._units).copy_(units)
+            self._communicator.all_gather(self._units, stream=self._stream)
+            is_live = self._units != 0
+            self._scatter.set_mask(None if bool(is_live.all()) else packed_bits(is_live))
         self.prime()
         self.is_compressed = True
 
@@ -100,29 +103,26 @@ class Exchange:
         """Averages the gradients in the vector's scratch, and returns the own part, which is in it. If a
         compressed one is not finite on some rank, it is NaN on all. Collective."""
         vector = self._vector
-        if self._scatter is None or not self.is_compressed:
+        if self._units is None:
             self._communicator.reduce_scatter(vector.scratch, op=RedOp.AVG, stream=self._stream)
             return vector.own(vector.scratch)
         if self._carry is not None:
             vector.scratch.add_(self._carry)
-        for member in vector.members:
-            if member.unit != 1:
-                member.of(vector.scratch).mul_(member.unit)
+        vector.scratch.mul_(self._units)
         self._communicator.reduce_scatter(
             vector.scratch, op=RedOp.AVG, compressor=self._scatter, stream=self._stream
         )
         return self._in_gradients(vector.own(vector.scratch))
 
     def _in_gradients(self, part: torch.Tensor) -> torch.Tensor:
-        """A part of what has travelled, in the unit of gradients."""
-        for each in self._vector.slices:
-            if each.member.unit != 1:
-                each.of(part).mul_(1 / each.member.unit)
-        return part
+        """The own part of what has travelled, in the unit of gradients."""
+        assert self._units is not None
+        units = self._vector.own(self._units).float()
+        return part.div_(units.masked_fill_(units == 0, 1))
 
     def revert(self) -> None:
         """Takes back a reduce-scatter whose step is skipped. Local, on all ranks."""
-        if self._scatter is not None and self.is_compressed:
+        if self._scatter is not None:
             self._scatter.revert()
 
     def gather(self, part: torch.Tensor) -> bool:
@@ -153,7 +153,7 @@ class Exchange:
     def owed(self) -> torch.Tensor:
         """What ranks owe on average: a vector of gradients, the same on all ranks. Collective."""
         owed = torch.zeros(self._vector.part, device=self._vector.held.device)
-        if self._scatter is not None and self.is_compressed and self._scatter.stats().epoch > 0:
+        if self._scatter is not None and self._units is not None:
             # A call in full precision pays what all owe, and is then taken back.
             zeros = torch.zeros_like(self._vector.held)
             self._scatter.prime(zeros, out=owed, op=RedOp.AVG, stream=self._stream)
@@ -173,6 +173,11 @@ class Exchange:
     @property
     def carry(self) -> Optional[torch.Tensor]:
         return self._carry
+
+    @property
+    def tensors(self) -> List[torch.Tensor]:
+        """What it takes memory for, beside its compressors."""
+        return [each for each in (self._carry, self._units) if each is not None]
 
     @property
     def compressors(self) -> List[Compressor]:

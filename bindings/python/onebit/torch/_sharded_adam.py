@@ -70,16 +70,16 @@ class ShardedOnebitAdam(AveragingOptimizer):
     (Tang et al. 2021). From there on a rank sends 1 bit for each gradient of the others' parts, where 1-bit
     Adam sends momentum, because it has no momentum of those; and of its own part, to each other rank, how
     it differs from what they hold, by default in 4 bits. Both have error feedback. Sent are 5.1 (n - 1) / n
-    bits per element and step, 6.2 times less than by ZeRO with 16 bits. A variance that stays live is not
-    offered with compressed gradients, because it ends at losses that are about 3 % higher with 1 bit.
+    bits per element and step, 6.2 times less than by ZeRO with 16 bits. The variance never stays live with
+    compressed gradients, because it would see what signs add to them.
 
     Parameters of the model are what all ranks hold, the same bytes on each, and gradients are taken there.
     They follow those of full precision closely (`stats().lag`).
 
     Memory of a rank for each element, with n ranks: 16 / n bytes for the moments, the parameters and the
-    divisors; 8 bytes for residuals of the reduce-scatter, which the number of ranks does not divide (4 with
-    residual_type="bfloat16"); 8 for what all ranks hold, and 4 for a copy of gradients. Where ranks share
-    a host, and the library passes calls inside of hosts and between them, they share the residuals out.
+    divisors. Not divided are 8 bytes for residuals of the reduce-scatter (4 with residual_type="bfloat16"), 8
+    for what all ranks hold, 4 for a copy of gradients, and 2 for units. Where ranks share a host, and the
+    library passes calls inside of hosts and between them, they share the residuals out.
 
     All ranks construct it at the same point of the program with the same arguments, and take over the
     parameters of rank 0. Parameters are float32 or 16 bits. What is written to them between steps, on all
@@ -89,9 +89,9 @@ class ShardedOnebitAdam(AveragingOptimizer):
     OnebitAdam, and so do options of groups: `lr`, `weight_decay`, `betas`, `eps`, `non_freeze` and
     `exp_avg_mask`.
 
-    A scale of the codec may span parameters, because the library restarts blocks at parameters in
-    all-reduces only. So from the freeze on gradients of each parameter travel in a unit of their own, a
-    power of two, in which the root mean squares of all of them are about 1.
+    All elements of a block have the same scale, also those of several parameters, because the library
+    restarts blocks at parameters in all-reduces only. So from the freeze on each element's gradient travels
+    in a unit of its own: divided by what the step divides by, rounded to a power of two.
 
     After the loss of a rank its part is gone, with the moments of its elements: make an optimizer on the
     ranks that remain, and load the last state of kind "global".
@@ -118,6 +118,7 @@ class ShardedOnebitAdam(AveragingOptimizer):
         block: Optional[int] = None,
         levels: Optional[int] = None,
         residual_type: Any = None,
+        scales: str = "element",
         variance_floor: float = 0.01,
         bias_correction: bool = True,
         max_grad_norm: float = 0.0,
@@ -138,7 +139,8 @@ class ShardedOnebitAdam(AveragingOptimizer):
                 precision.
             block, levels: of both, as for onebit.torch.State; `block` belongs to `codec`.
             residual_type: of the reduce-scatter: float32 (default) or bfloat16.
-            variance_floor: as in onebitOptimizerConfig_t (onebit/optim.h).
+            scales: "element": gradients travel in units of their own; "fused": as they are, for comparisons.
+            variance_floor: as in onebitOptimizerConfig_t (onebit/optim.h), over whole parameters.
             bias_correction: corrects the biases of the moments, as AdamW does.
             max_grad_norm: clips gradients to this norm: in full precision by the norm of the average,
                 and in the compressed stage each rank by that of its own.
@@ -151,11 +153,17 @@ class ShardedOnebitAdam(AveragingOptimizer):
                 allowed, or who was missing and where.
         """
         self._freeze_step = _freeze_step_of(freeze_step)
+        for name, value in (("block", block), ("residual_type", residual_type)):
+            if codec is None and value is not None:
+                raise InvalidArgument(f"{name}={value!r} belongs to codec, which is None: leave it out")
         self._codecs = Codecs(
             _compression(codec, "codec", block, levels),
             _compression(gather, "gather", None, levels),
             residual_type,
         )
+        if scales not in ("element", "fused"):
+            raise InvalidArgument(f"scales is {scales!r}, but must be 'element' or 'fused'")
+        self._has_units = scales == "element"
         self._variance_floor = _number(variance_floor, "variance_floor")
         self._max_grad_norm = _number(max_grad_norm, "max_grad_norm")
         self._has_correction = bias_correction
@@ -265,12 +273,9 @@ class ShardedOnebitAdam(AveragingOptimizer):
         means = {
             each.begin: total / max(each.end - each.begin, 1) for each, total in zip(members, sums.tolist())
         }
-        bias = 1 - self._betas_and_eps[0][1] ** self._frozen_at  # of means of zeros at first
-        for each in members:
-            each.unit = _unit(means[each.begin] / bias)
         shard.part.freeze(means, self._variance_floor, self._frozen_at)
         shard.exchange.open(self._codecs)
-        shard.exchange.compress(shard.part.is_live)
+        shard.exchange.compress(shard.part.units(self._has_units))
 
     def _take_over_writes(self) -> None:
         for shard in self._shards:
@@ -513,9 +518,7 @@ class _Shard:
 
     @property
     def tensors(self) -> List[torch.Tensor]:
-        carry = self.exchange.carry
-        kept = [self.vector.held, self.vector.scratch, *self.part.tensors]
-        return kept if carry is None else [*kept, carry]
+        return [self.vector.held, self.vector.scratch, *self.part.tensors, *self.exchange.tensors]
 
     def exported(self) -> Dict[str, bytes]:
         """All that this rank needs to continue bit for bit. Local."""
@@ -540,13 +543,6 @@ class _Shard:
             copy_bytes(arrays["carry"], carry)
             self.exchange.owe(carry)
         self.exchange.import_residual(arrays["residual"])
-
-
-def _unit(mean_square: float) -> float:
-    """The power of two by which numbers of a mean square are about 1."""
-    if not 0 < mean_square < math.inf:
-        return 1.0
-    return 2.0 ** -round(math.log2(mean_square) / 2)
 
 
 def _clipping(limit: float, norm: float) -> float:
