@@ -63,9 +63,14 @@ std::string DescribeOptimizer(const TrainOptions& options) {
   std::string text = OptimizerName(options.optimizer);
   const perf::CodecChoice compression = CompressionOf(options);
   if (Compresses(options.optimizer)) {
-    text += fmt::format(" ({}) {} {} block {}, variance floor {}", VariantName(options.variant),
-                        compression.mode_name(), compression.scale_name(), compression.block_text(),
-                        VarianceFloorOf(options));
+    text +=
+        fmt::format(" ({}) {} {} block {}, variance floor {}", VariantName(options.variant),
+                    compression.mode_name(),
+                    compression.has_codes() ? compression.codec_name() : compression.scale_name(),
+                    compression.block_text(), VarianceFloorOf(options));
+    if (IsSharded(options.optimizer)) {
+      text += fmt::format(", parameters gathered in {}", GatherName(options.gather));
+    }
     if (!HasScalesOfTensors(options)) text += ", scales fused";
     text += ResidualText(options);
   } else if (options.codec) {
@@ -115,6 +120,7 @@ nlohmann::ordered_json ConfigJson(const TrainOptions& options) {
     config["variant"] = VariantName(options.variant);
     config["variance_floor"] = VarianceFloorOf(options);
     config["scales"] = HasScalesOfTensors(options) ? "segment" : "fused";
+    if (IsSharded(options.optimizer)) config["gather"] = GatherName(options.gather);
   }
   if (options.outer) config["outer"] = OuterText(*options.outer);
   if (options.codec) config["codec"] = compression.codec_name();

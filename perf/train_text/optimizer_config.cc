@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "perf/common/codec_table.h"
+
 namespace onebit::train {
 namespace {
 
@@ -14,6 +16,7 @@ onebitAlgorithm_t AlgorithmOf(OptimizerKind optimizer) {
   switch (optimizer) {
     case OptimizerKind::kAdam:
     case OptimizerKind::kOneBitAdam:
+    case OptimizerKind::kShardedOneBitAdam:
       return onebitAlgorithmOneBitAdam;
     case OptimizerKind::kLamb:
     case OptimizerKind::kOneBitLamb:
@@ -53,6 +56,8 @@ bool HasScalesOfTensors(const TrainOptions& options) {
 
 bool AveragesGradients(const TrainOptions& options) { return options.codec && !options.outer; }
 
+bool IsSharded(OptimizerKind optimizer) { return optimizer == OptimizerKind::kShardedOneBitAdam; }
+
 bool IsLamb(OptimizerKind optimizer) { return AlgorithmOf(optimizer) == onebitAlgorithmOneBitLamb; }
 
 perf::CodecChoice CompressionOf(const TrainOptions& options) {
@@ -65,10 +70,17 @@ perf::CodecChoice CompressionOf(const TrainOptions& options) {
   return choice;
 }
 
+perf::CodecChoice GatherOf(const TrainOptions& options) {
+  return {.mode = perf::Mode::kEf,
+          .codec = options.gather,
+          .block = perf::TraitsOf(options.gather).block};
+}
+
 double DefaultRate(OptimizerKind optimizer) {
   switch (optimizer) {
     case OptimizerKind::kAdam:
     case OptimizerKind::kOneBitAdam:
+    case OptimizerKind::kShardedOneBitAdam:
     case OptimizerKind::kZeroOneAdam:
       return 3e-3;
     case OptimizerKind::kLamb:

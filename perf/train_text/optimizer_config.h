@@ -55,9 +55,13 @@ bool HasScalesOfTensors(const TrainOptions& options);
 /** Returns true if a compressed allreduce averages gradients for optimizers that do not. */
 bool AveragesGradients(const TrainOptions& options);
 bool IsLamb(OptimizerKind optimizer);
+/** True if each rank has moments of its part of the parameters only. */
+bool IsSharded(OptimizerKind optimizer);
 
 /** The compression of the run: of what the optimizer sends, or of gradients; else dense. */
 perf::CodecChoice CompressionOf(const TrainOptions& options);
+/** That of the parameters that a sharded optimizer sends. */
+perf::CodecChoice GatherOf(const TrainOptions& options);
 
 /**
  * The default rate: the best of {1e-3, 2e-3, 3e-3} for Adam and of {5e-3, 1e-2, 2e-2, 3e-2} for
@@ -71,6 +75,9 @@ double DefaultRate(OptimizerKind optimizer);
  * perf/studies/convergence were made; 0 for DeepSpeed's variant.
  */
 double VarianceFloorOf(const TrainOptions& options);
+
+/** What is added to denominators by optimizers that are not the library's, which has the same. */
+inline constexpr double kEps = 1e-8;
 
 /** Returns the configuration without segments and compressor. */
 onebitOptimizerConfig_t ConfigOf(const TrainOptions& options);

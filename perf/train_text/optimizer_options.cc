@@ -22,11 +22,18 @@ namespace {
 constexpr char kLambGroup[] = "LAMB";
 constexpr char kZeroOneGroup[] = "0/1 Adam";
 
-const perf::Names<OptimizerKind> kOptimizers = {{"adam", OptimizerKind::kAdam},
-                                                {"onebit-adam", OptimizerKind::kOneBitAdam},
-                                                {"lamb", OptimizerKind::kLamb},
-                                                {"onebit-lamb", OptimizerKind::kOneBitLamb},
-                                                {"zero-one-adam", OptimizerKind::kZeroOneAdam}};
+const perf::Names<OptimizerKind> kOptimizers = {
+    {"adam", OptimizerKind::kAdam},
+    {"onebit-adam", OptimizerKind::kOneBitAdam},
+    {"sharded-onebit-adam", OptimizerKind::kShardedOneBitAdam},
+    {"lamb", OptimizerKind::kLamb},
+    {"onebit-lamb", OptimizerKind::kOneBitLamb},
+    {"zero-one-adam", OptimizerKind::kZeroOneAdam}};
+const perf::Names<onebitCodec_t> kGatherCodecs = {{"sign", onebitCodecSign},
+                                                  {"int2", onebitCodecInt2},
+                                                  {"fp4", onebitCodecFp4},
+                                                  {"int8", onebitCodecInt8},
+                                                  {"bf16", onebitCodecBf16}};
 const perf::Names<onebitVariant_t> kVariants = {{"paper", onebitVariantPaper},
                                                 {"deepspeed", onebitVariantDeepSpeed}};
 const perf::Names<onebitMode_t> kModes = {
@@ -91,7 +98,14 @@ std::vector<const char*> Flags(std::vector<const char*> flags, const Members&...
 void CheckRule(const CLI::App& app, const TrainOptions& options) {
   const OptimizerKind kind = options.optimizer;
   const std::string choice = fmt::format("with --optimizer {}", OptimizerName(kind));
-  if (Compresses(kind)) {
+  if (IsSharded(kind)) {
+    RequireUnused(app, {"--variant", "--mode", "--no-server-residual", "--max-grad-norm"},
+                  choice + ", which has no choice of it");
+    if (options.codec == onebitCodecInt8Stochastic) {
+      throw perf::UsageError(
+          fmt::format("--codec: not int8s {}, which has error feedback", choice));
+    }
+  } else if (Compresses(kind)) {
     RequireUnused(app, {"--codec"}, choice + ", which sends signs");
   } else {
     std::vector<const char*> flags = {"--variant", "--freeze", "--variance-floor", "--scales"};
@@ -100,6 +114,19 @@ void CheckRule(const CLI::App& app, const TrainOptions& options) {
                    {"--mode", "--scale", "--block", "--residual", "--no-server-residual"});
     }
     RequireUnused(app, Flags(flags, kCompressedLambMembers), choice + ", which does not compress");
+  }
+  if (!IsSharded(kind)) {
+    RequireUnused(app, {"--gather"}, choice + ", whose parameters nobody sends");
+  } else {
+    for (const char* flag : {"--overlap", "--survive"}) {
+      if (app.count(flag) > 0) {
+        throw perf::UsageError(
+            fmt::format("{}: not {}, whose ranks have a part each", flag, choice));
+      }
+    }
+    if (options.freeze && *options.freeze < 0) {
+      throw perf::UsageError(fmt::format("--freeze: must be a number {}", choice));
+    }
   }
   if (!IsLamb(kind)) {
     RequireUnused(app, Flags({}, kLambMembers, kCompressedLambMembers),
@@ -215,15 +242,19 @@ void AddCompressionOptions(CLI::App& app, TrainOptions& options) {
       app, codec,
       "adam and lamb: average gradients compressed, an element in as many bits as the name "
       "says\n(int8s rounds at random); --max-grad-norm then limits the average; with --outer: "
-      "its\naverages [full precision]")
+      "its\naverages [full precision; sharded-onebit-adam: sign]")
       ->default_str("");
   perf::AddChoice(app, "--mode", kModes, &options.mode,
                   "Compression with or without error feedback; sign: plain signs; int8s is plain "
                   "only");
   perf::AddChoice(app, "--scale", kScaleRules, &options.scale_rule, "Scale of a block of signs");
   perf::AddChoice(app, "--scales", kScales, &options.scales,
-                  "Blocks of a compressing optimizer restart at each tensor, or run on");
+                  "Blocks of a compressing optimizer restart at each tensor, or run on;\n"
+                  "sharded-onebit-adam: gradients travel in units of sqrt(v), or as they are");
   perf::AddBlock(app, &options.block)->default_str("4096; with --codec " + perf::DefaultBlocks());
+  perf::AddChoice(app, "--gather", kGatherCodecs, &options.gather,
+                  "sharded-onebit-adam: what the difference of parameters from what all ranks hold "
+                  "travels in");
   perf::AddChoice(app, "--residual", kResidualTypes, &options.residual_type, "Type of residuals");
   app.add_flag_callback(
       "--no-server-residual", [&options] { options.server_residual = false; },
@@ -253,6 +284,8 @@ void CompleteOptimizerOptions(const CLI::App& app, TrainOptions& options) {
 }
 
 const char* OptimizerName(OptimizerKind optimizer) { return perf::NameOf(kOptimizers, optimizer); }
+
+const char* GatherName(onebitCodec_t codec) { return perf::NameOf(kGatherCodecs, codec); }
 
 const char* VariantName(onebitVariant_t variant) { return perf::NameOf(kVariants, variant); }
 

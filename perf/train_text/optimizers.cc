@@ -14,6 +14,10 @@ namespace onebit::train {
 
 Optimizers::Optimizers(const TrainOptions& options, onebitComm_t comm, const ModelLayout& layout,
                        std::span<float> parameters) {
+  if (IsSharded(options.optimizer)) {
+    sharded_ = std::make_unique<ShardedAdam>(options, comm, layout.tensors(), parameters);
+    return;
+  }
   if (options.codec || options.outer) {
     perf::Check(MakeComms(std::span(&alone_, 1)), "onebitCommInitAll");
   }
@@ -102,6 +106,10 @@ onebitResult_t Optimizers::Part::StepOnStream(void* part) {
 }
 
 onebitResult_t Optimizers::Step(void* gradients, double rate, onebitStepResult_t* result) {
+  if (sharded_) {
+    sharded_->Step(gradients, rate, result);
+    return onebitSuccess;
+  }
   Part& part = parts_.front();
   part.gradients = gradients;
   part.rate = rate;
@@ -142,6 +150,7 @@ void Optimizers::Sync() {
 }
 
 onebitOptimizerStats_t Optimizers::Stats() const {
+  if (sharded_) return sharded_->Stats();
   onebitOptimizerStats_t sum{};
   for (const Part& part : parts_) {
     onebitOptimizerStats_t stats{};

@@ -3,17 +3,19 @@
 // The optimizer of one rank: one for all parameters, or one per layer, which steps while the
 // gradients of earlier layers are computed. With a codec of gradients it is a dense optimizer of
 // this rank alone, which gets gradients that a compressed allreduce has averaged; with --outer,
-// those of this rank.
+// those of this rank. A sharded one is not the library's.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "onebit/onebit.hpp"
 #include "onebit/optim.h"
 #include "perf/train_text/model.h"
+#include "perf/train_text/sharded_adam.h"
 #include "perf/train_text/train_options.h"
 
 namespace onebit::train {
@@ -47,6 +49,8 @@ class Optimizers {
 
   /** Counters of all layers; step and stage of the first. */
   onebitOptimizerStats_t Stats() const;
+  /** Null unless the optimizer is sharded. */
+  const ShardedAdam* sharded() const { return sharded_.get(); }
   /**
    * Requires a single optimizer. `source` is a rank of `comm` that has the results of the last
    * step.
@@ -75,6 +79,7 @@ class Optimizers {
   void AddPart(const TrainOptions& options, onebitComm_t comm, std::span<const Tensor> tensors,
                std::span<float> parameters);
 
+  std::unique_ptr<ShardedAdam> sharded_;  // in place of parts
   UniqueComm alone_;  // with a codec or --outer: what optimizers are on, a communicator of one rank
   std::vector<Part> parts_;  // never grows: the stream holds the addresses
   UniqueStream stream_;      // last: its destructor waits for work on the others

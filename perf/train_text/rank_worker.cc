@@ -374,12 +374,18 @@ std::optional<uint64_t> RankWorker::BytesExpected() const {
       !options.is_overlapped && options.max_grad_norm == 0 && options.lr > 0 && !options.survive &&
       optimizer_stats_.skipped == 0 && perf::StatsOf(comm_).two_level_calls == 0;
   if (!are_steps_alike) return std::nullopt;
+  if (const ShardedAdam* const sharded = optimizers_.sharded()) return sharded->ExpectedBytes();
   const StepCounts counts = CountSteps(steps_);
   const uint64_t final_syncs = final_sync_bytes_ > 0 ? 1 : 0;
   return ExpectedBytes(options, CompressedShape(options, comm_, model_->layout()),
                        {.dense = counts.dense,
                         .compressed = counts.compressed + final_syncs,
                         .messages = messages_sent_});
+}
+
+std::optional<double> RankWorker::lag() const {
+  const ShardedAdam* const sharded = optimizers_.sharded();
+  return sharded == nullptr ? std::nullopt : std::optional(sharded->lag());
 }
 
 void RankWorker::EvaluateShare() {

@@ -3,6 +3,8 @@
 // Compares replicas, and takes sums and means over the ranks.
 #include "perf/train_text/run_result.h"
 
+#include <algorithm>
+
 #include <fmt/core.h>
 
 namespace onebit::train {
@@ -11,7 +13,9 @@ RankSummary SummaryOf(const RankWorker& worker) {
   return {.parameters = perf::HashBytes(std::as_bytes(worker.parameters())),
           .bytes_sent = worker.optimizer_stats().bytes_sent,
           .sent = worker.sent(),
-          .seconds = worker.seconds()};
+          .seconds = worker.seconds(),
+          .state_bytes = worker.optimizer_stats().state_bytes,
+          .lag = worker.lag().value_or(-1)};
 }
 
 void CheckReplicas(const SharedRun& shared, std::span<const RankSummary> ranks) {
@@ -68,6 +72,8 @@ TrainResult JoinResults(const SharedRun& shared, const RankWorker& worker,
   for (const RankSummary& rank : ranks) {
     result.bytes_sent_by_rank.push_back(rank.bytes_sent);
     result.sent_by_rank.push_back(rank.sent);
+    result.state_bytes = std::max(result.state_bytes, rank.state_bytes);
+    if (rank.lag >= 0) result.lag = std::max(result.lag.value_or(0), rank.lag);
     result.seconds.compute += share * rank.seconds.compute;
     result.seconds.optimizer += share * rank.seconds.optimizer;
     result.seconds.codec += share * rank.seconds.codec;

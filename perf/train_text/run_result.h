@@ -19,6 +19,8 @@ struct RankSummary {
   uint64_t bytes_sent = 0;  // in the steps
   perf::SentTotal sent;     // in all
   PhaseSeconds seconds;
+  uint64_t state_bytes = 0;  // held by the optimizer
+  double lag = -1;           // of a sharded optimizer; otherwise less than 0
 };
 
 RankSummary SummaryOf(const RankWorker& worker);

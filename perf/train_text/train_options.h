@@ -17,7 +17,14 @@
 
 namespace onebit::train {
 
-enum class OptimizerKind { kAdam, kOneBitAdam, kLamb, kOneBitLamb, kZeroOneAdam };
+enum class OptimizerKind {
+  kAdam,
+  kOneBitAdam,
+  kShardedOneBitAdam,
+  kLamb,
+  kOneBitLamb,
+  kZeroOneAdam
+};
 
 /**
  * A rank that is to be killed in the middle of a step, after which the others must continue without
@@ -67,8 +74,10 @@ struct TrainOptions {
   onebitScales_t scales = onebitScalesSegment;  // of compressing optimizers, with scales of blocks
   int block = 4096;                             // or ONEBIT_BLOCK_TENSOR
   // Gradients, or with `outer` what ranks have done, are averaged with this codec by optimizers
-  // that compress nothing themselves; none: in full precision.
+  // that compress nothing themselves; none: in full precision. By a sharded one gradients of its
+  // compressed stage are; none: as signs.
   std::optional<onebitCodec_t> codec;
+  onebitCodec_t gather = onebitCodecFp4;  // of the parameters of a sharded optimizer
   onebitDataType_t residual_type = onebitFloat32;
   bool server_residual = true;
 
@@ -88,6 +97,7 @@ void CheckLoss(const TrainOptions& options, int ranks);
 /** Names as on the command line. */
 const char* ModelName(ModelKind kind);
 const char* OptimizerName(OptimizerKind optimizer);
+const char* GatherName(onebitCodec_t codec);
 const char* VariantName(onebitVariant_t variant);
 std::string ModeName(const TrainOptions& options);  // "dense" if nothing is compressed
 const char* TypeName(onebitDataType_t type);

@@ -117,16 +117,22 @@ std::string Summarize(const TrainOptions& options, const TrainResult& result) {
     text +=
         fmt::format("skipped        {} steps whose gradients overflowed\n", result.skipped_steps);
   }
+  if (result.lag) {
+    text += fmt::format("lag            {:.3g} at most, of what ranks hold behind the parameters\n",
+                        *result.lag);
+  }
   if (result.survival) text += DescribeSurvival(*result.survival);
   const PhaseSeconds& seconds = result.seconds;
   const StepCounts counts = CountSteps(result.steps);
   text += fmt::format(
       "rounds         {} of {} steps sent something: {} dense, {} compressed\n"
       "bytes sent     {} per rank\n"
+      "memory         {} bytes of the optimizer per rank, {:.1f} per parameter\n"
       "seconds        {:.2f} = compute {:.2f} + optimizer {:.2f} + codec {:.2f} + wire {:.2f} + "
       "rest\n",
-      counts.rounds, steps, counts.dense, counts.compressed, TotalBytes(result), seconds.total,
-      seconds.compute, seconds.optimizer, seconds.codec, seconds.wire);
+      counts.rounds, steps, counts.dense, counts.compressed, TotalBytes(result), result.state_bytes,
+      static_cast<double>(result.state_bytes) / static_cast<double>(result.parameter_count),
+      seconds.total, seconds.compute, seconds.optimizer, seconds.codec, seconds.wire);
   if (result.outer) text += DescribeOuter(result, seconds);
   if (options.is_overlapped) {
     const double steps = seconds.optimizer + seconds.codec + seconds.wire;
@@ -179,6 +185,8 @@ std::string ToJson(const TrainOptions& options, const Corpus& corpus, const Trai
   if (result.frozen_at) json["frozen_at"] = *result.frozen_at;
   json["heldout_positions"] = result.heldout_positions;
   json["skipped_steps"] = result.skipped_steps;
+  json["state_bytes_per_rank"] = result.state_bytes;
+  if (result.lag) json["lag"] = *result.lag;
   if (result.survival) json["survival"] = SurvivalJson(*result.survival);
   if (result.outer) {
     json["outer"] = {{"averages", result.outer->averages},

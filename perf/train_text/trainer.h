@@ -77,6 +77,8 @@ struct TrainResult {
   std::optional<uint64_t> frozen_at;  // the step whose variance was kept
   uint64_t skipped_steps = 0;
   std::optional<OuterResult> outer;  // with --outer
+  uint64_t state_bytes = 0;          // held by the optimizer of a rank, most of all ranks
+  std::optional<double> lag;         // of a sharded optimizer, most of all ranks: see ShardedAdam
   std::optional<Survival>
       survival;  // with --survive; ranks in by_rank vectors are the remaining ones
   PhaseSeconds seconds;

@@ -41,6 +41,7 @@ TEST(OptimizerConfigTest, EveryOptimizerHasItsAlgorithm) {
   const std::vector<std::pair<const char*, onebitAlgorithm_t>> algorithms = {
       {"adam", onebitAlgorithmOneBitAdam},
       {"onebit-adam", onebitAlgorithmOneBitAdam},
+      {"sharded-onebit-adam", onebitAlgorithmOneBitAdam},
       {"lamb", onebitAlgorithmOneBitLamb},
       {"onebit-lamb", onebitAlgorithmOneBitLamb},
       {"zero-one-adam", onebitAlgorithmZeroOneAdam}};

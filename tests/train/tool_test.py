@@ -154,6 +154,12 @@ def main() -> None:
         adam, _ = folder.report(tool, "--optimizer", "adam")
         assert adam["mode"] == "dense" and adam["frozen_at"] is None and adam["nranks"] == 4, adam
         assert adam["evaluations"] == [], adam
+        sharded, stdout = folder.report(tool, "-t", "2", "--optimizer", "sharded-onebit-adam", "--check-replicas")
+        assert sharded["bytes_sent_per_rank"] == sharded["bytes_expected"], sharded
+        # 24 bytes for each parameter of the own part, 17 for those of all.
+        assert 29 <= sharded["state_bytes_per_rank"] / sharded["parameters"] < 29.01, sharded
+        assert 0 < sharded["lag"] < 1 and sharded["config"]["gather"] == "fp4", sharded
+        assert "bytes of the optimizer per rank, 29.0 per parameter" in stdout, stdout
         for optimizer in ("lamb", "onebit-lamb"):
             lamb, _ = folder.report(tool, "--optimizer", optimizer, "--check-replicas")
             assert lamb["optimizer"] == optimizer and lamb["heldout_loss"] < 5.6, lamb

@@ -226,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadUsage{{"--mode", "dense"}, "ef|sign"}, BadUsage{{"--scale", "max"}, "l2|l1"},
         BadUsage{{"--model", "gpt"}, "mlp|transformer"},
         BadUsage{{"--model", "transformer", "--hidden", "8,8"}, "--hidden: has no effect"},
-        BadUsage{{"--optimizer", "sgd"}, "adam|onebit-adam|lamb|onebit-lamb|zero-one-adam"},
+        BadUsage{{"--optimizer", "sgd"}, "adam|onebit-adam|sharded-onebit-adam|lamb|"},
         BadUsage{{"--grad-type", "int8"}, "float|half|bfloat16"},
         BadUsage{{"--residual", "half"}, "float|bfloat16"},
         BadUsage{{"--loss-scale", "0"}, "--loss-scale"}));
@@ -280,6 +280,22 @@ INSTANTIATE_TEST_SUITE_P(
         BadUsage{{"--var-freeze-step", "5"}, "zero-one-adam's"},
         BadUsage{{"--rate-tied", "1"}, "zero-one-adam's"},
         BadUsage{{"--variant", "deepspeed", "--freeze", "auto"}, "no such thing"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    OptionsOfAShardedOptimizer, BadUsageTest,
+    testing::Values(
+        BadUsage{{"--gather", "sign"}, "--gather: has no effect with --optimizer onebit-adam"},
+        BadUsage{{"--optimizer", "sharded-onebit-adam", "--gather", "topk"}, "sign|int2|fp4"},
+        BadUsage{{"--optimizer", "sharded-onebit-adam", "--codec", "int8s"}, "has error feedback"},
+        BadUsage{{"--optimizer", "sharded-onebit-adam", "--codec", "topk"}, "--codec"},
+        BadUsage{{"--optimizer", "sharded-onebit-adam", "--mode", "ef"}, "no choice of it"},
+        BadUsage{{"--optimizer", "sharded-onebit-adam", "--max-grad-norm", "1"}, "no choice of it"},
+        BadUsage{{"--optimizer", "sharded-onebit-adam", "--variant", "paper"}, "no choice of it"},
+        BadUsage{{"--optimizer", "sharded-onebit-adam", "--no-server-residual"}, "no choice of it"},
+        BadUsage{{"--optimizer", "sharded-onebit-adam", "--overlap"}, "have a part each"},
+        BadUsage{{"--optimizer", "sharded-onebit-adam", "--procs", "2", "--survive", "1@2"},
+                 "have a part each"},
+        BadUsage{{"--optimizer", "sharded-onebit-adam", "--freeze", "auto"}, "must be a number"}));
 
 INSTANTIATE_TEST_SUITE_P(
     CodecsOfGradients, BadUsageTest,

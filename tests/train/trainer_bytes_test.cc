@@ -98,8 +98,9 @@ TEST_P(BytesTest, CompressedStepsSendExactlyWhatTheFormatSays) {
 TEST_P(BytesTest, EveryOptimizerSendsWhatTheFormulaSays) {
   TrainOptions options = SmallOptions(std::get<0>(GetParam()));
   options.shape.hidden.fill(std::get<1>(GetParam()));
-  for (const OptimizerKind kind : {OptimizerKind::kAdam, OptimizerKind::kOneBitAdam,
-                                   OptimizerKind::kOneBitLamb, OptimizerKind::kZeroOneAdam}) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::kAdam, OptimizerKind::kOneBitAdam, OptimizerKind::kShardedOneBitAdam,
+        OptimizerKind::kOneBitLamb, OptimizerKind::kZeroOneAdam}) {
     for (const onebitDataType_t type : {onebitFloat32, onebitBfloat16}) {
       if (kind == OptimizerKind::kZeroOneAdam) LocalSteps(options);
       options.optimizer = kind;
@@ -108,6 +109,24 @@ TEST_P(BytesTest, EveryOptimizerSendsWhatTheFormulaSays) {
       ASSERT_EQ(result.skipped_steps, 0U);
       EXPECT_EQ(result.bytes_expected, result.bytes_sent_by_rank[0]) << OptimizerName(kind);
     }
+  }
+}
+
+TEST_P(BytesTest, AShardedOptimizerSendsSignsOfGradientsAndCodesOfParameters) {
+  TrainOptions options = SmallOptions(std::get<0>(GetParam()));
+  options.shape.hidden.fill(std::get<1>(GetParam()));
+  options.optimizer = OptimizerKind::kShardedOneBitAdam;
+  options.steps = 8;
+  options.freeze = 2;
+  const TrainResult result = Train(options, SmallCorpus());
+  const size_t peers = static_cast<size_t>(options.ranks) - 1;
+  const size_t part = DivideUp(result.parameter_count, peers + 1);
+  // Both collectives end with a header to each peer. Codes of 4 bits begin at a multiple of 16
+  // bytes.
+  const size_t signs = PayloadBytes(part, static_cast<size_t>(options.block));
+  const size_t codes = 16 * DivideUp(2 * DivideUp(part, 128), 16) + DivideUp(part, 2);
+  for (size_t step = 3; step < result.steps.size(); ++step) {
+    EXPECT_EQ(result.steps[step].bytes_sent, peers * (4 * kHeaderBytes + signs + codes));
   }
 }
 

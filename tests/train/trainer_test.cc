@@ -185,6 +185,8 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{3, "three_ranks", [](TrainOptions&) {}},
         Variant{5, "five_ranks", [](TrainOptions&) {}},
         Variant{3, "adam", [](TrainOptions& o) { o.optimizer = OptimizerKind::kAdam; }},
+        Variant{3, "sharded",
+                [](TrainOptions& o) { o.optimizer = OptimizerKind::kShardedOneBitAdam; }},
         Variant{3, "lamb", [](TrainOptions& o) { o.optimizer = OptimizerKind::kLamb; }},
         Variant{3, "one_bit_lamb",
                 [](TrainOptions& o) { o.optimizer = OptimizerKind::kOneBitLamb; }},
@@ -285,6 +287,21 @@ TEST(TrainerTest, WithLearningRateZeroNothingDependsOnTheRanks) {
   EXPECT_NE(Losses(one), Losses(three));
 }
 
+TEST(TrainerTest, DenseStepsOfAShardedOptimizerAreAdams) {
+  TrainOptions options = SmallOptions(3);
+  options.rule.biasCorrection = 1;
+  options.weight_decay = 0.1;
+  options.optimizer = OptimizerKind::kAdam;
+  const std::vector<double> expected = Losses(Train(options, SmallCorpus()));
+  options.optimizer = OptimizerKind::kShardedOneBitAdam;
+  options.freeze = options.steps;
+  const TrainResult sharded = Train(options, SmallCorpus());
+  const std::vector<double> losses = Losses(sharded);
+  ASSERT_EQ(losses.size(), expected.size());
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-3) << i;
+  EXPECT_EQ(sharded.lag, 0);
+}
+
 TEST(TrainerTest, OverflowingGradientsAreSkippedByAllRanks) {
   TrainOptions options = SmallOptions(3);
   options.lr = 0;
@@ -292,11 +309,14 @@ TEST(TrainerTest, OverflowingGradientsAreSkippedByAllRanks) {
   options.lr = 1;
   options.gradient_type = onebitFloat16;
   options.loss_scale = 1e30;
-  const TrainResult result = Train(options, SmallCorpus());
-  EXPECT_EQ(result.skipped_steps, 20U);
-  EXPECT_TRUE(std::all_of(result.steps.begin(), result.steps.end(),
-                          [](const StepRecord& step) { return step.is_skipped; }));
-  EXPECT_EQ(result.parameter_hash, untouched);
+  for (const OptimizerKind kind : {OptimizerKind::kOneBitAdam, OptimizerKind::kShardedOneBitAdam}) {
+    options.optimizer = kind;
+    const TrainResult result = Train(options, SmallCorpus());
+    EXPECT_EQ(result.skipped_steps, 20U);
+    EXPECT_TRUE(std::all_of(result.steps.begin(), result.steps.end(),
+                            [](const StepRecord& step) { return step.is_skipped; }));
+    EXPECT_EQ(result.parameter_hash, untouched);
+  }
 }
 
 TEST(TrainerTest, OverflowingAveragesAreSkippedByAllRanks) {
