@@ -45,7 +45,7 @@ torch.distributed.destroy_process_group()
 class GuideTest(unittest.TestCase):
     def test_the_code_runs(self):
         blocks = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-        self.assertEqual(len(blocks), 5)
+        self.assertEqual(len(blocks), 6)
         with tempfile.TemporaryDirectory() as folder:
             program = pathlib.Path(folder) / "program.py"
             program.write_text("\n".join([BEFORE, *blocks, BEHIND]), "utf-8")
