@@ -8,6 +8,7 @@ import math
 import sys
 import threading
 import unittest
+import warnings
 
 try:
     import numpy
@@ -672,6 +673,17 @@ class ShardedAdamTest(unittest.TestCase):
 
         run_ranks(1, check)
 
+    def test_an_early_freeze_is_warned_of(self):
+        def check(comm):
+            with self.assertWarnsRegex(UserWarning, "frozen after 4 steps, .* averages over 1000"):
+                ShardedOnebitAdam(parameters(), freeze_step=4, communicator=comm)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                ShardedOnebitAdam(parameters(), freeze_step=5, betas=(0.9, 0.95), communicator=comm)
+                ShardedOnebitAdam(parameters(), freeze_step="never", communicator=comm)
+
+        run_ranks(1, check)
+
     def test_states_of_other_ranks_are_refused(self):
         def train(comm):
             given = parameters()
@@ -742,4 +754,4 @@ class ShardedAdamTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(warnings="ignore")  # stages are short here

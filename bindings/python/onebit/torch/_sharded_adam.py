@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -28,6 +29,8 @@ from ._shard_exchange import Codecs, Exchange
 from ._sharded_state import ShardedState, bytes_of_tensor, copy_bytes
 
 _CODECS = (Codec.SIGN, Codec.INT2, Codec.FP4, Codec.INT8, Codec.BF16)
+# The variance needs at least this part of the steps over which it averages, as in the other optimizers.
+_LEAST_SHARE = 0.25
 # Tensors that a saved state has of a parameter: of the first three each rank has a part.
 _MOMENTS = ("exp_avg", "exp_avg_sq", "master", "residual")
 
@@ -181,6 +184,13 @@ class ShardedOnebitAdam(AveragingOptimizer):
             "exp_avg_mask": None,
         }
         super().__init__(params, defaults, process_group, communicator)
+        window = 1 / (1 - betas[1])
+        if self._communicator.rank == 0 and self._freeze_step < window * _LEAST_SHARE:
+            warnings.warn(
+                f"the variance will be frozen after {freeze_step} steps, but with beta2 = {betas[1]} it averages "
+                f"over {window:.0f}: raise freeze_step, or lower beta2",
+                stacklevel=2,
+            )
 
     @property
     def _is_in_use(self) -> bool:
