@@ -468,12 +468,14 @@ class ShardedAdamTest(unittest.TestCase):
                 self.assertEqual(entry[name].shape, torch.Size(SHAPES[number]))
         self.assertGreater(float(first["state"][0]["residual"].abs().max()), 0.01)
 
-        for ranks in (1, 2, 3, 5):
+        for ranks, codec in ((1, "sign"), (2, "sign"), (3, "sign"), (5, "sign"), (3, "fp4"), (2, None)):
 
-            def resume(comm):
+            def resume(comm, codec=codec):
                 given = parameters()
                 order = named(given)[::-1]  # names decide
-                optimizer = ShardedOnebitAdam(order, 1.0, freeze_step=FREEZE, communicator=comm)
+                optimizer = ShardedOnebitAdam(
+                    order, 1.0, freeze_step=FREEZE, codec=codec, communicator=comm
+                )
                 optimizer.load_state_dict(copy.deepcopy(first))
                 self.assertEqual(optimizer.stats().frozen_at, FREEZE)
                 for number, parameter in enumerate(given):

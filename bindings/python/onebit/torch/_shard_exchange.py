@@ -103,11 +103,11 @@ class Exchange:
         """Averages the gradients in the vector's scratch, and returns the own part, which is in it. If a
         compressed one is not finite on some rank, it is NaN on all. Collective."""
         vector = self._vector
+        if self.is_compressed and self._carry is not None:
+            vector.scratch.add_(self._carry)
         if self._units is None:
             self._communicator.reduce_scatter(vector.scratch, op=RedOp.AVG, stream=self._stream)
             return vector.own(vector.scratch)
-        if self._carry is not None:
-            vector.scratch.add_(self._carry)
         vector.scratch.mul_(self._units)
         self._communicator.reduce_scatter(
             vector.scratch, op=RedOp.AVG, compressor=self._scatter, stream=self._stream
