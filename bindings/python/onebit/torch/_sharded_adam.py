@@ -148,7 +148,7 @@ class ShardedOnebitAdam(AveragingOptimizer):
             max_grad_norm: clips gradients to this norm: in full precision by the norm of the average,
                 and in the compressed stage each rank by that of its own.
             process_group: its ranks average gradients; None: the default group.
-            communicator: a Communicator of one's own, instead of a process group.
+            communicator: a Communicator of your own, instead of a process group.
             checkpoint: the kind of state_dict() for callers that name none, such as PyTorch's savers.
 
         Raises:
@@ -568,7 +568,7 @@ def _compression(
     compression = Compression(codec, "ef", block, None, levels)
     if compression.codec not in _CODECS:
         raise InvalidArgument(
-            f'{option}="{compression.codec}" is not offered: give one of '
+            f'{option}="{compression.codec}" is not offered: pass one of '
             f"{', '.join(str(each) for each in _CODECS)}, or None for full precision"
         )
     return compression
