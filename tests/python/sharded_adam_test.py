@@ -335,10 +335,10 @@ class ShardedAdamTest(unittest.TestCase):
 
         def check(comm):
             given, twins = parameters(), parameters()
-            runs = [
-                ShardedOnebitAdam(tensors, 0.01, freeze_step=FREEZE, communicator=comm)
-                for tensors in (given, twins)
-            ]
+            runs = []
+            for tensors in (given, twins):
+                groups = [{"params": tensors[:2]}, {"params": tensors[2:], "non_freeze": True}]
+                runs.append(ShardedOnebitAdam(groups, 0.01, freeze_step=FREEZE, communicator=comm))
             for step in range(8):
                 if step == 6:
                     runs[0].param_groups[0]["lr"] = 3e38

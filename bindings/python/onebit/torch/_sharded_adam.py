@@ -218,7 +218,7 @@ class ShardedOnebitAdam(AveragingOptimizer):
         dense = [each for each in self._shards if each not in compressed]
         norm = self._fill(is_clipped=len(compressed) > 0)
         # Those that may still be taken back come first.
-        is_done = all([self._averages_compressed(shard) for shard in compressed])
+        is_done = all(self._averages_compressed(shard) for shard in compressed)
         factor = 1.0
         if is_done and dense:
             square = self._average_dense(dense)
@@ -226,7 +226,7 @@ class ShardedOnebitAdam(AveragingOptimizer):
             if self._max_grad_norm > 0 and not compressed:
                 norm = math.sqrt(square) if is_done else square
                 factor = _clipping(self._max_grad_norm, norm)
-        is_done = is_done and all([self._advances(shard, factor) for shard in [*compressed, *dense]])
+        is_done = is_done and all(self._advances(shard, factor) for shard in [*compressed, *dense])
         if not is_done:
             for shard in compressed:
                 shard.exchange.revert()
