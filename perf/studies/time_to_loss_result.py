@@ -7,16 +7,37 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 
-from convergence.optimizer_study import OPTIMIZERS
-
 COLUMNS = ["rate", "optimizer", "final loss", "target", "step", "time to target", "over dense",
            "over 1-bit Adam", "published", "whole run", "rounds", "link sent"]
 TEXT_COLUMNS = 2  # the others are figures
 WIDTH = 105
-# The optimizer that each one's speed is compared with.
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A way to train, as options of train_text."""
+
+    optimizer: str
+    dense: str  # the method whose final loss is the target
+    allreduce: str
+    options: tuple[str, ...] = ()
+    steps: int = 1  # times those of the others
+
+
 _DENSE, _TWO_STAGES = "onebit dense", "onebit dense until --freeze, then onebit 1-bit"
-ALLREDUCE = {"adam": _DENSE, "lamb": _DENSE, "onebit-adam": _TWO_STAGES, "onebit-lamb": _TWO_STAGES,
-             "zero-one-adam": "onebit 1-bit, in ever fewer steps, and dense where the variance is refreshed"}
+METHODS = {
+    "adam": Method("adam", "adam", _DENSE),
+    "adam-fp4": Method("adam", "adam", "gradients in fp4 with error feedback", ("--codec", "fp4")),
+    "onebit-adam": Method("onebit-adam", "adam", _TWO_STAGES),
+    "zero-one-adam": Method(
+        "zero-one-adam", "adam",
+        "onebit 1-bit, in ever fewer steps, and dense where the variance is refreshed"),
+    "diloco-fp4": Method(
+        "adam", "adam", "every 15 steps in fp4, of twice as many steps, in 4 parts, each while 3 steps are made",
+        ("--outer", "every=15,merge=0.5,fragments=4,overlap=3", "--codec", "fp4"), steps=2),
+    "lamb": Method("lamb", "lamb", _DENSE),
+    "onebit-lamb": Method("onebit-lamb", "lamb", _TWO_STAGES),
+}
 # The best end-to-end speed-ups of the papers, with their baselines.
 PUBLISHED = {"onebit-adam": "3.3x dense", "zero-one-adam": "2x 1-bit Adam", "onebit-lamb": "2.8x dense"}
 _PAPERS = {
@@ -34,7 +55,7 @@ class Run:
     """One run of train_text on the lab."""
 
     rate: str
-    optimizer: str
+    optimizer: str  # a name of METHODS
     training: dict  # train_text's report
     lab: dict  # the lab's
 
@@ -59,7 +80,7 @@ class Run:
             "rate": self.rate,
             "rate_bits_per_second": self.lab["rate_bits_per_second"],
             "optimizer": self.optimizer,
-            "allreduce": ALLREDUCE[self.optimizer],
+            "allreduce": METHODS[self.optimizer].allreduce,
             "final_loss": self.final_loss,
             "diverged_at": self.training["diverged_at"],
             "target_loss": target,
@@ -95,7 +116,7 @@ def table(results: list[dict]) -> str:
             f"{result['target_loss']:.4f}",
             "-" if seconds is None else str(result["step_at_target"]),
             "never reached" if seconds is None else f"{seconds:.2f} s",
-            speedup(result, results, OPTIMIZERS[optimizer]),
+            speedup(result, results, METHODS[optimizer].dense),
             speedup(result, results, "onebit-adam"),
             PUBLISHED.get(optimizer, ""),
             f"{result['seconds']['total']:.2f} s",
