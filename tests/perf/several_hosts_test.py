@@ -34,7 +34,7 @@ until [ -s marks/answer ]; do sleep 0.05; done
 exit 255
 """
 TELL = """
-import json, os, socket, stat
+import json, os, socket, stat, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ONEBIT_RENDEZVOUS",
          "ONEBIT_JOB", "ONEBIT_DEBUG", "ONEBIT_HOST", "ONEBIT_SECRET", "OMP_NUM_THREADS", "COLOUR", "TASTE", "SMELL")
 facts = {name: os.environ.get(name) for name in names}
@@ -43,7 +43,7 @@ if secret:
     facts["secret"] = open(secret).read()
     facts["modes"] = [stat.S_IMODE(os.stat(path).st_mode) for path in (secret, os.path.dirname(secret))]
 facts["host"], facts["folder"] = socket.gethostname(), os.getcwd()
-print(json.dumps(facts), flush=True)
+sys.stdout.write(json.dumps(facts) + "\\n")  # in one piece, also where Python does not buffer
 """
 
 
