@@ -31,16 +31,17 @@ FIRST_RATES = [0.003, 0.0045, 0.007]
 CODEC_STUDY = {"models": list(MODELS), "rows": list(ROWS), "seeds": [0, 1, 2], "steps": 500, "ranks": 4}
 
 
-def next_rate(tried: dict[float, float | None]) -> float | None:
-    """The rate to try next, after losses of some (None: diverged); None if both neighbours of the best one
-    were tried."""
-    for rate in FIRST_RATES:
+def next_rate(tried: dict[float, float | None], rates: list[float] = RATES,
+              first: list[float] = FIRST_RATES) -> float | None:
+    """The rate to try next, after losses of some (None: diverged): those of `first`, then of `rates`. None if both
+    neighbours of the best one were tried."""
+    for rate in first:
         if rate not in tried:
             return rate
-    best = RATES.index(best_of(tried))
+    best = rates.index(best_of(tried))
     for index in (best - 1, best + 1):
-        if 0 <= index < len(RATES) and RATES[index] not in tried:
-            return RATES[index]
+        if 0 <= index < len(rates) and rates[index] not in tried:
+            return rates[index]
     return None
 
 
