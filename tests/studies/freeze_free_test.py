@@ -151,7 +151,7 @@ class ModelTest(unittest.TestCase):
 
 
 def runs(*losses) -> list:
-    return [{"held_out_loss": loss, "accuracy": 0.5, "model": "m", "batch": 4, "ranks": 2, "rate": 0.01}
+    return [{"held_out_loss": loss, "accuracy": 0.5, "model": "m", "method": "x", "batch": 4, "ranks": 2, "rate": 0.01}
             for loss in losses]
 
 

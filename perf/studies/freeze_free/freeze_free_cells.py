@@ -18,7 +18,7 @@ from freeze_free.freeze_free_training import DENSE, FLOORED, LOCAL, ONEBIT_ADAM,
 from freeze_free.study_models import Text
 
 SMALL, LARGE = 4, 32  # sequences per rank and step
-STEPS = {SMALL: 600, LARGE: 160}
+STEPS = {SMALL: 600, LARGE: 240}
 RANKS = (2, 4, 8, 16)
 SEEDS = (0, 1, 2)
 GRID_RANKS = 4

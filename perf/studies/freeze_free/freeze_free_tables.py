@@ -36,8 +36,8 @@ class Cell:
 
 def cell_table(cells: list[Cell]) -> list[str]:
     """A row for each cell: means over the seeds, and differences with each."""
-    rows = [["model", "batch", "n", "AdamW", "accuracy", "rate", "loss", "accuracy", "with each seed, %",
-             "against AdamW", "within 0.5 %"]]
+    rows = [["model", "batch", "ranks", "AdamW", "accuracy", "rate", cells[0].other[0]["method"], "accuracy",
+             "with each seed, %", "against AdamW", "within 0.5 %"]]
     for cell in cells:
         first = cell.other[0]
         each = " ".join(f"{100 * difference:+.1f}" for difference in cell.differences())

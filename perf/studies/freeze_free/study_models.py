@@ -22,6 +22,7 @@ LAYERS = 2
 CONTEXT = 32
 BETAS = (0.9, 0.99)
 WEIGHT_DECAY = 0.1
+WARMUP = 60
 HELD_OUT_SHARE = 0.05
 HELD_OUT_SEQUENCES = 1024
 
@@ -106,8 +107,9 @@ def flattened(model: nn.Module) -> Parameters:
 
 
 def rate_at(step: int, steps: int, peak: float) -> float:
-    """Rises for a tenth of the steps, and falls to a tenth along half a cosine; step 0 is the first."""
-    warmup = max(1, steps // 10)
+    """Rises for WARMUP steps, or a quarter of the steps, and falls to a tenth along half a cosine; step 0 is the first.
+    """
+    warmup = max(1, min(WARMUP, steps // 4))
     if step < warmup:
         return peak * (step + 1) / warmup
     return peak * (0.55 + 0.45 * math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
