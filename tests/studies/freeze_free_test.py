@@ -194,6 +194,7 @@ class ToolTest(unittest.TestCase):
         text = "".join(f"line {i % 7} of {i % 11}\n" for i in range(300))
         done = self.run_tool(text)
         self.assertEqual(done.returncode, 0, done)
+        self.assertRegex(done.stdout, r"Within 0\.5 % of AdamW in [0-2] of 2 cells; 0 runs diverged")
         results = {path: json.loads(path.read_text()) for path in (self.folder / "out").iterdir()}
         self.assertEqual(len(results), len(done.stderr.splitlines()))
         cells = {(run["method"], run["ranks"], run["batch"]): run for run in results.values() if run["ranks"] == 2}

@@ -59,6 +59,10 @@ class FreezeFreeStudy:
         """1-bit Adam at AdamW's rate, by model."""
         return [self._cell(model, ONEBIT_ADAM, GRID_RANKS, SMALL) for model in self._options.models]
 
+    def adamw_cells(self) -> list[Cell]:
+        """AdamW with large batches at the rate of the rule, to see what the rate alone does, by model."""
+        return [self._cell(model, DENSE, GRID_RANKS, LARGE) for model in self._options.models]
+
     def _grid(self, model: str, method: str) -> dict[float, float | None]:
         """The best rate of a grid has a worse one on either side."""
         losses: dict[float, float | None] = {}
@@ -72,7 +76,7 @@ class FreezeFreeStudy:
         return Cell([dense for dense, _ in pairs], [other for _, other in pairs])
 
     def _pair(self, model: str, method: str, ranks: int, batch: int, seed: int) -> tuple[dict, dict]:
-        """Results of AdamW and of another method."""
+        """Results of AdamW at its best rate, and of a method at that of the rule; of 1-bit Adam at AdamW's."""
         rate = best_of(self._grid(model, DENSE))
         other_rate = rate if method == ONEBIT_ADAM else local_rate(rate, ranks)
         return (self._result(model, DENSE, ranks, batch, seed, rate),

@@ -43,14 +43,15 @@ def cell_table(cells: list[Cell]) -> list[str]:
         each = " ".join(f"{100 * difference:+.1f}" for difference in cell.differences())
         diverged = [f"{cell.diverged()} diverged"] if cell.diverged() else []
         rows.append([first["model"], str(first["batch"]), str(first["ranks"]),
-                     _mean(cell.dense, "held_out_loss"), _percent(cell.dense), f"{first['rate']:.3g}",
-                     _mean(cell.other, "held_out_loss"), _percent(cell.other), ", ".join([each, *diverged]),
-                     mean_with_error(cell.differences()) if cell.differences() else "", "yes" if cell.passes() else "no"])
+                     _loss_of(cell.dense), _percent(cell.dense), f"{first['rate']:.3g}",
+                     _loss_of(cell.other), _percent(cell.other), ", ".join([each, *diverged]),
+                     mean_with_error(cell.differences()) if cell.differences() else "",
+                     "yes" if cell.passes() else "no"])
     return table(rows, text_columns=1)
 
 
-def _mean(runs: list[dict], name: str) -> str:
-    values = [run[name] for run in runs if run[name] is not None]
+def _loss_of(runs: list[dict]) -> str:
+    values = [run["held_out_loss"] for run in runs if run["held_out_loss"] is not None]
     return f"{statistics.mean(values):.4f}" if values else ""
 
 

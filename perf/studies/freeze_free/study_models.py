@@ -3,14 +3,13 @@
 """Language models that others have published, scaled down, and the text that they learn.
 
 gpt    GPT-2 of Hugging Face's transformers with the settings that nanoGPT has for characters and a CPU: four heads, no
-       dropout, no biases, beta2 0.99, weight decay 0.1 of matrices. Initial values have nanoGPT's deviation for a
-       width of 768, times the root of what this model is narrower
+       dropout, no biases, beta2 0.99, weight decay 0.1 of matrices. nanoGPT's initial values are for a width of 768:
+       their deviation grows with the root of how much narrower this model is
 lstm   the LSTM of PyTorch's example word_language_model, an embedding, two layers of torch.nn.LSTM and a linear
        decoder, without dropout, and with PyTorch's initial values: those of the example are for SGD
 """
 
 import math
-import pathlib
 
 import torch
 from torch import nn
@@ -44,8 +43,8 @@ class GPT(nn.Module):
         from transformers import GPT2Config, GPT2LMHeadModel  # pylint: disable=import-outside-toplevel
         self.model = GPT2LMHeadModel(GPT2Config(
             vocab_size=symbols, n_positions=CONTEXT, n_embd=WIDTH, n_layer=LAYERS, n_head=4, resid_pdrop=0,
-            embd_pdrop=0, attn_pdrop=0, initializer_range=0.02 * math.sqrt(768 / WIDTH), use_cache=False, bos_token_id=None,
-            eos_token_id=None, attn_implementation="eager"))
+            embd_pdrop=0, attn_pdrop=0, initializer_range=0.02 * math.sqrt(768 / WIDTH), use_cache=False,
+            bos_token_id=None, eos_token_id=None, attn_implementation="eager"))
         for name, parameter in self.named_parameters():
             if name.endswith(".bias"):  # zeros
                 parameter.requires_grad_(False)
