@@ -192,7 +192,7 @@ TEST_P(DeviceCallsTest, RefuseMemoryThatDoesNotFit) {
       return onebitAllReduce(from, to, kCount, onebitFloat32, onebitAvg, with, comm, on);
     };
     EXPECT_EQ(call(host.data(), buffer.data(), nullptr, stream.handle()), onebitInvalidArgument);
-    EXPECT_THAT(LastError(), HasSubstr("sendbuff is host memory, but recvbuff memory of CUDA"));
+    EXPECT_THAT(LastError(), HasSubstr("sendbuff is host memory, but recvbuff is memory of CUDA"));
     EXPECT_EQ(call(host.data(), host.data(), nullptr, stream.handle()), onebitInvalidArgument);
     EXPECT_THAT(LastError(), HasSubstr("the buffers are host memory"));
     EXPECT_EQ(call(host.data(), host.data(), compressor.get(), nullptr), onebitInvalidArgument);

@@ -92,7 +92,7 @@ class LookupTest : public ::testing::Test {
   HostBuffer host_;
 };
 
-constexpr char kTwoKinds[] = "sendbuff is memory of CUDA device 0, but recvbuff host memory";
+constexpr char kTwoKinds[] = "sendbuff is memory of CUDA device 0, but recvbuff is host memory";
 
 TEST_F(LookupTest, CallsOnTheSameHostBuffersLookOnce) {
   onebitCompressor_t compressor = nullptr;
@@ -147,7 +147,7 @@ TEST_F(LookupTest, DeviceMemoryIsFoundAsReceiveBuffer) {
   EXPECT_EQ(AllReduce(comm_, host_.data(), device), onebitInvalidArgument);
   EXPECT_THAT(
       onebitGetLastError(nullptr),
-      ::testing::HasSubstr("sendbuff is host memory, but recvbuff memory of CUDA device 0"));
+      ::testing::HasSubstr("sendbuff is host memory, but recvbuff is memory of CUDA device 0"));
 }
 
 TEST_F(LookupTest, ACallThatNamesAStreamLooks) {

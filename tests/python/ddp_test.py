@@ -139,8 +139,8 @@ class DdpTest(unittest.TestCase):
     def test_optimizers_average(self):
         for each in run_job(2, "optimizers").values():
             self.assertLess(each["adam"], 1.1 * each["dense"])
-            self.assertLess(each["sharded"], 1.1 * each["dense"])
-            self.assertLess(each["lamb"], 1.3)  # it began at log(8), 2.08
+            self.assertLess(each["sharded"], 0.8)  # signs of gradients learn less soon after so early a freeze
+            self.assertLess(each["lamb"], 1.3)  # all began at log(8), 2.08
             for name in ("adam", "sharded", "lamb"):
                 self.assertEqual(each[f"{name} steps"], [20, 40])
 

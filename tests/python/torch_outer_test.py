@@ -189,7 +189,9 @@ class OuterTest(unittest.TestCase):
                 trainer.steps(20)
                 self.assertEqual(trainer.outer.steps, 30)
                 self.assertLess(loss_at(trainer.global_x), loss_at(values))
-                return trainer.global_x
+                found = trainer.global_x
+                trainer.outer.close()  # averages in flight end before the communicator does
+                return found
 
             found = run_ranks(3, resume)
             for x in found[1:]:
