@@ -607,6 +607,13 @@ class ShardedAdamTest(unittest.TestCase):
             for option in ({"block": 64}, {"residual_type": "bfloat16"}):
                 with self.assertRaisesRegex(onebit.InvalidArgument, "belongs to codec, which is None"):
                     made(codec=None, **option)
+            with self.assertRaisesRegex(onebit.InvalidArgument, "levels=1 belongs to codec and gather"):
+                made(codec=None, gather=None, levels=1)
+            # These are used from the freeze on only.
+            with self.assertRaisesRegex(onebit.InvalidArgument, "block is 7, but must"):
+                made(block=7)
+            with self.assertRaisesRegex(onebit.InvalidArgument, "residualType is"):
+                made(residual_type="float16")
             with self.assertRaisesRegex(onebit.InvalidArgument, "scales is 'segment'"):
                 made(scales="segment")
             with self.assertRaisesRegex(onebit.InvalidArgument, "variance_floor is -1"):
@@ -719,6 +726,29 @@ class ShardedAdamTest(unittest.TestCase):
 
         for error in errors_of_ranks(RANKS, check):
             self.assertIsInstance(error, onebit.InvalidArgument)
+
+    def test_options_that_differ_between_ranks_are_refused(self):
+        def train(comm, options, at):
+            given = parameters()
+            made = {"lr": 0.01, "freeze_step": 2, **(options if at == 0 else {})}
+            optimizer = ShardedOnebitAdam(given, **made, communicator=comm)
+            for number in range(3):
+                if number == at > 0:
+                    optimizer.param_groups[0].update(options)
+                make_step(optimizer, given, comm.rank, number)
+
+        for options, at, text in (
+            ({"freeze_step": 3}, 0, "rank 1 is freeze_step=3, but on rank 0 freeze_step=2"),
+            ({"codec": "fp4"}, 0, "rank 1 is codec=fp4, but on rank 0 codec=sign"),
+            ({"max_grad_norm": 1.0}, 0, "rank 1 is max_grad_norm=1.0"),
+            ({"lr": 0.02}, 0, r"rank 1 is param_groups\[0\] with lr 0.02"),
+            ({"betas": (0.8, 0.999)}, 0, r"rank 1 is param_groups\[0\] with .* betas \[0.8, 0.999\]"),
+            ({"lr": 0.02}, 2, r"rank 1 is param_groups\[0\] with lr 0.02"),  # the first compressed step
+        ):
+            errors = errors_of_ranks(RANKS, lambda comm, o=options, a=at: train(comm, o if comm.rank == 1 else {}, a))
+            for error in errors:
+                self.assertIsInstance(error, onebit.InvalidArgument)
+                self.assertRegex(str(error), text)
 
     def test_a_rank_that_leaves_ends_the_step_and_the_others_go_on_from_the_last_state(self):
         have_state = threading.Barrier(3)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 
@@ -24,6 +24,24 @@ class Codecs:
     gradients: Optional[Compression]
     parameters: Optional[Compression]
     residual_type: Any = None  # of the reduce-scatter
+
+    def scatter(self, communicator: Communicator, part: int, device: torch.device) -> Optional[Compressor]:
+        """A compressor of reduce-scatters of parts of so many elements. Local."""
+        own = {"collective": Collective.REDUCE_SCATTER, "residual_type": self.residual_type}
+        return _made(self.gradients, communicator, part, device, own)
+
+    def gather(self, communicator: Communicator, part: int, device: torch.device) -> Optional[Compressor]:
+        """A compressor of all-gathers of parts of so many elements. Local."""
+        # One generation: an all-gather that is not finite is followed by another priming.
+        own = {"collective": Collective.ALL_GATHER, "transactional": False}
+        return _made(self.parameters, communicator, part, device, own)
+
+    def check(self, communicator: Communicator, device: torch.device) -> None:
+        """Has the library refuse now what the compressed stage could not begin with. Local."""
+        for make in (self.scatter, self.gather):
+            compressor = make(communicator, 1, device)
+            if compressor is not None:
+                compressor.close()
 
 
 class Exchange:
@@ -49,26 +67,11 @@ class Exchange:
     def open(self, codecs: Codecs) -> None:
         """Makes the compressors, in the same order on all ranks. Local."""
         device = self._vector.held.device
-        if codecs.gradients is not None and self._scatter is None:
-            self._scatter = codecs.gradients.compressor(
-                self._communicator,
-                self._vector.part,
-                torch.float32,
-                device=device,
-                collective=Collective.REDUCE_SCATTER,
-                residual_type=codecs.residual_type,
-            )
-        if codecs.parameters is not None and self._gather is None:
-            # One generation: an all-gather that is not finite is followed by another priming.
-            self._gather = codecs.parameters.compressor(
-                self._communicator,
-                self._vector.part,
-                torch.float32,
-                device=device,
-                collective=Collective.ALL_GATHER,
-                transactional=False,
-            )
-            if self._vector.is_padded:
+        if self._scatter is None:
+            self._scatter = codecs.scatter(self._communicator, self._vector.part, device)
+        if self._gather is None:
+            self._gather = codecs.gather(self._communicator, self._vector.part, device)
+            if self._gather is not None and self._vector.is_padded:
                 elements = torch.ones(self._vector.held.numel(), dtype=torch.uint8)
                 elements[self._vector.count :] = 0
                 self._gather.set_mask(packed_bits(elements))
@@ -187,3 +190,11 @@ class Exchange:
     def close(self) -> None:
         for compressor in self.compressors:
             compressor.close()
+
+
+def _made(
+    compression: Optional[Compression], communicator: Communicator, part: int, device: torch.device, own: Dict[str, Any]
+) -> Optional[Compressor]:
+    if compression is None:
+        return None
+    return compression.compressor(communicator, part, torch.float32, device=device, **own)

@@ -22,7 +22,7 @@ from ._adam_part import AdamPart
 from ._averaging_optimizer import AveragingOptimizer, state_kind, stream_of
 from ._compression import Compression
 from ._matched_state import Entry, MatchedState
-from ._optimizer_state import Packed, Part, copied_to
+from ._optimizer_state import Packed, Part, compare_over_ranks, copied_to
 from ._parameter import Place
 from ._shard import Vector
 from ._shard_exchange import Codecs, Exchange
@@ -159,6 +159,8 @@ class ShardedOnebitAdam(AveragingOptimizer):
         for name, value in (("block", block), ("residual_type", residual_type)):
             if codec is None and value is not None:
                 raise InvalidArgument(f"{name}={value!r} belongs to codec, which is None: leave it out")
+        if codec is None and gather is None and levels is not None:
+            raise InvalidArgument(f"levels={levels!r} belongs to codec and gather, which are None: leave it out")
         self._codecs = Codecs(
             _compression(codec, "codec", block, levels),
             _compression(gather, "gather", None, levels),
@@ -175,6 +177,13 @@ class ShardedOnebitAdam(AveragingOptimizer):
         self._skipped = self._dense_steps = self._compressed_steps = self._bytes_sent = 0
         self._step_number = 0  # of steps that were not skipped
         self._frozen_at = 0
+        self._has_compared = False  # options over ranks
+        options = dict(
+            freeze_step=freeze_step, codec=codec, gather=gather, block=block, levels=levels, scales=scales,
+            residual_type=residual_type, variance_floor=variance_floor, bias_correction=bias_correction,
+            max_grad_norm=max_grad_norm,
+        )  # fmt: skip
+        self._options = [f"{name}={value}" for name, value in options.items()]
         defaults = {
             "lr": lr,
             "betas": betas,
@@ -184,6 +193,7 @@ class ShardedOnebitAdam(AveragingOptimizer):
             "exp_avg_mask": None,
         }
         super().__init__(params, defaults, process_group, communicator)
+        self._codecs.check(self._communicator, self.param_groups[0]["params"][0].device)
         window = 1 / (1 - betas[1])
         if self._communicator.rank == 0 and self._freeze_step < window * _LEAST_SHARE:
             warnings.warn(
@@ -208,13 +218,15 @@ class ShardedOnebitAdam(AveragingOptimizer):
     def _step(self) -> None:
         self._make()
         self._check_unchanged()
+        compressed = [each for each in self._shards if self._frozen_at > 0 and not each.is_live]
+        begins = [each for each in compressed if not each.exchange.is_compressed]
+        if begins or not self._has_compared:
+            self._compare_options()
         self._take_over_writes()
         self._own_gradients.compare(member.tensor.grad for member in self._parameters)
         before = self._communicator.stats().bytes_sent
-        compressed = [each for each in self._shards if self._frozen_at > 0 and not each.is_live]
-        for shard in compressed:
-            if not shard.exchange.is_compressed:
-                self._freeze(shard)
+        for shard in begins:
+            self._freeze(shard)
         dense = [each for each in self._shards if each not in compressed]
         norm = self._fill(is_clipped=len(compressed) > 0)
         # Those that may still be taken back come first.
@@ -231,6 +243,20 @@ class ShardedOnebitAdam(AveragingOptimizer):
             for shard in compressed:
                 shard.exchange.revert()
         self._count(is_done, len(compressed) > 0, norm, self._communicator.stats().bytes_sent - before)
+
+    def _compare_options(self) -> None:
+        """Refuses options that differ between ranks, whose parts would be updated in different ways.
+        Collective, in the first step and in that of the freeze."""
+        options = list(self._options)
+        for index, group in enumerate(self.param_groups):
+            betas = [float(beta) for beta in group["betas"]]
+            options.append(
+                f"param_groups[{index}] with lr {float(group['lr']):.9g}, weight_decay "
+                f"{float(group['weight_decay']):.9g}, betas {betas}, eps {float(group['eps']):.9g}"
+                f"{', non_freeze' if group['non_freeze'] else ''}"
+            )
+        compare_over_ranks(self._communicator, options, what="option")
+        self._has_compared = True
 
     def _fill(self, is_clipped: bool) -> Optional[float]:
         """Copies the gradients to where they are averaged, and clips this rank's own by their norm, which it
@@ -413,6 +439,7 @@ class ShardedOnebitAdam(AveragingOptimizer):
                 shard.exchange.close()
             raise
         self._end()
+        self._has_compared = False
         if matched.entries:
             self._step_number, self._skipped = saved.step, saved.skipped
             self._frozen_at = saved.frozen_at
