@@ -498,6 +498,11 @@ class OuterTest(unittest.TestCase):
             (([parameter], inner), {"codec": "auto"}, "is for onebit.torch.State"),
             (([parameter], inner), {"codec": "fp5"}, "is not a Codec"),
             (([parameter], inner), {"compressor": {"mask": None}}, "compressor has mask"),
+            (([parameter], inner), {"compressor": [64]}, r"compressor is \[64\], but must be a dict"),
+            (([parameter], inner), {"codec": None, "mode": "ef"}, "mode='ef' belongs to codec, which is None"),
+            (([parameter], inner), {"codec": None, "compressor": {"k": 4}}, "compressor=.* belongs to codec"),
+            (([parameter], inner), {"nesterov": "no"}, "nesterov is 'no', but must be True or False"),
+            (([parameter, parameter], inner), {}, "model has a parameter twice"),
             (([double], inner), {}, "'parameter 0' is of torch.float64"),
             (([frozen], inner), {}, "no parameter that requires a gradient"),
             (([meta], inner), {}, "has no memory"),
@@ -505,6 +510,7 @@ class OuterTest(unittest.TestCase):
             (([parameter], other), {}, "trains 1 parameters that model does not have"),
             (([parameter], []), {}, "is an empty list"),
             (([parameter], [3]), {}, "inner_optimizer is a int"),
+            (([parameter], None), {}, "inner_optimizer is a NoneType"),
         ):
             with self.subTest(text=text), self.assertRaisesRegex(onebit.InvalidArgument, text):
                 DiLoCo(*arguments, **{"every": 4, **options})
@@ -513,8 +519,10 @@ class OuterTest(unittest.TestCase):
 
         def own(comm):
             adam = onebit.torch.optim.OnebitAdam([parameter], communicator=comm)
-            with self.assertRaisesRegex(onebit.InvalidArgument, "averages gradients itself in every step"):
-                DiLoCo([parameter], adam, every=4, communicator=comm)
+            sharded = onebit.torch.optim.ShardedOnebitAdam([parameter], freeze_step="never", communicator=comm)
+            for averaging in (adam, sharded):
+                with self.assertRaisesRegex(onebit.InvalidArgument, "averages gradients itself in every step"):
+                    DiLoCo([parameter], averaging, every=4, communicator=comm)
             with self.assertRaisesRegex(onebit.InvalidArgument, "error feedback would make its result biased"):
                 DiLoCo([parameter], inner, every=4, codec="int8_stochastic", mode="ef", communicator=comm)
             outer = DiLoCo([parameter], inner, every=4, communicator=comm)
@@ -528,6 +536,38 @@ class OuterTest(unittest.TestCase):
             comm.barrier()  # it stays open
 
         run_ranks(1, own)
+
+    def test_parameters_that_come_to_train_later_are_refused(self):
+        def train(comm):
+            parameter, frozen = (torch.nn.Parameter(torch.ones(8)) for _ in range(2))
+            frozen.requires_grad_(False)
+            inner = torch.optim.SGD([parameter, frozen], lr=1)
+            outer = DiLoCo([parameter, frozen], inner, every=2, communicator=comm)
+            outer.step()
+            frozen.requires_grad_()
+            frozen.grad = torch.ones(8)
+            with self.assertRaisesRegex(onebit.InvalidArgument, "required no gradient when DiLoCo was made"):
+                outer.step()
+            self.assertEqual(outer.steps, 1)
+            self.assertTrue(torch.equal(frozen.detach(), torch.ones(8)))  # nothing was stepped
+
+        run_ranks(2, train)
+
+    def test_nothing_uses_global_parameters_as_a_ranks_own(self):
+        def train(comm):
+            trainer = Trainer(comm, codec="fp4").steps(EVERY + 2)
+            outer, own = trainer.outer, trainer.x.clone()
+            state = outer.state_dict("rank")
+            with outer.global_parameters():
+                self.assertFalse(torch.equal(trainer.x, own))
+                outer.state_dict("rank")  # reads none of them
+                for use in (outer.step, outer.flush, outer.state_dict, lambda: outer.load_state_dict(state)):
+                    with self.assertRaisesRegex(onebit.InvalidUsage, "inside a block of global_parameters"):
+                        use()
+            self.assertTrue(torch.equal(trainer.x, own))
+            outer.flush()
+
+        run_ranks(2, train)
 
     def test_arguments_that_differ_between_ranks_are_refused(self):
         def make(comm, options, shape):

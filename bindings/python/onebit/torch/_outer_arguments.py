@@ -5,17 +5,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import torch
 import torch.distributed as dist
 
 from .._errors import InvalidArgument
 from .._native import Codec, Mode
+from ._averaging_optimizer import AveragingOptimizer
 from ._compression import COMPRESSIBLE
 from ._fragment import REBASE, OuterRule
 from ._replica import bare_name, ranks_of, unwrapped
-from .optim import OnebitOptimizer
 
 #: With 2 bits or less an average is of use only with error feedback.
 COARSE = (Codec.SIGN, Codec.INT2, Codec.TOPK, Codec.RANDK)
@@ -27,9 +27,9 @@ Named = List[Tuple[str, torch.Tensor]]
 
 
 def optimizers_of(given: Optimizers) -> List[torch.optim.Optimizer]:
-    optimizers = [given] if isinstance(given, torch.optim.Optimizer) else list(given)
+    optimizers = list(given) if isinstance(given, (list, tuple)) else [given]
     for each in optimizers:
-        if isinstance(each, OnebitOptimizer):
+        if isinstance(each, AveragingOptimizer):
             raise InvalidArgument(
                 f"inner_optimizer is a {type(each).__name__}, which averages gradients itself in every step: give "
                 "one of torch.optim"
@@ -63,6 +63,8 @@ def tensors_of(model: Union[torch.nn.Module, Iterable[Any]]) -> Tuple[Named, Nam
     trained = [(bare_name(name), tensor) for name, tensor in given if tensor.requires_grad]
     if not trained:
         raise InvalidArgument("model has no parameter that requires a gradient: there is nothing to average")
+    if len({id(tensor) for _, tensor in trained}) != len(trained):
+        raise InvalidArgument("model has a parameter twice, and would move it twice: pass it once")
     for name, tensor in trained:
         if tensor.dtype not in COMPRESSIBLE:
             raise InvalidArgument(
@@ -81,15 +83,19 @@ def tensors_of(model: Union[torch.nn.Module, Iterable[Any]]) -> Tuple[Named, Nam
     return trained, averaged, rest
 
 
-def check_trained(optimizers: Sequence[torch.optim.Optimizer], parameters: Named) -> None:
-    """Refuses an inner optimizer that changes what nobody averages."""
-    own = {id(tensor) for _, tensor in parameters}
+def check_trained(optimizers: Sequence[torch.optim.Optimizer], own: Set[int]) -> None:
+    """Refuses an inner optimizer that changes what nobody averages.
+
+    Args:
+        own: the id of each parameter that is averaged.
+    """
     trained = [tensor for each in optimizers for group in each.param_groups for tensor in group["params"]]
     others = [tensor for tensor in trained if tensor.requires_grad and id(tensor) not in own]
     if others:
         raise InvalidArgument(
-            f"inner_optimizer trains {len(others)} parameters that model does not have, the first of shape "
-            f"{tuple(others[0].shape)}: nobody would average them"
+            f"inner_optimizer trains {len(others)} parameters that model does not have, or that required no gradient "
+            f"when DiLoCo was made, the first of shape {tuple(others[0].shape)}: nobody would average them; make "
+            "DiLoCo with the model and all of its parameters that train"
         )
 
 
@@ -114,7 +120,9 @@ def rule_of(rate: float, momentum: float, nesterov: bool, merge: Union[float, st
         raise InvalidArgument(f"outer_momentum is {momentum!r}, but must be in [0, 1)")
     if merge != REBASE and not (_is_number(merge) and 0 <= merge < 1):  # type: ignore[operator]
         raise InvalidArgument(f'merge is {merge!r}, but must be in [0, 1), or "{REBASE}"')
-    return OuterRule(float(rate), float(momentum), bool(nesterov), REBASE if merge == REBASE else float(merge))
+    if not isinstance(nesterov, bool):
+        raise InvalidArgument(f"nesterov is {nesterov!r}, but must be True or False")
+    return OuterRule(float(rate), float(momentum), nesterov, REBASE if merge == REBASE else float(merge))
 
 
 def _is_number(given: Any) -> bool:
@@ -129,8 +137,13 @@ def integer(name: str, given: Any, least: int, most: Optional[int] = None, of: s
     return given
 
 
-def codec_of(codec: Union[str, Codec, None], mode: Union[str, Mode, None]) -> Tuple[Optional[Codec], Mode]:
+def codec_of(
+    codec: Union[str, Codec, None], mode: Union[str, Mode, None], options: Mapping[str, Any]
+) -> Tuple[Optional[Codec], Mode]:
     if codec is None:
+        for name, value in (("mode", mode), ("compressor", options or None)):
+            if value is not None:
+                raise InvalidArgument(f"{name}={value!r} belongs to codec, which is None: leave it out")
         return None, Mode.PLAIN
     if codec == "auto":
         raise InvalidArgument('codec="auto" is for onebit.torch.State: name one here, such as "fp4", or None')
@@ -141,6 +154,8 @@ def codec_of(codec: Union[str, Codec, None], mode: Union[str, Mode, None]) -> Tu
 
 
 def options_of(options: Optional[Mapping[str, Any]]) -> Dict[str, Any]:
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidArgument(f'compressor is {options!r}, but must be a dict of options, such as {{"k": 64}}')
     for name in sorted(_DERIVED & set(options or {})):
         raise InvalidArgument(f"compressor has {name}, which follows from other arguments, and cannot be given")
     return dict(options or {})
