@@ -18,6 +18,13 @@ onebitCommStats_t StatsOf(onebitComm_t comm) {
   return stats;
 }
 
+onebitCompressorStats_t StatsOf(onebitCompressor_t compressor) {
+  onebitCompressorStats_t stats{};
+  stats.size = sizeof(stats);
+  Check(onebitCompressorGetStats(compressor, &stats), "onebitCompressorGetStats");
+  return stats;
+}
+
 SentTotal SentBy(onebitComm_t comm) {
   const onebitCommStats_t stats = StatsOf(comm);
   return {.bytes = stats.bytes_sent,

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Counters of a communicator, and the lines about them that perf/lab compares with its links.
+// Counters of communicators and compressors, and the lines about the former that perf/lab compares
+// with its links.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,9 @@ namespace onebit::perf {
 
 // Counters of `comm` since its creation. Throws ToolError.
 onebitCommStats_t StatsOf(onebitComm_t comm);
+
+// Those of a compressor. Throws ToolError.
+onebitCompressorStats_t StatsOf(onebitCompressor_t compressor);
 
 // Everything a rank has handed to its transport so far. It is sent between processes as raw bytes.
 struct SentTotal {

@@ -157,6 +157,7 @@ onebitOptimizerStats_t Optimizers::Stats() const {
     stats.size = sizeof(stats);
     perf::Check(onebitOptimizerGetStats(part.optimizer.get(), &stats), "onebitOptimizerGetStats");
     stats.bytes_sent += part.average_bytes;
+    if (part.compressor) stats.state_bytes += perf::StatsOf(part.compressor.get()).residual_bytes;
     if (&part == &parts_.front()) {
       sum = stats;
       continue;

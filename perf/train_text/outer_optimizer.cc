@@ -181,6 +181,13 @@ uint64_t OuterOptimizer::Flush() {
   return perf::SentBy(comm_.get()).bytes - bytes_;
 }
 
+uint64_t OuterOptimizer::state_bytes() const {
+  const size_t floats = values_.size() + momentum_.size() + snapshot_.size() + average_.size();
+  uint64_t bytes = floats * sizeof(float);
+  for (const Sent& sent : SentByFragments()) bytes += sent.shape.residual_bytes;
+  return bytes;
+}
+
 std::vector<OuterOptimizer::Sent> OuterOptimizer::SentByFragments() const {
   std::vector<Sent> all;
   for (const Fragment& fragment : fragments_) {
@@ -189,10 +196,7 @@ std::vector<OuterOptimizer::Sent> OuterOptimizer::SentByFragments() const {
     sent.cuts = fragment.cuts;
     sent.averages = fragment.averages;
     sent.flush_messages = fragment.flush_messages;
-    if (!fragment.compressor) continue;
-    sent.shape.size = sizeof(sent.shape);
-    perf::Check(onebitCompressorGetStats(fragment.compressor.get(), &sent.shape),
-                "onebitCompressorGetStats");
+    if (fragment.compressor) sent.shape = perf::StatsOf(fragment.compressor.get());
   }
   return all;
 }

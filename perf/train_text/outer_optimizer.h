@@ -51,6 +51,8 @@ class OuterOptimizer {
   std::span<const float> values() const { return values_; }
   onebitCommStats_t Stats() const { return perf::StatsOf(comm_.get()); }
   std::vector<Sent> SentByFragments() const;
+  /** Memory held, besides the parameters. */
+  uint64_t state_bytes() const;
   /** Bytes that this rank has sent for averages that have ended. */
   uint64_t bytes() const { return bytes_; }
   /** Averages that were not finite on some rank, so that no rank has applied them. */

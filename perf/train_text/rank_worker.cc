@@ -357,6 +357,7 @@ void RankWorker::ReadOuterStats() {
   seconds_.codec = static_cast<double>(stats.codec_ns) * 1e-9;
   seconds_.wire = static_cast<double>(stats.call_ns) * 1e-9 - seconds_.codec;
   optimizer_stats_.bytes_sent = stats.bytes_sent;
+  optimizer_stats_.state_bytes += outer_->state_bytes();
   OuterResult& result = outer_result_.emplace();
   for (const OuterOptimizer::Sent& sent : outer_->SentByFragments()) {
     result.averages += sent.averages;

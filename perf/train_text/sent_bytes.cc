@@ -3,6 +3,7 @@
 #include "perf/train_text/sent_bytes.h"
 
 #include "onebit/onebit.hpp"
+#include "perf/common/comm_stats.h"
 #include "perf/common/rank_exchange.h"
 #include "perf/common/tool_error.h"
 #include "perf/train_text/optimizer_config.h"
@@ -16,9 +17,7 @@ perf::WireShape CompressedShape(const TrainOptions& options, onebitComm_t comm,
   UniqueCompressor compressor;
   const onebitDataType_t type = options.codec ? options.gradient_type : onebitFloat32;
   perf::Check(MakeCompressor(compressor, comm, count, type, &config), "onebitCompressorCreate");
-  onebitCompressorStats_t stats{};
-  stats.size = sizeof(stats);
-  perf::Check(onebitCompressorGetStats(compressor.get(), &stats), "onebitCompressorGetStats");
+  const onebitCompressorStats_t stats = perf::StatsOf(compressor.get());
 
   perf::WireShape shape;
   shape.count = count;

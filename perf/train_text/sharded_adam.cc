@@ -50,13 +50,6 @@ std::vector<uint8_t> PackedBits(std::span<const uint8_t> elements) {
   return bits;
 }
 
-onebitCompressorStats_t StatsOf(const UniqueCompressor& compressor) {
-  onebitCompressorStats_t stats{};
-  stats.size = sizeof(stats);
-  perf::Check(onebitCompressorGetStats(compressor.get(), &stats), "onebitCompressorGetStats");
-  return stats;
-}
-
 }  // namespace
 
 ShardedAdam::ShardedAdam(const TrainOptions& options, onebitComm_t comm,
@@ -316,7 +309,8 @@ onebitOptimizerStats_t ShardedAdam::Stats() const {
   const size_t floats = scratch_.size() + m_.size() + v_.size() + x_.size() + next_m_.size() +
                         next_x_.size() + denominators_.size();
   stats.state_bytes = floats * sizeof(float) + exponents_.size() +
-                      StatsOf(scatter_).residual_bytes + StatsOf(gather_).residual_bytes;
+                      perf::StatsOf(scatter_.get()).residual_bytes +
+                      perf::StatsOf(gather_.get()).residual_bytes;
   stats.stage = is_frozen() ? onebitStageCompressed : onebitStageDense;
   return stats;
 }
@@ -350,7 +344,7 @@ uint64_t ShardedAdam::ExpectedBytes() const {
     return perf::CompressedChunksBytes({.count = part_,
                                         .ranks = ranks_,
                                         .packet = codec.packet(),
-                                        .segments = StatsOf(compressor).segments});
+                                        .segments = perf::StatsOf(compressor.get()).segments});
   };
   bytes += compressed_steps_ *
            (compressed(scatter_, gradient_codec_) + compressed(gather_, gather_codec_));

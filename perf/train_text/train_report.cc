@@ -55,8 +55,7 @@ std::string DescribeOuter(const TrainResult& result, const PhaseSeconds& seconds
                                   : "no formula where hosts have several ranks";
   return fmt::format(
       "outer          {} averages of fragments, {} of them skipped: {} bytes per rank, {}; {} in "
-      "the "
-      "flush\n"
+      "the flush\n"
       "               {:.2f} s of {:.2f} s in steps and averages were exposed\n",
       outer.averages, outer.skipped, outer.bytes, formula, result.final_sync_bytes, seconds.exposed,
       seconds.total);

@@ -77,6 +77,23 @@ TEST(OuterRunTest, LearnsInAFiftiethOfTheBytes) {
   EXPECT_LT(50 * result.outer->bytes, dense.bytes_sent_by_rank[0]);
 }
 
+TEST(OuterRunTest, CountsItsMemory) {
+  TrainOptions options = OuterOptions(2);
+  const auto held = [&options] {
+    const TrainResult result = Train(options, SmallCorpus());
+    return static_cast<double>(result.state_bytes) / static_cast<double>(result.parameter_count);
+  };
+  const double dense = held();
+  // Global parameters, momentum, and an average with its snapshot.
+  options.outer->momentum = 0;
+  EXPECT_NEAR(held(), dense - 4, 0.01);
+  options.outer.reset();
+  EXPECT_NEAR(held(), dense - 16, 0.01);
+  options.codec = onebitCodecFp4;
+  options.block = 128;
+  EXPECT_GE(held(), dense - 8);  // with residuals
+}
+
 TEST(OuterRunTest, RepeatsToTheBit) {
   const TrainOptions options = OuterOptions(3);
   const TrainResult first = Train(options, SmallCorpus());
