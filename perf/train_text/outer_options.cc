@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <vector>
 
 #include <fmt/core.h>
 
@@ -57,12 +58,17 @@ std::string SetMember(std::string_view name, std::string_view text, OuterRule* r
 }
 
 std::string ParseOuter(std::string_view text, OuterRule* rule) {
+  std::vector<std::string_view> names;
+  if (text.empty()) return "is empty: give NAME=VALUE, such as every=30";
   while (!text.empty()) {
     const std::string_view item = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), item.size() + 1));
     const size_t equals = item.find('=');
     if (equals == item.npos) return fmt::format("{} is not NAME=VALUE, as every=30", item);
     const std::string_view name = item.substr(0, equals);
+    if (std::ranges::find(names, name) != names.end())
+      return fmt::format("{} is given twice", name);
+    names.push_back(name);
     const std::string problem = SetMember(name, item.substr(equals + 1), rule);
     if (!problem.empty()) return fmt::format("{}: {}", name, problem);
   }

@@ -318,6 +318,8 @@ INSTANTIATE_TEST_SUITE_P(
     OuterOptimizers, BadUsageTest,
     testing::Values(
         BadUsage{{"--optimizer", "adam", "--outer", "every"}, "every is not NAME=VALUE"},
+        BadUsage{{"--optimizer", "adam", "--outer", "every=5,every=6"}, "every is given twice"},
+        BadUsage{{"--optimizer", "adam", "--outer", ""}, "give NAME=VALUE, such as every=30"},
         BadUsage{{"--optimizer", "adam", "--outer", "h=3"}, "h is none of every, merge"},
         BadUsage{{"--optimizer", "adam", "--outer", "every=0"}, "every: 0 is not 1 or more"},
         BadUsage{{"--optimizer", "adam", "--outer", "every=2.5"}, "every: 2.5 is not"},
