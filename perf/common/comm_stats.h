@@ -15,7 +15,7 @@ namespace onebit::perf {
 // Counters of `comm` since its creation. Throws ToolError.
 onebitCommStats_t StatsOf(onebitComm_t comm);
 
-// Those of a compressor. Throws ToolError.
+// Returns the counters of a compressor. Throws ToolError.
 onebitCompressorStats_t StatsOf(onebitCompressor_t compressor);
 
 // Everything a rank has handed to its transport so far. It is sent between processes as raw bytes.

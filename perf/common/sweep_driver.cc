@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "perf/common/comm_stats.h"
 #include "perf/common/row_checker.h"
 #include "perf/common/row_timer.h"
 #include "perf/common/run_facts.h"
@@ -181,9 +182,7 @@ class Sweep {
       if (options_.transport == kTransportOfDevices) return {exchanges, 0};
       return {exchanges, DenseSegments(row_case, messages)};
     }
-    onebitCompressorStats_t stats{};
-    stats.size = sizeof(stats);
-    Check(onebitCompressorGetStats(compressor, &stats), "onebitCompressorGetStats");
+    const onebitCompressorStats_t stats = StatsOf(compressor);
     return {stats.exchanges, stats.segments};
   }
 

@@ -60,7 +60,7 @@ bool IsSharded(OptimizerKind optimizer);
 
 /** The compression of the run: of what the optimizer sends, or of gradients; else dense. */
 perf::CodecChoice CompressionOf(const TrainOptions& options);
-/** That of the parameters that a sharded optimizer sends. */
+/** Returns the codec of the parameters that a sharded optimizer sends. */
 perf::CodecChoice GatherOf(const TrainOptions& options);
 
 /**
@@ -76,7 +76,7 @@ double DefaultRate(OptimizerKind optimizer);
  */
 double VarianceFloorOf(const TrainOptions& options);
 
-/** What is added to denominators by optimizers that are not the library's, which has the same. */
+/** The number that train_text's own optimizers add to denominators, as the library does. */
 inline constexpr double kEps = 1e-8;
 
 /** Returns the configuration without segments and compressor. */

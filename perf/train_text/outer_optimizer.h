@@ -19,7 +19,7 @@ namespace onebit::train {
 /** Not thread-safe. All functions throw perf::ToolError. */
 class OuterOptimizer {
  public:
-  /** What averages of a fragment have sent. */
+  /** The messages that averages of a fragment have sent. */
   struct Sent {
     size_t count = 0;                 // elements
     std::vector<size_t> cuts;         // of codec sign: where tensors begin, but the first
@@ -34,7 +34,7 @@ class OuterOptimizer {
    *
    * @param tensors     Elements of each tensor in `parameters`, in order. No fragment cuts one.
    * @param parameters  Borrowed. Equal on all ranks now.
-   * @param codec       That of averages; NULL: full precision.
+   * @param codec       The codec of averages; NULL: full precision.
    */
   OuterOptimizer(const OuterRule& rule, onebitComm_t comm, std::span<const size_t> tensors,
                  std::span<float> parameters, const onebitCompressorConfig_t* codec);

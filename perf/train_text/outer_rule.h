@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What --outer says.
+// The value of --outer.
 #pragma once
 
 namespace onebit::train {

@@ -124,7 +124,7 @@ class RankWorker {
   const std::optional<uint64_t>& bytes_expected() const { return bytes_expected_; }
   const onebitOptimizerStats_t& optimizer_stats() const { return optimizer_stats_; }
   const std::optional<OuterResult>& outer() const { return outer_result_; }
-  /** Of a sharded optimizer: see ShardedAdam. */
+  /** The lag of a sharded optimizer (ShardedAdam); none for others. */
   std::optional<double> lag() const;
   /** The step that is running, or the last one. */
   int current_step() const { return current_step_; }

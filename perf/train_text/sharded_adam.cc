@@ -291,7 +291,7 @@ void ShardedAdam::Prime() {
       "onebitCompressorPrime");
 }
 
-// What corrects the bias of a moment of zeros at first.
+// Returns the factor that corrects the bias of a moment that began as zeros.
 double ShardedAdam::Correction(double beta, uint64_t step) const {
   if (config_.biasCorrection != 1) return 1;
   return 1 / (1 - std::pow(beta, static_cast<double>(step)));

@@ -32,11 +32,12 @@ class ShardedAdam {
   onebitOptimizerStats_t Stats() const;
   /** The largest difference of the own part from what all ranks hold of it. */
   double lag() const;
-  /** What this rank must have sent in its steps, by formula, if they passed in one level. */
+  /** Returns the bytes that this rank has sent in its steps, by formula, if they passed in one
+   * level. */
   uint64_t ExpectedBytes() const;
 
  private:
-  /** What this rank's part has of a tensor. */
+  /** The piece of a tensor that is in this rank's part. */
   struct Slice {
     size_t tensor = 0;
     size_t begin = 0;  // in the part

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What processes tell each other when they join a communicator, and what each makes of it.
+// Processes introduce themselves when they join a communicator, and each derives what all know.
 #pragma once
 
 #include <cstddef>

@@ -185,7 +185,7 @@ Result<bool> RankAverages::AverageOnStream(float* values, size_t count) {
       status.ok() ? TotalsIn(numbers().totals) : TotalsNow(compressor_);
   if (!after.ok() || (!status.ok() && after.value() == before)) {
     totals_.reset();
-    // Nobody could wait for the call, so it may still commit.
+    // The call could not be awaited, so it may still commit.
     if (!epoch_of_open_call_) epoch_of_open_call_ = before.epoch;
     return status.ok() ? after.status() : status;
   }

@@ -25,7 +25,7 @@ struct StepScale {
   float average = 1;  // multiplies averages of gradients
   // Greatest norm of averages, which then reduces `average`; 0: they have no limit of their own.
   double average_limit = 0;
-  // Of gradients, as in onebitOptimizerStep; -1: not measured.
+  // The norm of gradients, as onebitOptimizerStep returns it; -1: not measured.
   double grad_norm = -1;
 };
 

@@ -242,7 +242,7 @@ class ShardedAdamTest(unittest.TestCase):
 
         (first, held, master, lag), (_, others, _, other_lag) = run_ranks(RANKS, check)
         self.assertTrue(torch.equal(held, others))
-        # What the program wrote is also what steps go on from; elements that it left keep full precision.
+        # Steps go on from what the program wrote; elements that it left keep full precision.
         self.assertTrue(torch.equal(master[:350], first[:350]))
         self.assertFalse(torch.equal(master[350:], first[350:]))
         torch.testing.assert_close(master, first, atol=max(lag, other_lag), rtol=0)

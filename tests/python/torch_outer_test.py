@@ -41,7 +41,7 @@ RUNS = {
     "two_P1": ({"codec": "int2"}, {"codec": "int2", "merge": 0, "compressor": SMALL}),
     "sparseloco": ({"codec": "topk", "rate": 1, "momentum": 0, "decay": 0.95}, SPARSE),
 }
-# Where rounded scales leave codes furthest from a border: gradients that change by 3e-5 of them change none.
+# At these offsets rounded scales leave codes furthest from a border: gradients that change by 3e-5 of them change none.
 OFFSETS = {"e2m1_P2_tau2_a5": 27, "two_P1": 27}
 EXACT_STATES = [
     {**STREAMING, "codec": "fp4", "mode": "ef"},

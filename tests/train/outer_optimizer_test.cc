@@ -57,7 +57,7 @@ class Toy {
   std::array<double, kElements> m_{}, v_{};
 };
 
-/** What a rank has in the end. */
+/** The results of a rank. */
 struct Outcome {
   Values global{};
   Values own{};

@@ -33,7 +33,7 @@ class Experts(nn.Module):
     def applied(self, rows: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
         """The output of expert experts[i] for row i, [rows, WIDTH]."""
         order = experts.argsort(stable=True)
-        # Where there are no rows, too, the result depends on them: all ranks take part in the backward pass.
+        # The result depends on the rows even where there are none, so that all ranks take part in the backward pass.
         outputs = [rows[:0]]
         for expert in experts.unique().tolist():
             hidden = nn.functional.gelu(rows[experts == expert] @ self.up[expert])

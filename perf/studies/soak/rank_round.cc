@@ -54,13 +54,6 @@ void PutNan(void* values, onebitDataType_t type, size_t index) {
   std::memcpy(static_cast<std::byte*>(values) + index * bytes, value, bytes);
 }
 
-onebitCompressorStats_t StatsOf(onebitCompressor_t compressor) {
-  onebitCompressorStats_t stats{};
-  stats.size = sizeof(stats);
-  Check(onebitCompressorGetStats(compressor, &stats), "onebitCompressorGetStats");
-  return stats;
-}
-
 }  // namespace
 
 RankRound::RankRound(const RankSetup& setup, const Plan& plan, uint64_t round)

@@ -110,5 +110,5 @@ class AdamPart:
         return kept if self._denominators is None else [*kept, self._denominators]
 
     def _correction(self, beta: float, step: int) -> float:
-        """What corrects the bias of a moment of zeros at first."""
+        """The factor that corrects the bias of a moment that began as zeros."""
         return 1 / (1 - beta**step) if self._has_correction else 1.0

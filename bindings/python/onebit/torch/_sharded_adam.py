@@ -229,7 +229,7 @@ class ShardedOnebitAdam(AveragingOptimizer):
             self._freeze(shard)
         dense = [each for each in self._shards if each not in compressed]
         norm = self._fill(is_clipped=len(compressed) > 0)
-        # Those that may still be taken back come first.
+        # Calls that may still be taken back come first.
         is_done = all(self._averages_compressed(shard) for shard in compressed)
         factor = 1.0
         if is_done and dense:
