@@ -121,17 +121,20 @@ void OuterOptimizer::ApplyDue() {
     const bool is_due = fragment.submitted > 0 && steps_ >= fragment.submitted + rule_.overlap;
     if (!is_due) continue;
     Await();
-    Apply(fragment);
-    ++fragment.averages;
+    End(fragment);
   }
 }
 
-void OuterOptimizer::Apply(Fragment& fragment) {
+void OuterOptimizer::End(Fragment& fragment) {
   fragment.submitted = 0;
-  if (!IsFinite(fragment)) {  // the same bytes on all ranks, and so the same answer
-    ++skipped_;
-    return;
-  }
+  ++fragment.averages;
+  if (!Apply(fragment)) ++skipped_;
+}
+
+/** Returns false if the average is not finite: its bytes, and so the answer, are those of all
+ * ranks. */
+bool OuterOptimizer::Apply(const Fragment& fragment) {
+  if (!IsFinite(fragment)) return false;
   for (size_t i = fragment.begin; i < fragment.end; ++i) {
     float step = average_[i];
     if (rule_.momentum > 0) {
@@ -141,6 +144,7 @@ void OuterOptimizer::Apply(Fragment& fragment) {
     values_[i] -= rule_.rate * step;
   }
   MoveParameters(fragment);
+  return true;
 }
 
 bool OuterOptimizer::IsFinite(const Fragment& fragment) const {
@@ -160,9 +164,7 @@ void OuterOptimizer::MoveParameters(const Fragment& fragment) {
 uint64_t OuterOptimizer::Flush() {
   Await();
   for (Fragment& fragment : fragments_) {
-    if (fragment.submitted == 0) continue;
-    Apply(fragment);
-    ++fragment.averages;
+    if (fragment.submitted > 0) End(fragment);
   }
   for (Fragment& fragment : fragments_) {
     Begin(fragment);
@@ -175,7 +177,7 @@ uint64_t OuterOptimizer::Flush() {
                                                 nullptr, comm_.get(), nullptr),
                 "the last average");
     fragment.flush_messages = perf::SentBy(comm_.get()).messages - before;
-    Apply(fragment);
+    static_cast<void>(Apply(fragment));  // not one of the averages that are counted
   }
   std::ranges::copy(values_, parameters_.begin());
   return perf::SentBy(comm_.get()).bytes - bytes_;

@@ -75,7 +75,8 @@ class OuterOptimizer {
   void Submit(Fragment& fragment);
   void Await();
   void ApplyDue();
-  void Apply(Fragment& fragment);
+  void End(Fragment& fragment);
+  bool Apply(const Fragment& fragment);
   bool IsFinite(const Fragment& fragment) const;
   void MoveParameters(const Fragment& fragment);
 

@@ -18,11 +18,11 @@ except ImportError:
 
 import onebit
 from onebit.torch.optim import OnebitAdam, ShardedOnebitAdam
+from noisy_quadratic import SHAPES, gradient, make_step, parameters
 from rank_threads_case import errors_of_ranks, run_ranks
 
 RANKS = 2
 FREEZE = 4
-SHAPES = [(6, 50), (50,), (3, 4, 5, 7)]
 
 # A quadratic with gradients that repeat every 29 steps. The ends of its trajectories, in float64 and with
 # scales of fp4 that are not rounded, are known: losses after steps 13, 20 and 40, and the largest lag.
@@ -108,25 +108,14 @@ def simulated(gradients, parameters, offset, scale_of, has_units=False):
     return held, losses, lag
 
 
-def parameters(dtype=torch.float32, shapes=None):
-    generator = torch.Generator().manual_seed(7)
-    made = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes or SHAPES]
-    if shapes is None:
-        made[2] = made[2].contiguous(memory_format=torch.channels_last)
-    return [torch.nn.Parameter(values) for values in made]
-
-
-def gradient(parameter, rank, step):
-    """The gradient of a quadratic with its minimum at 1, with noise."""
-    generator = torch.Generator().manual_seed(1000 * step + 10 * rank + parameter.dim())
-    noise = torch.randn(parameter.shape, generator=generator)
-    return (parameter.detach().float() - 1 + 0.3 * noise).to(parameter.dtype)
-
-
-def make_step(optimizer, given, rank, step):
-    for parameter in given:
-        parameter.grad = gradient(parameter, rank, step)
-    optimizer.step()
+def twin_runs(comm):
+    """Two equal lists of parameters, each with its optimizer, whose second group never freezes."""
+    given, twins = parameters(), parameters()
+    runs = []
+    for tensors in (given, twins):
+        groups = [{"params": tensors[:2]}, {"params": tensors[2:], "non_freeze": True}]
+        runs.append(ShardedOnebitAdam(groups, 0.01, freeze_step=FREEZE, communicator=comm))
+    return (given, twins), runs
 
 
 def joined(given):
@@ -303,11 +292,7 @@ class ShardedAdamTest(unittest.TestCase):
         """Nothing changes, in both stages, and with groups of both kinds."""
 
         def check(comm):
-            given, twins = parameters(), parameters()
-            runs = []
-            for tensors in (given, twins):
-                groups = [{"params": tensors[:2]}, {"params": tensors[2:], "non_freeze": True}]
-                runs.append(ShardedOnebitAdam(groups, 0.01, freeze_step=FREEZE, communicator=comm))
+            (given, twins), runs = twin_runs(comm)
             for step in range(10):
                 if step in (2, 7, 8):
                     for number, bad in enumerate((math.nan, math.inf)):
@@ -334,11 +319,7 @@ class ShardedAdamTest(unittest.TestCase):
         """The reduce-scatter was finite, and is taken back; the all-gather was not, and is primed again."""
 
         def check(comm):
-            given, twins = parameters(), parameters()
-            runs = []
-            for tensors in (given, twins):
-                groups = [{"params": tensors[:2]}, {"params": tensors[2:], "non_freeze": True}]
-                runs.append(ShardedOnebitAdam(groups, 0.01, freeze_step=FREEZE, communicator=comm))
+            (given, twins), runs = twin_runs(comm)
             for step in range(8):
                 if step == 6:
                     runs[0].param_groups[0]["lr"] = 3e38

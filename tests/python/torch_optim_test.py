@@ -17,10 +17,10 @@ except ImportError:
 import onebit
 import onebit.torch
 from onebit.torch.optim import OnebitAdam, OnebitLamb, ZeroOneAdam
+from noisy_quadratic import SHAPES, gradient, make_step, parameters
 from rank_threads_case import run_ranks
 
 RANKS = 2
-SHAPES = [(6, 50), (50,), (3, 4, 5, 7)]
 CLASSES = {
     OnebitAdam: ("one_bit_adam", {"freeze_step": 4, "bias_correction": True}),
     OnebitLamb: ("one_bit_lamb", {"freeze_step": 4}),
@@ -31,32 +31,12 @@ CLASSES = {
 }
 
 
-def parameters(dtype=torch.float32):
-    generator = torch.Generator().manual_seed(7)
-    made = [torch.randn(shape, generator=generator).to(dtype) for shape in SHAPES]
-    made[2] = made[2].contiguous(memory_format=torch.channels_last)
-    return [torch.nn.Parameter(values) for values in made]
-
-
-def gradient(parameter, rank, step):
-    """The gradient of a quadratic with its minimum at 1, with noise."""
-    generator = torch.Generator().manual_seed(1000 * step + 10 * rank + parameter.dim())
-    noise = torch.randn(parameter.shape, generator=generator)
-    return (parameter.detach().float() - 1 + 0.3 * noise).to(parameter.dtype)
-
-
 def mean_gradient(parameter, step):
     return sum(gradient(parameter, rank, step) for rank in range(RANKS)) / RANKS
 
 
 def in_memory_order(tensor):
     return tensor.detach().permute(sorted(range(tensor.dim()), key=lambda d: -tensor.stride(d)))
-
-
-def make_step(optimizer, given, rank, step):
-    for parameter in given:
-        parameter.grad = gradient(parameter, rank, step)
-    optimizer.step()
 
 
 class TorchOptimTest(unittest.TestCase):
