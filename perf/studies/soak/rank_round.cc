@@ -23,6 +23,7 @@ using model::AllReduceModel;
 using perf::Check;
 using perf::ElementBytes;
 using perf::KernelType;
+using perf::StatsOf;
 
 void Require(const std::string& problem) {
   if (!problem.empty()) throw perf::ToolError(problem);
