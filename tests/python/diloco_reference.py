@@ -66,7 +66,7 @@ def _nearest(z: torch.Tensor, levels: List[float], scale: torch.Tensor) -> torch
 
 
 def compressed(z: torch.Tensor, run: Run) -> torch.Tensor:
-    """What a codec leaves of a block."""
+    """A block after the codec."""
     if run.codec == "dense":
         return z
     if run.codec == "topk":

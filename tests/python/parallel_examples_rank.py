@@ -91,7 +91,7 @@ def checks_moe(comm):
 
 
 def checks_rows_passed_on(comm):
-    """What has been through int8 once stays as it is, bit for bit."""
+    """Rows that have been through int8 once stay as they are, bit for bit."""
     ring = rank_links.Links(comm, ["rows"], "int8", "plain", 32)
 
     def moved(rows):

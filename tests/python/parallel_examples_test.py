@@ -32,7 +32,7 @@ def int8_bytes(rows: int, row: int) -> int:
 
 
 class Found:
-    """What an example has printed: SNRs in dB, and bytes."""
+    """The output of an example: SNRs in dB, and bytes."""
 
     def __init__(self, name: str):
         result = run(EXAMPLES / f"{name}.py")
@@ -48,8 +48,8 @@ class Found:
 
 class ParallelExamplesTest(unittest.TestCase):
     def assert_snrs(self, found: Found, least: float, *names: str):
-        """Those of `names` are at least `least` dB, and not infinite, which they would be if nothing were compressed;
-        all others are in full precision."""
+        """The SNRs of `names` are at least `least` dB, and not infinite, as they would be without compression; all
+        others are in full precision."""
         for what, snr in found.snr.items():
             if what in names:
                 self.assertGreater(snr, least, what)

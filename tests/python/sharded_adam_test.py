@@ -63,7 +63,7 @@ def rounded_to_bf16(number):
 
 
 def decoded(values, codec, scale_of):
-    """What a packet of a part makes of values, in float64."""
+    """The values after a packet of a part, in float64."""
     if codec is None:
         return values
     if codec == "sign":
@@ -128,7 +128,7 @@ class ShardedAdamTest(unittest.TestCase):
             self.assertTrue(torch.equal(one.detach(), other.detach()))
 
     def test_trajectories(self):
-        """Those that are known, and the library's, whose scales of fp4 are rounded to bf16."""
+        """The known trajectories, and the library's, whose scales of fp4 are rounded to bf16."""
         for gradients, gather, offset, known, known_lag in TRAJECTORIES:
             with self.subTest(gradients=gradients, gather=gather):
                 _, losses, lag = simulated(gradients, gather, offset, float)

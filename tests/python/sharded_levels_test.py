@@ -45,7 +45,7 @@ class ShardedLevelsTest(unittest.TestCase):
         self.assertEqual([run[2] for run in runs], [whole - RANKS * p * 4] * RANKS)
 
     def test_states(self):
-        """That of a rank continues bit for bit on the same hosts, that of all on others."""
+        """The state of a rank continues bit for bit on the same hosts, that of all ranks on others."""
 
         def train(comm):
             given, again = parameters(shapes=SHAPES), parameters(shapes=SHAPES)

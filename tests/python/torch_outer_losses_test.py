@@ -27,7 +27,7 @@ CODECS = (
 
 
 class Meeting(threading.Barrier):
-    """Where ranks meet, because the first that shrinks ends calls of the others."""
+    """A place where ranks meet, because the first that shrinks ends calls of the others."""
 
     def __init__(self):
         super().__init__(RANKS, timeout=60)
@@ -41,7 +41,7 @@ class Meeting(threading.Barrier):
 
 
 def flights_of(trainer):
-    """Of each fragment: the step after which what is in flight was submitted, and None without a flight."""
+    """Returns for each fragment the step after which what is in flight was submitted, and None without a flight."""
     flights = [each.get("flight") for each in trainer.outer.state_dict("rank")["fragments"]]
     return [None if each is None else each["step"] for each in flights]
 

@@ -58,7 +58,7 @@ class ExpertModel(nn.Module):
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256)
 
     def embedded(self, before: torch.Tensor) -> torch.Tensor:
-        """What the layer of experts gets, [tokens, WIDTH], of bytes [tokens, BYTES]."""
+        """The input of the layer of experts, [tokens, WIDTH], for bytes [tokens, BYTES]."""
         return self.token(before).flatten(1)
 
     def loss(self, x: torch.Tensor, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

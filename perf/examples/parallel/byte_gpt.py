@@ -38,7 +38,7 @@ def partial_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: t
 
 
 def merged(one: Partial, other: Partial) -> Partial:
-    """What queries get from the keys of both; each query must have seen a key in one of them."""
+    """The attention of queries over the keys of both; each query must have seen a key in one of them."""
     logs = torch.logaddexp(one[1], other[1])
     outputs = [output * (log_sum - logs).exp()[..., None] for output, log_sum in (one, other)]
     return outputs[0] + outputs[1], logs

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the examples of this folder share: a job of ranks that train a small model on a text, and a report
+"""The common part of the examples of this folder: a job of ranks that train a small model on a text, and a report
 that compares what an example computed and sent with a dense computation and with a formula.
 
     onebit_run -n 4 python EXAMPLE.py TEXT

@@ -97,7 +97,7 @@ class UlyssesAttention:
 
 
 def passed(model: nn.Module, tokens: torch.Tensor, targets: torch.Tensor, attend: Attend, **options):
-    """What a forward and backward pass over some tokens of the sequence has: queries, keys and values of the
+    """Results of a forward and backward pass over some tokens of the sequence: queries, keys and values of the
     first layer [3, tokens, heads, dim], the output of its attention, and the gradients of all blocks."""
     calls = []
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which compression an optimizer tolerates: rows of settings, the order in which they are trained, and their
+"""The study of what compression an optimizer bears: rows of settings, the order in which they are trained, and their
 losses."""
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class FlatAdam(abc.ABC):
         return root.add_(self.eps)
 
     def momenta(self, gradients: torch.Tensor) -> torch.Tensor:
-        """What the momentum would become by the gradient of each rank alone."""
+        """The momentum as the gradient of each rank alone would leave it."""
         return torch.lerp(gradients, self.momentum.expand_as(gradients), self.beta1)
 
     def unbiased(self, variance: torch.Tensor) -> torch.Tensor:

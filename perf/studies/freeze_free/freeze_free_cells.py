@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which runs the study has: rates on a grid with the first seed, and then cells of models, ranks, batches and seeds
+"""The runs of the study: rates on a grid with the first seed, and then cells of models, ranks, batches and seeds
 at a rule for the rate. Runs are kept, so that a study goes on where it ended."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FreezeFreeStudy:
                 for model in self._options.models for method in GRID_METHODS}
 
     def cells(self) -> list[Cell]:
-        """Those of the rule, by model, batch and ranks. The cheap ones are trained first."""
+        """The cells of the rule, by model, batch and ranks. The cheap ones are trained first."""
         places = [(batch, ranks) for batch in (SMALL, LARGE) for ranks in self._options.ranks]
         for seed in self._options.seeds:
             for batch, ranks in sorted(places, key=math.prod):

@@ -20,7 +20,7 @@ class Cell:
     other: list[dict]
 
     def differences(self) -> list[float]:
-        """Of held-out losses with the same seed, as shares of AdamW's; of pairs that did not diverge."""
+        """Differences of held-out losses with the same seed, as shares of AdamW's; of pairs that did not diverge."""
         return [other["held_out_loss"] / dense["held_out_loss"] - 1
                 for dense, other in zip(self.dense, self.other, strict=True)
                 if None not in (dense["held_out_loss"], other["held_out_loss"])]

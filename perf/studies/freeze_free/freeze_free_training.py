@@ -19,7 +19,7 @@ DENSE, LOCAL, FLOORED, ONEBIT_ADAM = "dense", "lva", "lva-floor", "onebit-adam"
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What decides the result of a run. `batch` is in sequences per rank and step."""
+    """The settings that decide the result of a run. `batch` is in sequences per rank and step."""
     model: str
     method: str
     ranks: int

@@ -12,7 +12,7 @@ CHUNK_ALIGNMENT = 64
 
 
 def blocks_of(count: int, ranks: int, cuts: list) -> list:
-    """Where blocks begin and end: they restart at the chunk of each rank and at each cut."""
+    """The borders of blocks, which restart at the chunk of each rank and at each cut."""
     chunk = CHUNK_ALIGNMENT * math.ceil(count / (ranks * CHUNK_ALIGNMENT))
     runs = sorted({0, *cuts, *range(0, count, chunk), count})
     return [(begin, min(begin + BLOCK, end))
@@ -28,7 +28,7 @@ class SignAverage:
         self._server = torch.zeros(count)
 
     def average(self, rows: torch.Tensor) -> torch.Tensor:
-        """What all ranks get for the mean of `rows`, one of which each rank has. A single rank sends nothing and
+        """The result on all ranks for the mean of `rows`, one of which each rank has. A single rank sends nothing and
         keeps its values."""
         if len(rows) == 1:
             return rows[0].clone()

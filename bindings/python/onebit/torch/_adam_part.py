@@ -15,7 +15,7 @@ from ._shard import Slice, runs
 
 @dataclass(frozen=True)
 class Update:
-    """What a step makes of a part, before it is known that it succeeds."""
+    """The results of a step for a part, before it is known that the step succeeds."""
 
     m: torch.Tensor
     v: torch.Tensor
@@ -100,7 +100,7 @@ class AdamPart:
 
     @property
     def moments(self) -> List[torch.Tensor]:
-        """What a state has of the part."""
+        """The tensors of the part that a state has."""
         return [self.m, self.v, self.x]
 
     @property

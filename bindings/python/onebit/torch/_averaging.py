@@ -111,7 +111,7 @@ class Averaging(abc.ABC):
         return self._failure
 
     def report(self) -> Report:
-        """What this rank has sent and computed so far (once closed: until then), and what it owes.
+        """This rank's counters so far (once closed: until then), and what it owes.
         Local."""
         return self._last_report or self._run(self._report)
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What optimizers have in common that average gradients over ranks: how ranks join and begin, groups of
+"""Optimizers that average gradients over ranks have this in common: how ranks join and begin, groups of
 parameters, ranks without batches, and the frame of saved states."""
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ class AveragingOptimizer(torch.optim.Optimizer, Joinable):
             raise InvalidUsage(f"this {type(self).__name__} is closed: make a new one")
 
     def _hooks(self, name: str) -> List[Callable[..., Any]]:
-        """What a program has registered; PyTorch before 2.1 has none."""
+        """The hooks that a program has registered; PyTorch before 2.1 has none."""
         return list(getattr(self, f"_optimizer_{name}_hooks", {}).values())
 
 

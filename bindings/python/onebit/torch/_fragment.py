@@ -147,7 +147,7 @@ class Fragment:
             tensor.copy_(values[start:end])
 
     def state(self, kind: StateKind) -> Mapping[str, Any]:
-        """What a checkpoint keeps of it; an average on its way has arrived."""
+        """The values that a checkpoint keeps; an average on its way has arrived."""
         state = {
             "parameters": self.described,
             "values": self.values.clone(),

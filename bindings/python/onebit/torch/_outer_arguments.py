@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What an outer optimizer is given: its checks, and what follows from it."""
+"""Checks of the arguments of an outer optimizer, and what follows from them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What an outer optimizer has done so far."""
+"""The report of an outer optimizer: steps, rounds, bytes, times and residuals so far."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import List
 
 @dataclasses.dataclass(frozen=True)
 class OuterReport:
-    """What a DiLoCo has done so far, on this rank.
+    """The counters of a DiLoCo on this rank so far.
 
     Attributes:
         steps: inner steps.

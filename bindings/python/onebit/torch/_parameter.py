@@ -148,7 +148,7 @@ class Parameter:
 
     @property
     def _left(self) -> torch.Tensor:
-        """What the last step left."""
+        """The values that the last step left."""
         return self._master if self._written is None else self._written
 
     def take_over(self, native: Optimizer, number: int) -> None:
@@ -239,7 +239,7 @@ def take_over_writes(parameters: Sequence[Parameter], native: Optimizer) -> None
 
 
 def answers(found: Sequence[Union[bool, torch.Tensor]]) -> List[bool]:
-    """What tests have found, of which those on a device take one wait for all."""
+    """The results of tests; those on a device take one wait for all."""
     on_device = [each for each in found if isinstance(each, torch.Tensor)]
     from_device = iter(torch.stack(on_device).tolist() if on_device else [])
     return [next(from_device) if isinstance(each, torch.Tensor) else each for each in found]

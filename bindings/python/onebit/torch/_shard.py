@@ -69,7 +69,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Slice:
-    """What a rank's part has of a member."""
+    """The elements of a member that are in a rank's part."""
 
     member: Member
     begin: int  # in the part

@@ -19,7 +19,7 @@ from ._shard import Vector
 
 @dataclasses.dataclass(frozen=True)
 class Codecs:
-    """What the compressed stage sends gradients and parameters in; None: full precision."""
+    """The codecs of gradients and parameters in the compressed stage; None: full precision."""
 
     gradients: Optional[Compression]
     parameters: Optional[Compression]
@@ -154,7 +154,7 @@ class Exchange:
         return whole
 
     def owed(self) -> torch.Tensor:
-        """What ranks owe on average: a vector of gradients, the same on all ranks. Collective."""
+        """Returns what ranks owe on average: a vector of gradients, the same on all ranks. Collective."""
         owed = torch.zeros(self._vector.part, device=self._vector.held.device)
         if self._scatter is not None and self._units is not None:
             # A call in full precision pays what all owe, and is then taken back.
@@ -166,7 +166,7 @@ class Exchange:
         return whole if self._carry is None else whole.add_(self._carry)
 
     def export_residual(self) -> bytes:
-        """What this rank owes, for the same rank of as many. Local."""
+        """Returns what this rank owes, for the same rank of as many. Local."""
         return b"" if self._scatter is None else self._scatter.export_state(StateKind.RANK)
 
     def import_residual(self, residual: bytes) -> None:
@@ -179,12 +179,12 @@ class Exchange:
 
     @property
     def tensors(self) -> List[torch.Tensor]:
-        """What it takes memory for, beside its compressors."""
+        """The tensors that it holds, beside its compressors."""
         return [each for each in (self._carry, self._units) if each is not None]
 
     @property
     def compressors(self) -> List[Compressor]:
-        """Those of the reduce-scatter and of the all-gather, as far as there are."""
+        """The compressors of the reduce-scatter and of the all-gather, as far as there are any."""
         return [each for each in (self._scatter, self._gather) if each is not None]
 
     def close(self) -> None:

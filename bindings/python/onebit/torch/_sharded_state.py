@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What state_dict() of a sharded optimizer holds under "onebit": how far it has come, and of a state of one
+"""The entry "onebit" in the state_dict() of a sharded optimizer: how far it has come, and of a state of one
 rank all that this rank has."""
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class DiLoCo:
 
     @property
     def communicator(self) -> Communicator:
-        """That of the averages, whose rank and size are the ranks' numbers."""
+        """The communicator of the averages, whose rank and size are the ranks' numbers."""
         return self._calls.communicator
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -563,7 +563,7 @@ class DiLoCo:
     # ---------------------------------------------------------------------------------------- reports
 
     def report(self) -> OuterReport:
-        """What this rank has sent and done so far, and what it owes. Local; waits for what is in flight."""
+        """Returns what this rank has sent and done so far, and what it owes. Local; waits for what is in flight."""
         self._check_open()
         for fragment in self._fragments:
             if fragment.flight is not None:
