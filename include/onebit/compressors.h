@@ -21,7 +21,7 @@ typedef struct {
   uint64_t nonfinite_calls; /* calls that met a NaN or infinity and changed nothing */
   uint64_t residual_resets; /* residuals lost, by Reset or by an error or NaN when not
                                transactional */
-  uint64_t residual_bytes;  /* memory held for residuals */
+  uint64_t residual_bytes;  /* memory held for residuals, or for onebitCodecLossless */
   uint32_t exchanges;     /* exchanges per call: 1 (small tensors; sparse codes with one hop), 2, or
                              with two levels 4, and 3 in collectives of parts; in those the last
                              one carries headers only; codes other than signs leave it out without
@@ -31,7 +31,7 @@ typedef struct {
                              all-gather with onebitModeEf about every 16th call sends 8 more to
                              each rank; in an all-to-all-v those of the last call; for sends and
                              receives those of a send; with a weight those of a rank that is
-                             present) */
+                             present; with onebitCodecLossless those of the last call) */
   uint64_t is_detached;   /* 1 if its communicator was destroyed and it was not rebound */
   uint64_t lost_elements; /* residual elements set to 0 by a rebind, because the rank that held
                              them was gone */
@@ -42,6 +42,7 @@ typedef struct {
   uint64_t levels; /* 2 if calls pass inside hosts and between them (onebitCompressorConfig_t),
                       otherwise 1 */
   uint64_t network_bytes; /* the part of wire_bytes that goes to other hosts; 0 once detached */
+  uint64_t full_calls;    /* onebitCodecLossless: calls that sent all elements */
 } onebitCompressorStats_t;
 
 /**

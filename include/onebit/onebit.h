@@ -286,10 +286,9 @@ typedef enum {
 /**
  * How the elements of a block travel: as codes of a few bits each, in units of the block's scale
  * (src/codec/FORMAT.md, section 15). "dB" is the signal-to-noise ratio of one pass with the default
- * block. It depends on the numbers: the first figure is that of heavy tails (Student's t with 3
- * degrees of freedom) or of rows whose magnitudes differ (64 elements each, by log-normal factors
- * with a sigma of 1), whichever is worse, and the second that of normal numbers. Gradients of small
- * language models were between the two.
+ * block, of heavy tails (Student's t with 3 degrees of freedom) or rows of 64 elements whose
+ * magnitudes are log-normal (sigma 1), whichever is worse, then of normal numbers. Gradients of
+ * small language models were between the two.
  */
 typedef enum {
   onebitCodecSign = 0,    /* 1 bit: the sign, fp32 scales; default block 4096; 0 to 4 dB. For
@@ -314,7 +313,8 @@ typedef enum {
   onebitCodecRandk = 7, /* elements drawn at random, the same ones on every rank; with
                            onebitModePlain times block / k, which makes the result unbiased with
                            onebitValuesFloat32. 2 bits, or 32, for each element sent */
-  onebitCodecBf16 = 8 /* 16 bits: bfloat16, without a scale (section 20); 55 dB. Anything in fp32 */
+  onebitCodecBf16 = 8,  /* 16 bits: bfloat16, without a scale (section 20); 55 dB. fp32 */
+  onebitCodecLossless = 9 /* what has changed, bit for bit (section 22). AllGather, Broadcast */
 } onebitCodec_t;
 
 /** How sparse codecs send an element's value. */
@@ -336,7 +336,8 @@ typedef enum {
   onebitCollectiveAllGather = 2,
   onebitCollectiveAllToAll = 3,
   onebitCollectiveAllToAllv = 4,
-  onebitCollectiveSendRecv = 5 /* one side of onebitSend and onebitRecv (parts.h) */
+  onebitCollectiveSendRecv = 5, /* one side of onebitSend and onebitRecv (parts.h) */
+  onebitCollectiveBroadcast = 6 /* of onebitBroadcastCompressed; onebitCodecLossless only */
 } onebitCollective_t;
 
 /** `block` of a configuration: one scale per tensor and rank, as in the papers. */
@@ -442,9 +443,8 @@ ONEBIT_API onebitResult_t onebitCompressorCreate(onebitCompressor_t* compressor,
                                                  const onebitCompressorConfig_t* config);
 
 /**
- * Frees a compressor and its residuals, before or after its communicator is destroyed.
+ * Frees a compressor (NULL: does nothing), before or after its communicator is destroyed.
  *
- * @param compressor NULL does nothing.
  * @return onebitInvalidUsage  also: a sync uses it (call onebitSyncDestroy first).
  *
  * Thread safety: no other thread may still be using `compressor`.

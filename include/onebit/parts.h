@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Collectives whose tensor has a part for every rank: reduce-scatter, all-gather, all-to-all; and
- * sends and receives between two ranks. Included by onebit.h.
+ * Collectives whose tensor has a part for every rank: reduce-scatter, all-gather, all-to-all; sends
+ * and receives between two ranks; and broadcasts of what has changed. Included by onebit.h.
  *
  *   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
  *   config.collective = onebitCollectiveReduceScatter;
@@ -88,6 +88,34 @@ ONEBIT_API onebitResult_t onebitReduceScatter(const void* sendbuff, void* recvbu
 ONEBIT_API onebitResult_t onebitAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
                                           onebitDataType_t datatype, onebitCompressor_t compressor,
                                           onebitComm_t comm, onebitStream_t stream);
+
+/**
+ * Makes recvbuff on all ranks what sendbuff is on rank `root`, bit for bit, and sends only what has
+ * changed since the compressor's last call: for weights that a trainer passes on to other processes
+ * step by step. Where 2 % of the elements of bfloat16 have changed, by a unit in the last place or
+ * two, that takes 9 bits for each of them. Which rank is root may change from call to call. An
+ * all-gather with such a compressor does the same for the part of every rank.
+ *
+ * All ranks keep a copy of the tensor in host memory. In each call they first compare digests of
+ * these, and where one differs, as that of a rank does which was not there in the last call, the
+ * root sends all elements; likewise where so much has changed that it would not be more (full_calls
+ * of the stats). A packet and what it makes of the copy are checked before recvbuff changes: after
+ * an error recvbuff is as it was on ranks where the call has failed, and the communicator is out of
+ * use. Continue with another one (onebitCommShrink, or one that has more ranks) and
+ * onebitCompressorRebind, which for such a compressor is local and can take ranks on: ranks that
+ * are new make compressors of the same count, type and tensorId.
+ *
+ * @param compressor With onebitCodecLossless, for onebitCollectiveBroadcast.
+ *
+ * The call waits on the host for its work, also with a CUDA stream, cannot be captured or grouped,
+ * and is made of two dense calls, as comm stats count it.
+ *
+ * Other parameters, errors and thread safety as for onebitBroadcast.
+ */
+ONEBIT_API onebitResult_t onebitBroadcastCompressed(const void* sendbuff, void* recvbuff,
+                                                    size_t count, onebitDataType_t datatype,
+                                                    int root, onebitCompressor_t compressor,
+                                                    onebitComm_t comm, onebitStream_t stream);
 
 /**
  * Sends part j of sendbuff to rank j, for every j; what rank r sends becomes part r of recvbuff.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "api/group_calls.h"
+#include "api/lossless_calls.h"
 #include "api/memory_location.h"
 #include "api/pair_checks.h"
 
@@ -282,6 +283,9 @@ Status AddToGroup(ApiCall&& call) {
 }
 
 Status Submit(ApiCall&& call) {
+  if (call.compressor != nullptr && call.compressor->lossless.has_value()) {
+    return SubmitLossless(std::move(call));
+  }
   const bool is_made_now = call.is_blocking() || call.request.location.is_device();
   // The caller may free its lists when the function returns.
   if (IsInsideGroup() || !is_made_now) call.request.pairs.Own(RanksOf(call));

@@ -34,6 +34,24 @@ onebitResult_t onebitBroadcast(const void* sendbuff, void* recvbuff, size_t coun
                   datatype, onebitSum);
 }
 
+onebitResult_t onebitBroadcastCompressed(const void* sendbuff, void* recvbuff, size_t count,
+                                         onebitDataType_t datatype, int root,
+                                         onebitCompressor_t compressor, onebitComm_t comm,
+                                         onebitStream_t stream) {
+  const onebitResult_t checked =
+      onebit::Guard([&] { return onebit::CheckHandle(compressor, "compressor"); });
+  if (checked != onebitSuccess) return checked;
+  return MakeCall({comm,
+                   compressor,
+                   {.collective = Collective::kBroadcast,
+                    .sendbuff = sendbuff,
+                    .recvbuff = recvbuff,
+                    .count = count,
+                    .root = static_cast<uint32_t>(root),
+                    .stream = stream}},
+                  datatype, onebitSum);
+}
+
 onebitResult_t onebitSend(const void* sendbuff, size_t count, onebitDataType_t datatype, int peer,
                           onebitCompressor_t compressor, onebitComm_t comm, onebitStream_t stream) {
   return MakeCall({comm,

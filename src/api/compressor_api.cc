@@ -70,7 +70,12 @@ Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebi
   if (config != nullptr && config->mask != nullptr) {
     ONEBIT_TRY(planned.compressor.SetMask(config->mask));
   }
-  *handle = new onebitCompressor_s{.planned = std::move(planned), .id = std::move(id)};
+  std::optional<onebit::LosslessCopy> lossless;
+  if (parsed.codec.is_lossless()) {
+    ONEBIT_ASSIGN_OR_RETURN(lossless, onebit::LosslessCopy::Create(planned.compressor.config()));
+  }
+  *handle = new onebitCompressor_s{
+      .planned = std::move(planned), .id = std::move(id), .lossless = std::move(lossless)};
   comm->comm->CountTensor();
   return OkStatus();
 }
@@ -92,6 +97,30 @@ Result<int> RebindOnHost(onebitComm_t comm, onebitCompressor_t compressor, Statu
   return source;
 }
 
+// Takes a compressor of a broadcast to another communicator. Local: its next call finds out which
+// ranks hold the same.
+Status RebindLossless(onebitCompressor_t compressor, onebitComm_t comm) {
+  onebit::PlannedCompressor& planned = compressor->planned;
+  const onebit::Compressor::Config& config = planned.compressor.config();
+  if (config.collective != onebit::Collective::kBroadcast) {
+    return Error(
+        Code::kInvalidUsage,
+        "compressor of tensor {} is for {}, whose parts are those of the ranks: make a new "
+        "compressor for the other communicator",
+        config.tensor_id, NameOf(config.collective));
+  }
+  if (compressor->id.comm() == comm) return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(auto use_of_id, TensorIdUse::Begin(comm->link, config.tensor_id));
+  if (config.location.is_device() && !comm->engine.is_stream_ordered()) {
+    ONEBIT_TRY(comm->engine.UseDevice(*config.devices, config.location.device));
+  }
+  ONEBIT_ASSIGN_OR_RETURN(planned.plan, comm->engine.PlanCompressor(config));
+  planned.comm_id = comm->comm->id();
+  compressor->id = std::move(use_of_id);
+  comm->comm->ReserveTensorId(config.tensor_id);
+  return OkStatus();
+}
+
 Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
   ONEBIT_TRY(onebit::CheckHandle(compressor, "compressor"));
   ONEBIT_TRY(onebit::CheckHandle(comm, "newcomm"));
@@ -102,6 +131,10 @@ Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
   ONEBIT_TRY(comm->comm->Enter());
   const onebit::CommUse use(*comm->comm);
   const uint32_t id = compressor->planned.compressor.config().tensor_id;
+  if (compressor->lossless.has_value()) {
+    *source = -1;  // its next call makes good what a rank lacks
+    return RebindLossless(compressor, comm);
+  }
   if (compressor->id.comm() == comm) {  // a repeated call
     ONEBIT_ASSIGN_OR_RETURN(*source, RebindOnHost(comm, compressor, OkStatus()));
     return OkStatus();
@@ -118,6 +151,12 @@ Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
 
 Status CheckCanRevert(const onebitCompressor_s& compressor) {
   const onebit::Compressor::Config& config = compressor.planned.compressor.config();
+  if (config.codec.is_lossless()) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} is lossless: to take a call back, call it again with the "
+                 "elements from before",
+                 config.tensor_id);
+  }
   if (compressor.has_sync) {
     return Error(Code::kInvalidUsage,
                  "compressor of tensor {} belongs to a sync, which reverts steps itself",
@@ -238,6 +277,7 @@ onebitResult_t onebitCompressorReset(onebitCompressor_t compressor) {
     onebit::Compressor& state = compressor->planned.compressor;
     ONEBIT_TRY(state.Refresh());
     state.Reset();
+    if (compressor->lossless.has_value()) compressor->lossless->Forget();
     compressor->planned.prepared.reset();
     return state.Publish();
   });
@@ -272,6 +312,10 @@ onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor, const uint
     if (mask != nullptr && state.config().collective == onebit::Collective::kAllToAllv) {
       return Error(Code::kInvalidUsage, "mask must be NULL: an all-to-all-v has none");
     }
+    if (mask != nullptr && state.config().codec.is_lossless()) {
+      return Error(Code::kInvalidUsage,
+                   "mask must be NULL: a lossless compressor sends all elements");
+    }
     ONEBIT_TRY(onebit::AwaitStreams(*compressor));
     return state.SetMask(mask);
   });
@@ -302,21 +346,26 @@ onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
     }
     const onebit::Plan& plan = *compressor->planned.plan;
     onebitComm_t const comm = compressor->id.comm();
+    const onebit::LosslessCopy* const lossless =
+        compressor->lossless.has_value() ? &*compressor->lossless : nullptr;
     const onebitCompressorStats_t ours = {
         .size = sizeof(ours),
         .epoch = state.epoch(),
         .nonfinite_calls = state.nonfinite_calls(),
         .residual_resets = state.residual_resets(),
-        .residual_bytes = state.residual_bytes(),
+        .residual_bytes = lossless != nullptr ? lossless->bytes() : state.residual_bytes(),
         .exchanges = ExchangesOf(plan),
         .segments = plan.segments(),
-        .wire_bytes = plan.wire_bytes,
+        .wire_bytes = lossless != nullptr ? lossless->sent_bytes() : plan.wire_bytes,
         .is_detached = comm == nullptr ? uint64_t{1} : 0,
         .lost_elements = state.lost_elements(),
         .nonfinite_blocks = state.nonfinite_blocks(),
         .empty_rounds = state.empty_rounds(),
         .levels = plan.key.has_two_levels ? uint64_t{2} : 1,
-        .network_bytes = comm == nullptr ? 0 : NetworkBytesOf(plan, comm->comm->hosts()),
+        .network_bytes = lossless != nullptr ? lossless->network_bytes()
+                         : comm == nullptr   ? 0
+                                             : NetworkBytesOf(plan, comm->comm->hosts()),
+        .full_calls = lossless != nullptr ? lossless->full_calls() : 0,
     };
     return onebit::CopyStats(&ours, sizeof(ours), stats);
   });

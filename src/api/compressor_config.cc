@@ -68,6 +68,38 @@ Status CheckCodec(const onebitCompressorConfig_t& config, const CodecRow& row, i
   return CheckBlock(block, row, collective);
 }
 
+// Checks what onebitCodecLossless is for, and that members without meaning for it are left alone.
+Status CheckLossless(const onebitCompressorConfig_t& config, const CodecRow& row,
+                     Collective collective) {
+  if (!row.codec.is_lossless()) {
+    if (collective != Collective::kBroadcast) return OkStatus();
+    return Refuse("codec", config.codec,
+                  "onebitCodecLossless for a broadcast; an all-gather takes any codec");
+  }
+  if (collective != Collective::kAllGather && collective != Collective::kBroadcast) {
+    return Refuse("collective", config.collective,
+                  "onebitCollectiveAllGather or onebitCollectiveBroadcast with this codec");
+  }
+  const std::pair<const char*, int32_t> without_meaning[] = {
+      {"mode", config.mode},
+      {"residualType", config.residualType},
+      {"transactional", config.transactional},
+  };
+  for (const auto& [member, value] : without_meaning) {
+    if (value == ONEBIT_UNDEF_INT) continue;
+    return Refuse(member, value, "left undefined with this codec, which loses nothing");
+  }
+  if (config.levels != 0) {
+    return Refuse("levels", config.levels,
+                  "0 with this codec, whose calls take two levels where a dense call does");
+  }
+  if (config.mask != nullptr) {
+    return Error(Code::kInvalidArgument,
+                 "compressor config: mask must be NULL with this codec: it sends all elements");
+  }
+  return OkStatus();
+}
+
 // Members that only sparse codecs have.
 struct SparseMembers {
   kernels::SparseCodec codec;
@@ -241,6 +273,8 @@ std::optional<Collective> CollectiveOf(int32_t collective) {
       return Collective::kAllToAllv;
     case onebitCollectiveSendRecv:
       return Collective::kSendRecv;
+    case onebitCollectiveBroadcast:
+      return Collective::kBroadcast;
   }
   return std::nullopt;
 }
@@ -281,8 +315,8 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
   const auto collective = CollectiveOf(number);
   if (!collective) {
     return Refuse("collective", number,
-                  "onebitCollectiveAllReduce, ReduceScatter, AllGather, AllToAll, AllToAllv or "
-                  "SendRecv");
+                  "onebitCollectiveAllReduce, ReduceScatter, AllGather, AllToAll, AllToAllv, "
+                  "SendRecv or Broadcast");
   }
   const int32_t rule = Or(config->scaleRule, onebitScaleL2);
   if (rule != onebitScaleL2 && rule != onebitScaleL1) {
@@ -295,6 +329,7 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
                  CodecNames());
   }
   const int32_t block = Or(config->block, static_cast<int32_t>(row->codec.block));
+  ONEBIT_TRY(CheckLossless(*config, *row, *collective));
   ONEBIT_TRY(CheckCodec(*config, *row, mode, block, *collective));
   SparseMembers sparse;
   if (row->codec.is_sparse()) {
@@ -328,7 +363,7 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
     return Refuse("tensorId", config->tensorId, "negative (default) or below 2^32");
   }
   return Compressor::Config{
-      .codec = {.kind = row->codec.KindIn(mode == onebitModeEf),
+      .codec = {.kind = row->codec.KindIn(mode == onebitModeEf && !row->codec.is_lossless()),
                 .rule = rule == onebitScaleL2 ? kernels::ScaleRule::kL2 : kernels::ScaleRule::kL1,
                 .low_bit = row->codec.low_bit,
                 .sparse = sparse.codec,

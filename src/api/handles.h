@@ -15,6 +15,7 @@
 #include "base/guard.h"
 #include "comm/comm.h"
 #include "exec/engine.h"
+#include "lossless/lossless_call.h"
 #include "onebit/onebit.h"
 
 namespace onebit {
@@ -74,6 +75,7 @@ struct onebitCompressor_s {
   onebit::PlannedCompressor planned;
   onebit::TensorIdUse id;
   std::atomic<bool> is_in_use{false};
+  std::optional<onebit::LosslessCopy> lossless = {};  // of onebitCodecLossless
   std::atomic<bool> has_sync{false};  // the sync then owns its use; changed while in use
   onebit::PendingWork pending = {};
   const onebit::Origin origin = {};

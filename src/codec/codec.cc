@@ -59,6 +59,7 @@ constexpr CodecRow kCodecs[] = {
     SparseRow(onebitCodecTopk, "topk", false),
     SparseRow(onebitCodecRandk, "randk", true),
     {onebitCodecBf16, "bf16", {.kind = CodecKind::kBf16, .block = 1}, kNoBlocks},
+    {onebitCodecLossless, "lossless", {.kind = CodecKind::kLossless, .block = 1}, kNoBlocks},
 };
 
 // Bits of the number of a sparse codec: values (fp32, or two magnitudes), selected by draws, one
@@ -182,6 +183,7 @@ const char* Codec::Name() const {
 
 std::string Codec::Text() const {
   if (is_dense()) return Mode();
+  if (is_lossless()) return Name();
   if (is_sparse()) {
     return Format("{} {} {} of {} as {}", Mode(), Name(), sparse.k, block, NameOf(sparse.values));
   }

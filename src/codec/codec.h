@@ -25,6 +25,7 @@ enum class CodecKind : uint8_t {
   kSparseEf = 6,
   kBf16 = 7,
   kBf16Ef = 8,
+  kLossless = 9,  // in no header: its calls are dense ones (FORMAT.md, section 22)
 };
 
 // Members of another kind have their defaults, so that equal codecs are equal values.
@@ -46,8 +47,12 @@ struct Codec {
   }
   // Elements are rounded to bf16. Each is a block of its own, without a scale (kernels/bf16.h).
   constexpr bool is_bf16() const { return kind == CodecKind::kBf16 || kind == CodecKind::kBf16Ef; }
+  // Ranks send what has changed since the last call (kernels/lossless.h).
+  constexpr bool is_lossless() const { return kind == CodecKind::kLossless; }
   // Every element has a code, and not a sign alone.
-  constexpr bool has_codes() const { return !is_dense() && !is_sign() && !is_sparse(); }
+  constexpr bool has_codes() const {
+    return !is_dense() && !is_sign() && !is_sparse() && !is_lossless();
+  }
   // Some elements of each block are sent, and nothing of the others (kernels/sparse.h).
   constexpr bool is_sparse() const {
     return kind == CodecKind::kSparse || kind == CodecKind::kSparseEf;

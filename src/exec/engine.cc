@@ -16,7 +16,8 @@ PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange, uint32_t n
   const bool has_alignment = config.collective == Collective::kAllReduce;
   return {
       .collective = config.collective,
-      .codec = config.codec,
+      // Calls of this codec are dense ones, of which that of the whole tensor is the longest.
+      .codec = config.codec.is_lossless() ? Codec{} : config.codec,
       .is_one_exchange = is_one_exchange,
       .type = config.type,
       .chunk_alignment = has_alignment ? config.chunk_alignment : uint16_t{0},
@@ -118,6 +119,7 @@ uint64_t Engine::nonfinite_stream_calls() const {
 Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
   const bool has_chunks = config.collective != Collective::kAllReduce &&
                           config.collective != Collective::kAllToAllv &&
+                          config.collective != Collective::kBroadcast &&
                           config.collective != Collective::kSendRecv;
   config.chunks = has_chunks ? static_cast<size_t>(comm_.ranks()) : 1;
   if (config.count > kMaxElements / config.chunks) {

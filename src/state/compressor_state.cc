@@ -294,6 +294,12 @@ Status CheckSections(const StateReader& reader, const StateIdentity& identity,
 
 Status CheckStateKind(const PlannedCompressor& compressor, StateKind kind) {
   const Compressor::Config& config = compressor.compressor.config();
+  if (config.codec.is_lossless()) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} is lossless and needs no state: its first call after a "
+                 "restart sends all elements",
+                 config.tensor_id);
+  }
   if (kind == StateKind::kRank || !config.codec.has_feedback()) return OkStatus();
   if (config.collective == Collective::kSendRecv) {
     return Error(Code::kInvalidUsage,

@@ -145,13 +145,21 @@ class Collectives(Handle):
         )
 
     def broadcast(
-        self, array: Array, root: int = 0, *, out: Optional[Array] = None, stream: StreamLike = None
+        self,
+        array: Array,
+        root: int = 0,
+        *,
+        out: Optional[Array] = None,
+        compressor: Optional[Compressor] = None,
+        stream: StreamLike = None,
     ) -> None:
         """Copies the array of rank `root` to all ranks.
 
         Args:
             array: count elements, read on the root. On other ranks the result, unless there is `out`.
             out: count elements; None: `array` itself.
+            compressor: of collective "broadcast", with codec "lossless": sends what has changed since its
+                last call. An array that a failed call should write keeps its elements.
         """
         given = buffer_of(array, "broadcast: array")
         target = given
@@ -164,17 +172,18 @@ class Collectives(Handle):
             )
         elif self.rank != root:
             given.written()
-        self._call(
-            lib.onebitBroadcast,
-            stream,
-            None,
-            (given, target),
-            given.address,
-            target.address,
-            given.count,
-            given.dtype,
-            root,
-        )
+        where = (given.address, target.address, given.count, given.dtype, root)
+        if compressor is None:
+            self._call(lib.onebitBroadcast, stream, None, (given, target), *where)
+        else:
+            self._call(
+                lib.onebitBroadcastCompressed,
+                stream,
+                compressor,
+                (given, target),
+                *where,
+                compressor.handle,
+            )
 
     def send(
         self,

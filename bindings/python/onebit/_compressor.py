@@ -88,8 +88,8 @@ class Compressor(Handle):
             dtype: float32, float16 or bfloat16, as a name or a type of NumPy or PyTorch.
             codec: "sign" (1 bit, the default), or another name of onebit.Codec in lower case.
             mode: "ef" (error feedback, the default) or "plain".
-            collective: "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "all_to_allv" or
-                "send_recv".
+            collective: "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "all_to_allv",
+                "send_recv" or, with codec "lossless", "broadcast".
             block: elements per scale, or "tensor": one scale for the whole tensor and rank.
             scale_rule: "l2" (default) or "l1"; codec "sign" only.
             residual_type: float32 (default) or bfloat16.

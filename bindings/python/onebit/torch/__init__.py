@@ -16,10 +16,13 @@ import importlib
 from typing import Any
 
 from . import fsdp, optim, outer
+from ._weight_sync import WeightSync, WeightUpdate
 from .ddp import Report, State, ddp_hook
 from .trainers import attach
 
-__all__ = ["Report", "State", "attach", "ddp_hook", "fsdp", "optim", "outer"]
+__all__ = [
+    "Report", "State", "WeightSync", "WeightUpdate", "attach", "ddp_hook", "fsdp", "optim", "outer"
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

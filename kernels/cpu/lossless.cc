@@ -1,0 +1,346 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Blocks of the codec lossless. Vectors find what has changed; codes, whose lengths follow from one
+// another, are written and read by whole words.
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/lossless.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <cstring>
+
+#include "kernels/lossless.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit::kernels::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+namespace {
+
+// Bit k is set if elements i + k differ, for 64 elements.
+template <typename Bits>
+uint64_t ChangesOf64(const Bits* now, const Bits* before) {
+#if HWY_TARGET == HWY_SCALAR
+  uint64_t changes = 0;
+  for (size_t k = 0; k < 64; ++k) changes |= uint64_t{now[k] != before[k]} << k;
+  return changes;
+#else
+  const hn::ScalableTag<Bits> kBits;
+  constexpr size_t kLanes = HWY_LANES(Bits);
+  uint64_t changes = 0;
+  for (size_t k = 0; k < 64; k += kLanes) {
+    const auto differ = hn::Ne(hn::LoadU(kBits, now + k), hn::LoadU(kBits, before + k));
+    uint8_t mask[8] = {};
+    hn::StoreMaskBits(kBits, differ, mask);
+    uint64_t bits = 0;
+    memcpy(&bits, mask, sizeof(bits));
+    changes |= bits << k;
+  }
+  return changes;
+#endif
+}
+
+template <typename Bits>
+size_t FindAs(const Bits* now, const Bits* before, size_t count, uint16_t* places) {
+  size_t found = 0;
+  const auto add = [&](size_t begin, uint64_t changes) {
+    for (; changes != 0; changes &= changes - 1) {
+      places[found++] = static_cast<uint16_t>(begin + hwy::Num0BitsBelowLS1Bit_Nonzero64(changes));
+    }
+  };
+  size_t i = 0;
+  for (; i + 64 <= count; i += 64) add(i, ChangesOf64(now + i, before + i));
+  uint64_t last = 0;
+  for (size_t k = 0; i + k < count; ++k) last |= uint64_t{now[i + k] != before[i + k]} << k;
+  add(i, last);
+  return found;
+}
+
+}  // namespace
+
+size_t FindChanges16(const uint16_t* now, const uint16_t* before, size_t count, uint16_t* places) {
+  return FindAs(now, before, count, places);
+}
+
+size_t FindChanges32(const uint32_t* now, const uint32_t* before, size_t count, uint16_t* places) {
+  return FindAs(now, before, count, places);
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace onebit::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace onebit::kernels::cpu {
+
+HWY_EXPORT(FindChanges16);
+HWY_EXPORT(FindChanges32);
+
+namespace {
+
+size_t FindChanges(const uint16_t* now, const uint16_t* before, size_t count, uint16_t* places) {
+  return HWY_DYNAMIC_DISPATCH(FindChanges16)(now, before, count, places);
+}
+size_t FindChanges(const uint32_t* now, const uint32_t* before, size_t count, uint16_t* places) {
+  return HWY_DYNAMIC_DISPATCH(FindChanges32)(now, before, count, places);
+}
+
+// Up to 56 bits at a time, which a word has room for behind the last 7.
+class BitWriter {
+ public:
+  explicit BitWriter(uint8_t* out) : out_(out) {}
+  void Put(uint64_t bits, unsigned count) {
+    word_ |= bits << used_;
+    used_ += count;
+    std::memcpy(out_, &word_, sizeof(word_));
+    const unsigned whole = used_ / 8;
+    out_ += whole;
+    word_ >>= 8 * whole;
+    used_ %= 8;
+  }
+
+ private:
+  uint8_t* out_;
+  uint64_t word_ = 0;
+  unsigned used_ = 0;
+};
+
+struct CodeWord {
+  uint64_t bits;
+  unsigned count;
+};
+
+inline CodeWord CodeOf(uint32_t number, unsigned low_bits, unsigned full_bits) {
+  const uint32_t zeros = number >> low_bits;
+  if (HWY_LIKELY(zeros < kLosslessEscape)) {
+    const uint64_t low = number & ((uint64_t{1} << low_bits) - 1);
+    return {(low << 1 | 1) << zeros, zeros + 1 + low_bits};
+  }
+  return {(uint64_t{number} << 1 | 1) << kLosslessEscape, kLosslessEscape + 1 + full_bits};
+}
+
+// The next 57 bits or more, and those that are left.
+class BitReader {
+ public:
+  BitReader(const uint8_t* bytes, size_t count) : bytes_(bytes), end_(8 * count) {}
+  size_t left() const { return end_ - at_; }
+  uint64_t Look() const {
+    uint64_t word;
+    std::memcpy(&word, bytes_ + at_ / 8, sizeof(word));
+    return word >> (at_ % 8);
+  }
+  void Skip(size_t bits) { at_ += bits; }
+  bool IsAtEnd() const { return left() < 8 && (Look() & ((uint64_t{1} << left()) - 1)) == 0; }
+  // Reads the number whose code begins at bit `from` of `word`, which is what Look has returned.
+  // Bits behind the last byte make no difference where the number is not used: the caller looks at
+  // `bits`.
+  static bool ReadCode(uint64_t word, unsigned low_bits, unsigned full_bits, uint32_t* number,
+                       unsigned* bits) {
+    const auto zeros =
+        static_cast<unsigned>(hwy::Num0BitsBelowLS1Bit_Nonzero64(word | uint64_t{1} << 63));
+    if (HWY_LIKELY(zeros < kLosslessEscape)) {
+      *number = static_cast<uint32_t>(word >> (zeros + 1) & ((uint64_t{1} << low_bits) - 1)) |
+                zeros << low_bits;
+      *bits = zeros + 1 + low_bits;
+      return true;
+    }
+    *number =
+        static_cast<uint32_t>(word >> (kLosslessEscape + 1) & ((uint64_t{1} << full_bits) - 1));
+    *bits = kLosslessEscape + 1 + full_bits;
+    return zeros == kLosslessEscape;
+  }
+
+ private:
+  const uint8_t* bytes_;
+  size_t end_;
+  size_t at_ = 0;
+};
+
+template <typename Bits>
+constexpr unsigned kFullBits = 8 * sizeof(Bits);
+
+// The sign of a change in bit 0, and the magnitude less 1 above.
+template <typename Bits>
+uint32_t ChangeOf(Bits now, Bits before) {
+  const auto up = static_cast<Bits>(OrderOf(now) - OrderOf(before));
+  const uint32_t sign = up >> (kFullBits<Bits> - 1);
+  const auto magnitude = static_cast<Bits>((up ^ (0u - sign)) + sign);
+  return (magnitude - uint32_t{1}) << 1 | sign;
+}
+
+template <typename Bits>
+void Apply(uint32_t sign, uint32_t number, Bits* element) {
+  const uint32_t distance = number + 1;
+  *element = OrderOf(static_cast<Bits>(OrderOf(*element) + ((distance ^ (0u - sign)) + sign)));
+}
+
+// How many numbers have no more than so many bits.
+template <typename Number>
+size_t Narrow(const Number* numbers, size_t count, unsigned bits) {
+  if (bits >= 8 * sizeof(Number)) return count;
+  const auto limit = static_cast<Number>((uint64_t{1} << bits) - 1);
+  uint32_t narrow = 0;
+  for (size_t k = 0; k < count; ++k) narrow += numbers[k] <= limit ? 1 : 0;
+  return narrow;
+}
+
+// The length of the codes of numbers, which stand above `shift` other bits.
+template <typename Number>
+size_t BitsOf(const Number* numbers, size_t count, unsigned shift, unsigned low_bits,
+              unsigned full_bits) {
+  uint32_t bits = 0;
+  for (size_t k = 0; k < count; ++k) {
+    const uint32_t zeros = uint32_t{numbers[k]} >> shift >> low_bits;
+    bits += zeros < kLosslessEscape ? zeros + 1 + low_bits : kLosslessEscape + 1 + full_bits;
+  }
+  return bits;
+}
+
+template <typename Bits>
+LosslessWord EncodeAs(const Bits* now, const Bits* before, size_t count, LosslessScratch* scratch,
+                      uint8_t* out) {
+  const size_t changed = FindChanges(now, before, count, scratch->places);
+  if (changed == 0) return {};
+  size_t next = 0;
+  for (size_t k = 0; k < changed; ++k) {
+    const size_t i = scratch->places[k];
+    scratch->gaps[k] = static_cast<uint16_t>(i - next);
+    scratch->changes[k] = ChangeOf(now[i], before[i]);
+    next = i + 1;
+  }
+  // Gaps of changes that lie anywhere have a mean of this width.
+  const unsigned guess =
+      31 - static_cast<unsigned>(__builtin_clz(static_cast<uint32_t>(count / changed)));
+  LosslessWord word = {
+      .gap_bits = LosslessLowBits(
+          changed, guess, [&](unsigned bits) { return Narrow(scratch->gaps, changed, bits); }),
+      .change_bits = LosslessLowBits(
+          changed, 0, [&](unsigned bits) { return Narrow(scratch->changes, changed, bits + 1); })};
+  const size_t gap_bits = BitsOf(scratch->gaps, changed, 0, word.gap_bits, kGapBits);
+  const size_t change_bits =
+      changed + BitsOf(scratch->changes, changed, 1, word.change_bits, kFullBits<Bits>);
+  const size_t full = count * sizeof(Bits);
+  const size_t bitmap = (count + 7) / 8;
+  const size_t with_gaps = (gap_bits + change_bits + 7) / 8;
+  const size_t with_bitmap = bitmap + (change_bits + 7) / 8;
+  if (full <= with_gaps && full <= with_bitmap) {
+    std::memcpy(out, now, full);
+    return {.form = LosslessForm::kElements, .bytes = full};
+  }
+  const auto change_code = [&](size_t k) {
+    const uint32_t change = scratch->changes[k];
+    const CodeWord code = CodeOf(change >> 1, word.change_bits, kFullBits<Bits>);
+    return CodeWord{code.bits << 1 | (change & 1), code.count + 1};
+  };
+  if (with_bitmap <= with_gaps) {
+    word = {LosslessForm::kBitmap, 0, word.change_bits, with_bitmap};
+    std::memset(out, 0, bitmap);
+    BitWriter bits(out + bitmap);
+    for (size_t k = 0; k < changed; ++k) {
+      const size_t i = scratch->places[k];
+      out[i / 8] = static_cast<uint8_t>(out[i / 8] | 1u << (i % 8));
+      const CodeWord code = change_code(k);
+      bits.Put(code.bits, code.count);
+    }
+    return word;
+  }
+  word.form = LosslessForm::kGaps;
+  word.bytes = with_gaps;
+  BitWriter bits(out);
+  for (size_t k = 0; k < changed; ++k) {
+    const CodeWord gap = CodeOf(scratch->gaps[k], word.gap_bits, kGapBits);
+    const CodeWord change = change_code(k);
+    if (HWY_LIKELY(gap.count + change.count <= 56)) {
+      bits.Put(change.bits << gap.count | gap.bits, gap.count + change.count);
+    } else {
+      bits.Put(gap.bits, gap.count);
+      bits.Put(change.bits, change.count);
+    }
+  }
+  return word;
+}
+
+// Applies the change whose code is next. Returns its bits, or 0 if it is none.
+template <typename Bits>
+HWY_INLINE unsigned TakeChange(const LosslessWord& word, uint64_t look, Bits* element) {
+  uint32_t number = 0;
+  unsigned bits = 0;
+  if (!BitReader::ReadCode(look >> 1, word.change_bits, kFullBits<Bits>, &number, &bits)) return 0;
+  Apply(static_cast<uint32_t>(look & 1), number, element);
+  return bits + 1;
+}
+
+template <typename Bits>
+bool DecodeGaps(const LosslessWord& word, const uint8_t* bytes, size_t count, Bits* copy) {
+  BitReader reader(bytes, word.bytes);
+  for (size_t i = 0; !reader.IsAtEnd(); ++i) {
+    uint64_t look = reader.Look();
+    uint32_t gap = 0;
+    unsigned bits = 0;
+    if (!BitReader::ReadCode(look, word.gap_bits, kGapBits, &gap, &bits)) return false;
+    i += gap;
+    if (bits >= reader.left() || i >= count) return false;
+    reader.Skip(bits);
+    bits = TakeChange(word, reader.Look(), copy + i);
+    if (bits == 0 || bits > reader.left()) return false;
+    reader.Skip(bits);
+  }
+  return true;
+}
+
+template <typename Bits>
+bool DecodeBitmap(const LosslessWord& word, const uint8_t* bytes, size_t count, Bits* copy) {
+  const size_t bitmap = (count + 7) / 8;
+  if (count % 8 != 0 && bytes[bitmap - 1] >> (count % 8) != 0) return false;
+  BitReader reader(bytes + bitmap, word.bytes - bitmap);
+  for (size_t begin = 0; begin < count; begin += 64) {
+    uint64_t changes = 0;
+    std::memcpy(&changes, bytes + begin / 8, bitmap - begin / 8 < 8 ? bitmap - begin / 8 : 8);
+    for (; changes != 0; changes &= changes - 1) {
+      const size_t i = begin + hwy::Num0BitsBelowLS1Bit_Nonzero64(changes);
+      const unsigned bits = TakeChange(word, reader.Look(), copy + i);
+      if (bits == 0 || bits > reader.left()) return false;
+      reader.Skip(bits);
+    }
+  }
+  return reader.IsAtEnd();
+}
+
+template <typename Bits>
+bool DecodeAs(const LosslessWord& word, const uint8_t* bytes, size_t count, Bits* copy) {
+  switch (word.form) {
+    case LosslessForm::kEqual:
+      return true;
+    case LosslessForm::kGaps:
+      return DecodeGaps(word, bytes, count, copy);
+    case LosslessForm::kBitmap:
+      return DecodeBitmap(word, bytes, count, copy);
+    case LosslessForm::kElements:
+      std::memcpy(copy, bytes, word.bytes);
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+LosslessWord LosslessEncode(const void* now, const void* before, size_t count, size_t width,
+                            LosslessScratch* scratch, uint8_t* out) {
+  return width == 2 ? EncodeAs(static_cast<const uint16_t*>(now),
+                               static_cast<const uint16_t*>(before), count, scratch, out)
+                    : EncodeAs(static_cast<const uint32_t*>(now),
+                               static_cast<const uint32_t*>(before), count, scratch, out);
+}
+
+bool LosslessDecode(const LosslessWord& word, const uint8_t* bytes, size_t count, size_t width,
+                    void* copy) {
+  if (!IsLosslessWord(word, count, width)) return false;
+  return width == 2 ? DecodeAs(word, bytes, count, static_cast<uint16_t*>(copy))
+                    : DecodeAs(word, bytes, count, static_cast<uint32_t*>(copy));
+}
+
+}  // namespace onebit::kernels::cpu
+#endif  // HWY_ONCE

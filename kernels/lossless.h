@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Blocks of the codec lossless: the changes that make an older copy of a tensor the tensor itself,
+// bit for bit (src/codec/FORMAT.md, section 22).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/types.h"
+
+namespace onebit::kernels {
+
+// Elements of a block. The last one of a tensor may have fewer.
+inline constexpr size_t kLosslessBlock = 65'536;
+
+// How the bytes of a block say what has changed.
+enum class LosslessForm : uint8_t {
+  kEqual = 0,     // no element has changed; no bytes
+  kGaps = 1,      // the distance from one change to the next, and each change
+  kBitmap = 2,    // a bit per element, then each change
+  kElements = 3,  // all elements
+};
+
+// The word of a block, which precedes the bytes of all blocks.
+struct LosslessWord {
+  LosslessForm form = LosslessForm::kEqual;
+  unsigned gap_bits = 0;     // low bits of a gap's code; kGaps only
+  unsigned change_bits = 0;  // low bits of a change's code; kGaps and kBitmap
+  size_t bytes = 0;
+
+  constexpr uint32_t Pack() const {
+    return static_cast<uint32_t>(form) | gap_bits << 2 | change_bits << 7 |
+           static_cast<uint32_t>(bytes) << 12;
+  }
+  static constexpr LosslessWord Unpack(uint32_t word) {
+    return {static_cast<LosslessForm>(word & 3u), word >> 2 & 31u, word >> 7 & 31u, word >> 12};
+  }
+};
+
+// The element as a number that grows with it: neighbours differ by 1, and -0 precedes +0.
+template <typename Bits>
+constexpr Bits OrderOf(Bits element) {
+  constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
+  return static_cast<Bits>((element & kSign) != 0 ? element ^ (kSign - 1u) : element);
+}
+// OrderOf is its own inverse.
+
+// The code of a number: q = number >> low_bits zeros and a one, then low_bits bits of it; or, where
+// q would be kLosslessEscape or more, so many zeros, a one, and the number in full.
+inline constexpr unsigned kLosslessEscape = 16;
+
+// The low bits of the codes of some numbers: the fewest for which 0.382 of the numbers need none
+// other. Where numbers fall off geometrically these make the shortest codes: with a share of more
+// than 0.618 left, one more low bit saves more than it costs, 0.618 being the root of x^2 + x = 1.
+// `narrow(bits)` counts the numbers below 2^bits; the search begins at `guess`, on which its result
+// does not depend.
+template <typename Narrow>
+unsigned LosslessLowBits(size_t numbers, unsigned guess, const Narrow& narrow) {
+  const auto is_enough = [&](unsigned bits) {
+    return narrow(bits) * size_t{65'536} >= numbers * size_t{25'036};
+  };
+  unsigned bits = guess;
+  while (!is_enough(bits)) ++bits;
+  while (bits > 0 && is_enough(bits - 1)) --bits;
+  return bits;
+}
+
+constexpr size_t LosslessCodeBits(uint32_t number, unsigned low_bits, unsigned full_bits) {
+  const uint32_t zeros = number >> low_bits;
+  return zeros < kLosslessEscape ? zeros + 1 + low_bits : kLosslessEscape + 1 + full_bits;
+}
+
+inline constexpr unsigned kGapBits = 16;  // of a gap in full
+
+// Memory for one block of changes while it is encoded.
+struct LosslessScratch {
+  uint16_t gaps[kLosslessBlock];
+  uint16_t places[kLosslessBlock];
+  uint32_t changes[kLosslessBlock];  // the sign in bit 0, above it the magnitude less 1
+};
+
+// Bytes that may be written, or read, behind those of a block.
+inline constexpr size_t kLosslessSlack = 8;
+
+#define ONEBIT_LOSSLESS_DECLARE                                                                   \
+  /* Writes the bytes of a block of up to kLosslessBlock elements of 2 or 4 bytes, at most as     \
+     many as the elements have, and overwrites kLosslessSlack behind them. */                     \
+  LosslessWord LosslessEncode(const void* now, const void* before, size_t count, size_t width,    \
+                              LosslessScratch* scratch, uint8_t* out);                            \
+  /* Makes `copy`, which is what the block was encoded against, what it was made of. Reads        \
+     kLosslessSlack behind the block's bytes. False: they are no block of so many elements, and   \
+     some elements of `copy` may have changed. */                                                 \
+  bool LosslessDecode(const LosslessWord& word, const uint8_t* bytes, size_t count, size_t width, \
+                      void* copy);
+
+ONEBIT_DECLARE_TWICE(ONEBIT_LOSSLESS_DECLARE)
+
+#undef ONEBIT_LOSSLESS_DECLARE
+
+// True if a block of so many elements can have this word.
+constexpr bool IsLosslessWord(const LosslessWord& word, size_t count, size_t width) {
+  const size_t full = count * width;
+  switch (word.form) {
+    case LosslessForm::kEqual:
+      return word.Pack() == 0;
+    case LosslessForm::kGaps:
+      return word.gap_bits <= kGapBits && word.change_bits < 8 * width && word.bytes < full;
+    case LosslessForm::kBitmap:
+      return word.gap_bits == 0 && word.change_bits < 8 * width && word.bytes < full &&
+             word.bytes >= (count + 7) / 8;
+    case LosslessForm::kElements:
+      return word.gap_bits == 0 && word.change_bits == 0 && word.bytes == full;
+  }
+  return false;
+}
+
+}  // namespace onebit::kernels

@@ -1,0 +1,273 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "lossless/lossless_call.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/format.h"
+#include "exec/run_calls.h"
+
+namespace onebit {
+
+using kernels::Checksum;
+using kernels::DataType;
+
+Result<LosslessCopy> LosslessCopy::Create(const Compressor::Config& config) {
+  LosslessCopy copy;
+  ONEBIT_ASSIGN_OR_RETURN(
+      copy.elements_,
+      AlignedBuffer::Create(config.elements() * kernels::BytesOf(config.type), "a tensor's copy"));
+  copy.digests_.resize(config.chunks);
+  return copy;
+}
+
+// One rank's part in a call. Nothing that a caller can see changes before all packets have been
+// decoded and their digests compared.
+class LosslessCopy::Call {
+ public:
+  Call(Comm& comm, Engine& engine, const LosslessRequest& request, const Compressor::Config& config,
+       LosslessCopy& copy)
+      : comm_(comm), engine_(engine), request_(request), config_(config), copy_(copy) {}
+
+  Status Run() {
+    if (comm_.ranks() == 1) {
+      Output();
+      return OkStatus();
+    }
+    const uint64_t sent = comm_.counters().bytes_sent.load(std::memory_order_relaxed);
+    const uint64_t over_network = comm_.counters().network_bytes.load(std::memory_order_relaxed);
+    Prepare();
+    ONEBIT_TRY(ExchangeAccounts());
+    if (Status status = CompareAccounts(); !status.ok()) return comm_.Fail(std::move(status));
+    Status status = IsFull() ? ExchangeElements() : ExchangePackets();
+    if (status.ok()) status = CheckDigests();
+    if (!status.ok()) {
+      copy_.Forget();
+      return comm_.Fail(std::move(status));
+    }
+    Output();
+    copy_.sent_bytes_ = comm_.counters().bytes_sent.load(std::memory_order_relaxed) - sent;
+    copy_.network_bytes_ =
+        comm_.counters().network_bytes.load(std::memory_order_relaxed) - over_network;
+    return OkStatus();
+  }
+
+ private:
+  // What a rank tells the others before it sends anything else, as FORMAT.md lays it out.
+  struct Account {
+    uint32_t tensor_id = 0;
+    uint32_t root = 0;
+    uint64_t count = 0;
+    uint64_t packet_bytes = 0;  // 0: it has none that is shorter than its elements
+    Checksum packet = {};
+    Checksum held = {};  // of what it holds of all parts
+    Checksum now = {};   // of the elements that it sends
+    uint8_t type = 0;
+    uint8_t collective = 0;
+    uint8_t holds_copy = 0;
+    uint8_t zero[9] = {};
+    uint32_t check = 0;
+  };
+  static constexpr size_t kAccountBytes = 64;
+  static_assert(sizeof(Account) == kAccountBytes);
+
+  static uint32_t CheckOf(const Account& account) {
+    return kernels::cpu::ChecksumOf(&account, offsetof(Account, check)).weighted;
+  }
+
+  bool is_all_gather() const { return config_.collective == Collective::kAllGather; }
+  size_t rank() const { return static_cast<size_t>(comm_.rank()); }
+  size_t ranks() const { return static_cast<size_t>(comm_.ranks()); }
+  bool is_sender() const { return is_all_gather() || rank() == request_.root; }
+  size_t width() const { return kernels::BytesOf(config_.type); }
+  size_t part_bytes() const { return config_.count * width(); }
+  std::byte* PartOf(size_t part) const { return copy_.elements_.data() + part * part_bytes(); }
+  size_t own_part() const { return is_all_gather() ? rank() : 0; }
+  // The rank that sends a part.
+  size_t SenderOf(size_t part) const { return is_all_gather() ? part : request_.root; }
+
+  // A packet that this rank has no memory for is as good as one that is too long.
+  void Prepare() {
+    own_.tensor_id = config_.tensor_id;
+    own_.root = is_all_gather() ? 0 : request_.root;
+    own_.count = config_.count;
+    own_.type = static_cast<uint8_t>(config_.type);
+    own_.collective = static_cast<uint8_t>(config_.collective);
+    std::vector<Checksum> held;
+    for (const auto& digest : copy_.digests_) {
+      if (digest) held.push_back(*digest);
+    }
+    own_.holds_copy = held.size() == copy_.digests_.size() ? 1 : 0;
+    if (own_.holds_copy != 0) {
+      own_.held = kernels::cpu::ChecksumOf(held.data(), held.size() * sizeof(held[0]));
+    }
+    if (!is_sender()) return;
+    own_.now = kernels::cpu::ChecksumOf(request_.sendbuff, part_bytes());
+    if (own_.holds_copy == 0) return;
+    const auto packet =
+        copy_.encoder_.Encode(request_.sendbuff, PartOf(own_part()), config_.count, width());
+    if (!packet.ok() || !packet.value()) return;
+    packet_ = *packet.value();
+    own_.packet_bytes = packet_.size();
+    own_.packet = kernels::cpu::ChecksumOf(packet_.data(), packet_.size());
+  }
+
+  Status RunDense(CallRequest request) {
+    GroupMember member{.engine = &engine_, .requests = {&request, 1}};
+    return RunCalls({&member, 1}, /*are_entered=*/true);
+  }
+
+  Status ExchangeAccounts() {
+    own_.check = CheckOf(own_);
+    accounts_.resize(ranks());
+    return RunDense({.collective = Collective::kAllGather,
+                     .sendbuff = &own_,
+                     .recvbuff = accounts_.data(),
+                     .count = kAccountBytes,
+                     .type = DataType::kU8,
+                     .can_be_native = false});
+  }
+
+  // All ranks see the same accounts, so all decide alike.
+  Status CompareAccounts() const {
+    for (size_t other = 0; other < ranks(); ++other) {
+      const Account& account = accounts_[other];
+      if (account.check != CheckOf(account)) {
+        return Error(Code::kCorrupt,
+                     "rank {}: rank {} sent a damaged account of the changes of tensor {}",
+                     comm_.rank(), other, config_.tensor_id);
+      }
+      const auto compare = [&](const char* name, uint64_t first, uint64_t second) -> Status {
+        if (first == second) return OkStatus();
+        return Error(Code::kMismatch,
+                     "ranks made different calls with lossless compressors: {} is {} on rank 0, "
+                     "but {} on rank {}",
+                     name, first, second, other);
+      };
+      const Account& first = accounts_[0];
+      ONEBIT_TRY(compare("collective", first.collective, account.collective));
+      ONEBIT_TRY(compare("tensor id", first.tensor_id, account.tensor_id));
+      ONEBIT_TRY(compare("count", first.count, account.count));
+      ONEBIT_TRY(compare("datatype", first.type, account.type));
+      ONEBIT_TRY(compare("root", first.root, account.root));
+      if (account.packet_bytes >= std::max<size_t>(part_bytes(), 1)) {
+        return Error(Code::kCorrupt,
+                     "rank {}: rank {} announced {} bytes of changes of tensor {}, which has {}",
+                     comm_.rank(), other, account.packet_bytes, config_.tensor_id, part_bytes());
+      }
+    }
+    return OkStatus();
+  }
+
+  // True if the tensor is sent in full: some rank does not hold what the others do, or some sender
+  // has no packet that is shorter.
+  bool IsFull() const {
+    for (size_t other = 0; other < ranks(); ++other) {
+      if (accounts_[other].holds_copy == 0 || accounts_[other].held != accounts_[0].held) {
+        return true;
+      }
+    }
+    for (size_t part = 0; part < config_.chunks; ++part) {
+      if (accounts_[SenderOf(part)].packet_bytes == 0) return true;
+    }
+    return false;
+  }
+
+  Status ExchangeElements() {
+    ++copy_.full_calls_;
+    copy_.Forget();
+    return RunDense({.collective = config_.collective,
+                     .sendbuff = is_sender() ? request_.sendbuff : nullptr,
+                     .recvbuff = copy_.elements_.data(),
+                     .count = config_.count,
+                     .type = config_.type,
+                     .root = request_.root,
+                     .can_be_native = false});
+  }
+
+  // Packets of an all-gather travel as parts of equal length, that of the longest.
+  Status ExchangePackets() {
+    size_t longest = 0;
+    for (size_t part = 0; part < config_.chunks; ++part) {
+      longest = std::max<size_t>(longest, accounts_[SenderOf(part)].packet_bytes);
+    }
+    const size_t room = longest * config_.chunks + kernels::kLosslessSlack;
+    if (copy_.received_.size() < room) {
+      copy_.received_ = AlignedBuffer();
+      ONEBIT_ASSIGN_OR_RETURN(copy_.received_,
+                              AlignedBuffer::Create(room, "the changes of a tensor"));
+    }
+    std::byte* const own = copy_.received_.data() + own_part() * longest;
+    if (is_sender()) {
+      std::memcpy(own, packet_.data(), packet_.size());
+      std::memset(own + packet_.size(), 0, longest - packet_.size());
+    }
+    ONEBIT_TRY(RunDense({.collective = config_.collective,
+                         .sendbuff = is_sender() ? own : nullptr,
+                         .recvbuff = copy_.received_.data(),
+                         .count = longest,
+                         .type = DataType::kU8,
+                         .root = request_.root,
+                         .can_be_native = false}));
+    for (size_t part = 0; part < config_.chunks; ++part) {
+      const Account& sender = accounts_[SenderOf(part)];
+      const std::span packet(copy_.received_.data() + part * longest, sender.packet_bytes);
+      if (kernels::cpu::ChecksumOf(packet.data(), packet.size()) != sender.packet ||
+          !DecodeLossless(packet, config_.count, width(), PartOf(part))) {
+        return Error(Code::kCorrupt,
+                     "rank {}: the changes of tensor {} from rank {}, {} bytes, came damaged",
+                     comm_.rank(), config_.tensor_id, SenderOf(part), packet.size());
+      }
+    }
+    return OkStatus();
+  }
+
+  Status CheckDigests() {
+    for (size_t part = 0; part < config_.chunks; ++part) {
+      const Checksum expected = accounts_[SenderOf(part)].now;
+      if (kernels::cpu::ChecksumOf(PartOf(part), part_bytes()) != expected) {
+        return Error(Code::kCorrupt,
+                     "rank {}: tensor {} does not come out as rank {} has it: the copy that this "
+                     "rank held was damaged, or what it received",
+                     comm_.rank(), config_.tensor_id, SenderOf(part));
+      }
+      copy_.digests_[part] = expected;
+    }
+    return OkStatus();
+  }
+
+  void Output() {
+    const size_t bytes = part_bytes() * config_.chunks;
+    if (bytes == 0) return;
+    if (comm_.ranks() == 1) {
+      std::memmove(request_.recvbuff, request_.sendbuff, bytes);
+    } else if (request_.recvbuff != nullptr) {
+      std::memcpy(request_.recvbuff, copy_.elements_.data(), bytes);
+    }
+  }
+
+  Comm& comm_;
+  Engine& engine_;
+  const LosslessRequest& request_;
+  const Compressor::Config& config_;
+  LosslessCopy& copy_;
+  Account own_;
+  std::span<const std::byte> packet_;
+  std::vector<Account> accounts_;  // of all ranks
+};
+
+Status RunLossless(Comm& comm, Engine& engine, const LosslessRequest& request,
+                   const Compressor::Config& config, LosslessCopy* copy) {
+  try {
+    return LosslessCopy::Call(comm, engine, request, config, *copy).Run();
+  } catch (const std::bad_alloc&) {
+    copy->Forget();
+    return comm.FailWithoutMemory();  // the others may be waiting already
+  }
+}
+
+}  // namespace onebit

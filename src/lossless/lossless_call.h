@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// All-gathers and broadcasts that send what has changed since the call before, without loss.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "codec/lossless_packet.h"
+#include "comm/comm.h"
+#include "compressor/compressor.h"
+#include "exec/engine.h"
+#include "kernels/kernels.h"
+
+namespace onebit {
+
+// What a rank holds of a tensor: the elements of the last call, which ranks compare by their
+// digests before they send the changes of the next one.
+class LosslessCopy {
+ public:
+  static Result<LosslessCopy> Create(const Compressor::Config& config);
+
+  // The next call sends the tensor in full.
+  void Forget() { std::fill(digests_.begin(), digests_.end(), std::nullopt); }
+  size_t bytes() const { return elements_.size() + encoder_.bytes() + received_.size(); }
+  // Bytes that this rank has sent in the last call, headers included, and how many of them to other
+  // hosts.
+  uint64_t sent_bytes() const { return sent_bytes_; }
+  uint64_t network_bytes() const { return network_bytes_; }
+  // Calls that sent the tensor in full.
+  uint64_t full_calls() const { return full_calls_; }
+
+  class Call;  // one rank's part in one
+
+ private:
+  AlignedBuffer elements_;
+  // Of each part that a rank sends; none if the copy of it is not what any call has made.
+  std::vector<std::optional<kernels::Checksum>> digests_;
+  LosslessEncoder encoder_;
+  AlignedBuffer received_;  // packets
+  uint64_t sent_bytes_ = 0;
+  uint64_t network_bytes_ = 0;
+  uint64_t full_calls_ = 0;
+};
+
+// Collective on `comm`, whose engine is `engine`; the calling thread has entered it. The buffers
+// are in host memory. After an error recvbuff is as it was.
+struct LosslessRequest {
+  const void* sendbuff = nullptr;
+  void* recvbuff = nullptr;
+  uint32_t root = 0;  // of a broadcast
+};
+Status RunLossless(Comm& comm, Engine& engine, const LosslessRequest& request,
+                   const Compressor::Config& config, LosslessCopy* copy);
+
+}  // namespace onebit

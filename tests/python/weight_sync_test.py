@@ -1,0 +1,219 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""WeightSync: every version arrives bit for bit, whoever comes, leaves or is killed.
+
+weight_sync_test.py EXAMPLE STEPS KILLS [TestCase.test]: with the example as users run it, a trainer of STEPS
+steps, whose readers are killed KILLS times.
+"""
+
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import needs_torch  # pylint: disable=unused-import
+import torch
+
+import onebit
+from onebit.torch import WeightSync
+from rank_threads_case import errors_of_ranks, run_ranks
+
+EXAMPLE, STEPS, KILLS = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+del sys.argv[1:4]
+
+
+def tensors(seed: int = 0) -> dict:
+    torch.manual_seed(seed)
+    return {
+        "weight": torch.randn(300, 70).bfloat16(),
+        "half": torch.randn(1001).half(),
+        "bias": torch.randn(501),
+        "scalar": torch.randn(()),
+        "steps": torch.tensor(7),
+        "mask": torch.rand(33) < 0.5,
+        "bytes": torch.randint(0, 256, (5, 3), dtype=torch.uint8),
+        "wide": torch.randn(9, dtype=torch.float64),
+        "empty": torch.zeros(0, 4),
+        "turned": torch.randn(20, 30).bfloat16().t(),
+    }
+
+
+def change(values: dict, seed: int) -> None:
+    """What a step of a small rate does: some elements go to a neighbour."""
+    generator = torch.Generator().manual_seed(seed)
+    for value in values.values():
+        if value.is_floating_point() and value.numel() > 0:
+            moved = torch.rand(value.shape, generator=generator) < 0.03
+            value.copy_(torch.where(moved, value * 1.01, value))
+    values["steps"] += 1
+
+
+def same(first: dict, second: dict) -> bool:
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+class WeightSyncTest(unittest.TestCase):
+    def test_every_version_of_all_types(self):
+        def run(comm):
+            mine, trainers = tensors(comm.rank), tensors(1)
+            order = sorted(mine, reverse=comm.rank == 2)
+            sync = WeightSync(comm, {name: mine[name] for name in order}, root=1)
+            updates = []
+            for step in range(12):
+                if step:
+                    change(trainers, step)
+                if comm.rank == 1:
+                    for name, value in mine.items():
+                        value.copy_(trainers[name])
+                updates.append(sync.update())
+                self.assertTrue(same(mine, trainers), step)
+                self.assertEqual(updates[-1].version, step + 1)
+            self.assertEqual([update.is_full for update in updates], [True] + [False] * 11)
+            return updates
+
+        root = run_ranks(3, run)[1]
+        whole = sum(value.numel() * value.element_size() for value in tensors().values())
+        self.assertGreater(root[0].sent_bytes, whole)  # in two exchanges, so that it leaves the root once
+        self.assertLess(root[-1].sent_bytes, root[0].sent_bytes / 5)
+
+    def test_differences_are_named_on_all_ranks(self):
+        for name, other, text in (
+            ("bias", torch.zeros(502), r"tensor 'bias' is torch.float32 of shape \(501,\) on rank 0, but "
+             r"torch.float32 of shape \(502,\) on rank 1"),
+            ("half", torch.zeros(1001), "torch.float16 .* torch.float32"),
+            ("more", torch.zeros(1), "rank 1 has a tensor 'more', which rank 0 does not have"),
+        ):  # fmt: skip
+
+            def run(comm, name=name, other=other):
+                WeightSync(comm, {**tensors(), **({name: other} if comm.rank == 1 else {})})
+
+            for error in errors_of_ranks(3, run):
+                self.assertIsInstance(error, onebit.InvalidArgument)
+                self.assertRegex(str(error), text)
+
+    def test_ranks_leave_and_join(self):
+        def run(comm):
+            two = comm.split(0 if comm.rank < 2 else 1)
+            mine, trainers = tensors(comm.rank), tensors(0)
+            sync = WeightSync(comm, mine)
+            sync.update()
+            kinds = []
+            if comm.rank < 2:  # without the last reader
+                sync.move(two)
+                for step in range(2):
+                    change(trainers, step)
+                    if comm.rank == 0:
+                        change(mine, step)
+                    kinds.append(sync.update().is_full)
+                    self.assertTrue(same(mine, trainers))
+                sync.move(comm)
+            else:
+                sync.move(comm)
+                for step in range(2):
+                    change(trainers, step)
+            for step in range(2, 4):
+                change(trainers, step)
+                if comm.rank == 0:
+                    change(mine, step)
+                kinds.append(sync.update().is_full)
+                self.assertTrue(same(mine, trainers))
+            return kinds
+
+        self.assertEqual(
+            run_ranks(3, run), [[False, False, True, False], [False, False, True, False], [True, False]]
+        )
+
+    def test_a_failed_update_changes_nothing(self):
+        def run(comm):
+            mine = tensors(comm.rank)
+            sync = WeightSync(comm, mine)
+            sync.update()
+            before = {name: value.clone() for name, value in mine.items()}
+            if comm.rank == 0:
+                change(mine, 1)
+            if comm.rank == 2:
+                comm.abort()
+                return
+            with self.assertRaises(onebit.Error):
+                sync.update()
+            if comm.rank == 1:
+                self.assertTrue(same(mine, before))
+
+        run_ranks(3, run)
+
+    def test_modules_and_parameters(self):
+        def run(comm):
+            torch.manual_seed(comm.rank)
+            model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
+            sync = WeightSync(comm, model.state_dict())
+            by_parameter = WeightSync(comm.split(0), dict(model.named_parameters()))
+            sync.update()
+            by_parameter.update()
+            return {name: value.clone() for name, value in model.state_dict().items()}
+
+        first, second = run_ranks(2, run)
+        self.assertTrue(same(first, second))
+
+
+class ExampleTest(unittest.TestCase):
+    """Readers as processes, some of which are killed in the middle of updates, and come again."""
+
+    def test_readers_are_killed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.run_job(pathlib.Path(folder))
+
+    def run_job(self, folder: pathlib.Path) -> None:
+        draw = random.Random(STEPS)
+        command = [sys.executable, "-B", str(EXAMPLE), str(folder)]
+        names = ["a", "b", "c"]
+
+        def read(name: str) -> subprocess.Popen:
+            return subprocess.Popen([*command, "--read", name])
+
+        def versions(name: str) -> list:
+            log = folder / f"{name}.versions"
+            return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
+
+        with open(folder / "trainer", "w", encoding="utf-8") as output:
+            trainer = subprocess.Popen(
+                [*command, "--steps", str(STEPS), "--readers", "3"], stdout=output, stderr=subprocess.STDOUT
+            )
+        readers = {name: read(name) for name in names}
+        try:
+            kills = sorted(draw.sample(range(3, STEPS - STEPS // 5), KILLS))
+            for step in kills:
+                name = draw.choice(names)
+                while trainer.poll() is None and f"step {step}:" not in (folder / "trainer").read_text():
+                    time.sleep(0.01)
+                readers[name].kill()
+                readers[name].wait()
+                readers[name] = read(name)
+            self.assertEqual(trainer.wait(), 0, (folder / "trainer").read_text())
+            for name, process in readers.items():
+                self.assertEqual(process.wait(), 0, name)
+        finally:
+            for process in [trainer, *readers.values()]:
+                process.kill()
+                process.wait()
+        output = (folder / "trainer").read_text()
+        sent = dict(re.findall(r"^step \d+: version (\d+) ([0-9a-f]+),", output, re.MULTILINE))
+        self.assertEqual(len(sent), STEPS, output)
+        changed = re.findall(r"what has changed: (\d+) bytes", output)
+        self.assertGreater(len(changed), STEPS // 2, output)
+        for name in names:
+            seen = versions(name)
+            self.assertEqual(seen[-1][0], max(sent, key=int), name)
+            self.assertGreater(len(seen), STEPS // 2)
+            for version, digest in seen:
+                # A version that the trainer has begun, and some reader got before another one was lost.
+                self.assertEqual(digest, sent.get(version, digest), (name, version))
+        both = set(sent).intersection(*({version for version, _ in versions(name)} for name in names))
+        self.assertGreater(len(both), STEPS // 4)
+
+
+if __name__ == "__main__":
+    unittest.main()
