@@ -96,6 +96,7 @@ COMMANDS = {
     "build/release/perf/codec_perf": RunBy("tests/perf/codec_perf_test.py", "sys.argv[1]"),
     "./perf/studies/time_to_loss --hosts 4 --rates 100mbit,1gbit":
         RunBy("tests/studies/time_to_loss_test.py", 'str(STUDIES / "time_to_loss")'),
+    "./perf/replay": RunWhereAble("./perf/replay --build {build} --quick --rows InfiniBand"),
     "./tests/gpu/make-deps": RunBy("tests/gpu/run_test.py", 'FOLDER / "make-deps"'),
     "./tests/gpu/run": RunBy("tests/gpu/run_test.py", 'FOLDER / "run"'),
     "./tests/gpu/run --pack build/pack": RunBy("tests/gpu/gpu_pack_test.py", '"--pack", str(packed)'),
