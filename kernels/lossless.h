@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/types.h"
 
@@ -41,8 +42,10 @@ struct LosslessWord {
 // The element as a number that grows with it: neighbours differ by 1, and -0 precedes +0.
 template <typename Bits>
 constexpr Bits OrderOf(Bits element) {
-  constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
-  return static_cast<Bits>((element & kSign) != 0 ? element ^ (kSign - 1u) : element);
+  using Signed = std::make_signed_t<Bits>;
+  const auto all_if_negative =
+      static_cast<Bits>(static_cast<Signed>(element) >> (8 * sizeof(Bits) - 1));
+  return static_cast<Bits>(element ^ all_if_negative >> 1);
 }
 // OrderOf is its own inverse.
 

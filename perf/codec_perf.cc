@@ -25,6 +25,7 @@
 #include "perf/codec_perf_ceiling.h"
 #include "perf/codec_perf_cuda.h"
 #include "perf/codec_perf_cuda_session.h"
+#include "perf/codec_perf_lossless.h"
 #include "perf/codec_perf_low_bit.h"
 #include "perf/codec_perf_measure.h"
 #include "perf/codec_perf_multipass.h"
@@ -201,6 +202,7 @@ void RegisterAll() {
   add("Checksum", Checksum);
   RegisterLowBitBenchmarks();
   RegisterSparseBenchmarks();
+  RegisterLosslessBenchmarks();
 }
 
 int Run(int argc, char** argv) {

@@ -15,6 +15,7 @@ add_executable(codec_perf
   ${dir}/codec_perf_ceiling.cc
   ${dir}/codec_perf_cuda.cc
   ${dir}/codec_perf_cuda_session.cc
+  ${dir}/codec_perf_lossless.cc
   ${dir}/codec_perf_low_bit.cc
   ${dir}/codec_perf_sparse.cc
   ${dir}/codec_perf_measure.cc

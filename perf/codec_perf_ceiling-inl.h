@@ -87,6 +87,8 @@ constexpr Traffic TrafficOf(Shape shape) {
       return {1, {kF32}, 1, {kF32}};
     case Shape::kWrite:
       return {0, {}, 1, {kF32}};
+    case Shape::kCopyHalf:
+      return {1, {kHalf}, 1, {kHalf}};
   }
   return {};
 }

@@ -58,6 +58,7 @@ enum class Shape {
   kUpdate,        // x, e -> e'
   kServerUpdate,  // s -> s'
   kWrite,         // fp32
+  kCopyHalf,      // 16-bit -> 16-bit
 };
 
 // The passes of a shape for this processor: with plain stores, with non-temporal stores, and with

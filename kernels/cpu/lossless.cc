@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Blocks of the codec lossless. Vectors find what has changed; codes, whose lengths follow from one
-// another, are written and read by whole words.
+// another, are written and read by whole words, for which newer processors have better shifts.
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -44,7 +44,7 @@ uint64_t ChangesOf64(const Bits* now, const Bits* before) {
 }
 
 template <typename Bits>
-size_t FindAs(const Bits* now, const Bits* before, size_t count, uint16_t* places) {
+size_t FindChanges(const Bits* now, const Bits* before, size_t count, uint16_t* places) {
   size_t found = 0;
   const auto add = [&](size_t begin, uint64_t changes) {
     for (; changes != 0; changes &= changes - 1) {
@@ -57,35 +57,6 @@ size_t FindAs(const Bits* now, const Bits* before, size_t count, uint16_t* place
   for (size_t k = 0; i + k < count; ++k) last |= uint64_t{now[i + k] != before[i + k]} << k;
   add(i, last);
   return found;
-}
-
-}  // namespace
-
-size_t FindChanges16(const uint16_t* now, const uint16_t* before, size_t count, uint16_t* places) {
-  return FindAs(now, before, count, places);
-}
-
-size_t FindChanges32(const uint32_t* now, const uint32_t* before, size_t count, uint16_t* places) {
-  return FindAs(now, before, count, places);
-}
-
-// NOLINTNEXTLINE(google-readability-namespace-comments)
-}  // namespace onebit::kernels::cpu::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace onebit::kernels::cpu {
-
-HWY_EXPORT(FindChanges16);
-HWY_EXPORT(FindChanges32);
-
-namespace {
-
-size_t FindChanges(const uint16_t* now, const uint16_t* before, size_t count, uint16_t* places) {
-  return HWY_DYNAMIC_DISPATCH(FindChanges16)(now, before, count, places);
-}
-size_t FindChanges(const uint32_t* now, const uint32_t* before, size_t count, uint16_t* places) {
-  return HWY_DYNAMIC_DISPATCH(FindChanges32)(now, before, count, places);
 }
 
 // Up to 56 bits at a time, which a word has room for behind the last 7.
@@ -122,9 +93,9 @@ inline CodeWord CodeOf(uint32_t number, unsigned low_bits, unsigned full_bits) {
   return {(uint64_t{number} << 1 | 1) << kLosslessEscape, kLosslessEscape + 1 + full_bits};
 }
 
-// The next 57 bits or more, and those that are left.
 class BitReader {
  public:
+  static constexpr unsigned kLeast = 57;  // bits that Look returns, or more
   BitReader(const uint8_t* bytes, size_t count) : bytes_(bytes), end_(8 * count) {}
   size_t left() const { return end_ - at_; }
   uint64_t Look() const {
@@ -277,16 +248,27 @@ template <typename Bits>
 bool DecodeGaps(const LosslessWord& word, const uint8_t* bytes, size_t count, Bits* copy) {
   BitReader reader(bytes, word.bytes);
   for (size_t i = 0; !reader.IsAtEnd(); ++i) {
-    uint64_t look = reader.Look();
+    const uint64_t look = reader.Look();
     uint32_t gap = 0;
     unsigned bits = 0;
     if (!BitReader::ReadCode(look, word.gap_bits, kGapBits, &gap, &bits)) return false;
     i += gap;
     if (bits >= reader.left() || i >= count) return false;
-    reader.Skip(bits);
-    bits = TakeChange(word, reader.Look(), copy + i);
-    if (bits == 0 || bits > reader.left()) return false;
-    reader.Skip(bits);
+    // Nearly always the same word has the change, too.
+    uint32_t number = 0;
+    unsigned more = 0;
+    uint64_t rest = look >> bits;
+    bool is_code =
+        BitReader::ReadCode(rest >> 1, word.change_bits, kFullBits<Bits>, &number, &more);
+    if (HWY_UNLIKELY(!is_code || bits + 1 + more > BitReader::kLeast)) {
+      reader.Skip(bits);
+      bits = 0;
+      rest = reader.Look();
+      is_code = BitReader::ReadCode(rest >> 1, word.change_bits, kFullBits<Bits>, &number, &more);
+    }
+    if (!is_code || bits + 1 + more > reader.left()) return false;
+    reader.Skip(bits + 1 + more);
+    Apply(static_cast<uint32_t>(rest & 1), number, copy + i);
   }
   return true;
 }
@@ -340,6 +322,26 @@ bool LosslessDecode(const LosslessWord& word, const uint8_t* bytes, size_t count
   if (!IsLosslessWord(word, count, width)) return false;
   return width == 2 ? DecodeAs(word, bytes, count, static_cast<uint16_t*>(copy))
                     : DecodeAs(word, bytes, count, static_cast<uint32_t*>(copy));
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace onebit::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace onebit::kernels::cpu {
+
+HWY_EXPORT(LosslessEncode);
+HWY_EXPORT(LosslessDecode);
+
+LosslessWord LosslessEncode(const void* now, const void* before, size_t count, size_t width,
+                            LosslessScratch* scratch, uint8_t* out) {
+  return HWY_DYNAMIC_DISPATCH(LosslessEncode)(now, before, count, width, scratch, out);
+}
+
+bool LosslessDecode(const LosslessWord& word, const uint8_t* bytes, size_t count, size_t width,
+                    void* copy) {
+  return HWY_DYNAMIC_DISPATCH(LosslessDecode)(word, bytes, count, width, copy);
 }
 
 }  // namespace onebit::kernels::cpu
