@@ -218,6 +218,24 @@ TEST_F(CompressedWireTest, StochasticScalesOfAnEarlierLibraryAreAMismatch) {
               "to nearest there");
 }
 
+// Cuts decide where scales end and bits begin.
+TEST_F(CompressedWireTest, OtherCutsAreAMismatch) {
+  constexpr size_t kElements = 256;
+  ScriptedRank rank({.one_exchange_elements = kElements});
+  const auto compressor_with = [&](size_t cut) {
+    return rank.NewCompressor({.codec = {.kind = CodecKind::kSign, .block = kBlock},
+                               .count = kElements,
+                               .cuts = Cuts::Create(std::vector<size_t>{cut}, kElements).value()});
+  };
+  PlannedCompressor here = compressor_with(100);
+  PlannedCompressor there = compressor_with(101);
+  std::vector<float> values(kElements, 1.0f);
+  const CallRequest request = RequestOf(values, here);
+  const CallDescriptor call = DescriptorOf(RequestOf(values, there), rank.comm());
+  ExpectError(rank.Run({&request, 1}, {MessageOf(call, 1, kElements, false)}), Code::kMismatch,
+              "digest of mask and cuts");
+}
+
 // A compressed mean of two ranks with weights, in chunks of two segments. Rank 0 has 1 everywhere
 // and the weight 1; the peer's packets have scales of 2 and positive signs.
 class WeightedWireTest : public CompressedWireTest {
@@ -239,7 +257,9 @@ class WeightedWireTest : public CompressedWireTest {
   }
   ScriptedMessage Second(int segment) { return Message(2, segment, packet_); }
   ScriptedMessage Message(int exchange, int segment, std::span<const std::byte> payload) {
-    return testing::MessageOf({.call = DescriptorOf(request_, rank_.comm()),
+    CallDescriptor call = DescriptorOf(request_, rank_.comm());
+    call.sequence = sequence_;
+    return testing::MessageOf({.call = call,
                                .exchange = static_cast<uint8_t>(exchange),
                                .has_payload_checksum = true,
                                .segment = static_cast<uint16_t>(segment),
@@ -257,6 +277,7 @@ class WeightedWireTest : public CompressedWireTest {
                            .is_weighted = true});
   std::vector<float> values_ = std::vector<float>(kElements, 1.0f);
   CallRequest request_ = RequestOf(values_, compressor_);
+  uint64_t sequence_ = 0;  // of the peer's messages
   const std::vector<std::byte> packet_ = [] {
     std::vector<std::byte> packet(sizeof(float) + kSegment / 8);
     const float scale = 2;
@@ -284,6 +305,46 @@ TEST_F(WeightedWireTest, AnAbsentPeerSendsItsWeightAlone) {
     ASSERT_TRUE(header.ok()) << header.status().text();
     EXPECT_TRUE(header.value().call.is_weighted);
   }
+}
+
+TEST_F(WeightedWireTest, AnAbsentRankKeepsItsResidual) {
+  PlannedCompressor compressor =
+      rank_.NewCompressor({.codec = {.kind = CodecKind::kEf, .block = kBlock},
+                           .count = kElements,
+                           .tensor_id = 1,
+                           .is_weighted = true});
+  request_.compressor = &compressor;
+  Compressor& state = compressor.compressor;
+  const auto residual = [&] {
+    const float* const values = AsFloats(state.worker_base());
+    return std::vector<float>(values, values + kElements);
+  };
+  std::vector<std::vector<float>> residuals;
+  for (const float weight : {1.0f, 0.0f, 0.0f}) {
+    state.set_weight(weight);
+    for (size_t i = 0; i < kElements; ++i) values_[i] = static_cast<float>(i % 5);
+    const Status status =
+        Run({First(0, 3, Behind::kPacket), First(1, 3, Behind::kPacket), Second(0), Second(1)});
+    ASSERT_TRUE(status.ok()) << status.text();
+    residuals.push_back(residual());
+    ++sequence_;
+  }
+  EXPECT_NE(residuals[0], std::vector<float>(kElements)) << "what signs cannot tell";
+  EXPECT_EQ(residuals[1], residuals[0]);
+  EXPECT_EQ(residuals[2], residuals[0]);
+  EXPECT_EQ(state.epoch(), 3u);
+}
+
+// Nobody has written new residuals, so the old ones must stay the current ones.
+TEST_F(WeightedWireTest, ARoundWithoutWeightIsNotCommitted) {
+  compressor_.compressor.set_weight(0);
+  const std::vector<std::byte> zeros(packet_.size());
+  const Status status = Run({First(0, 0, Behind::kNothing), First(1, 0, Behind::kNothing),
+                             Message(2, 0, zeros), Message(2, 1, zeros)});
+  ASSERT_TRUE(status.ok()) << status.text();
+  EXPECT_EQ(values_, std::vector<float>(kElements));
+  EXPECT_EQ(compressor_.compressor.epoch(), 0u);
+  EXPECT_EQ(compressor_.compressor.empty_rounds(), 1u);
 }
 
 TEST_F(WeightedWireTest, AWeightNeedsAPacket) {

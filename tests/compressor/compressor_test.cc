@@ -3,8 +3,11 @@
 // Generations, masks and counters of one compressor, without ranks.
 #include "compressor/compressor.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -202,6 +205,23 @@ TEST(CompressorTest, Bfloat16ResidualsHaveHalfTheSize) {
   EXPECT_EQ(compressor.worker_in(50) - compressor.worker_in(0), 100);
 }
 
+// In a reduce-scatter with two levels a rank is the worker of some chunks only.
+TEST(CompressorTest, ResidualsOfChunksLieOneAfterTheOther) {
+  constexpr size_t kChunk = 5;
+  const Compressor compressor =
+      Make({.count = kChunk,
+            .worker_count = 2 * kChunk,
+            .worker_places = std::make_shared<const std::vector<uint32_t>>(
+                std::vector<uint32_t>{0, Compressor::Config::kElsewhere, 1}),
+            .collective = Collective::kReduceScatter,
+            .chunks = 3});
+  for (size_t i = 0; i < kChunk; ++i) {
+    EXPECT_EQ(compressor.WorkerIndex(i), i);
+    EXPECT_EQ(compressor.WorkerIndex(2 * kChunk + i), kChunk + i);
+    EXPECT_FALSE(compressor.HasWorker(kChunk + i));
+  }
+}
+
 TEST(CompressorMaskTest, IsCopiedAndUnusedBitsAreCleared) {
   Compressor compressor = Make(ConfigOf(true));
   std::array<uint8_t, 13> mask;
@@ -250,6 +270,23 @@ TEST(CompressorMaskTest, EveryChunkBeginsAtAByte) {
   ASSERT_TRUE(compressor.SetMask(same.data()).ok());
   EXPECT_EQ(compressor.mask_digest(), digest);
   EXPECT_NE(digest, 0u);
+}
+
+// Kernels take the mask of a run, which begins at a cut, from a byte on.
+TEST(CompressorMaskTest, EveryRunBehindACutBeginsAtAByte) {
+  constexpr size_t kCount = 24;
+  const auto cuts = Cuts::Create(std::vector<size_t>{3, 12, 16}, kCount).value();
+  Compressor compressor = Make({.count = kCount, .cuts = cuts});
+  const std::array<uint8_t, kCount / 8> mask = {0b1001'0110, 0b0111'0001, 0b0010'1101};
+  ASSERT_TRUE(compressor.SetMask(mask.data()).ok());
+  for (const size_t byte_begin : {0, 3, 11, 12, 16}) {
+    const size_t end = std::min(byte_begin + 8, cuts->After(byte_begin));
+    for (size_t element = byte_begin; element < end; ++element) {
+      EXPECT_EQ(*compressor.mask(byte_begin) >> (element - byte_begin) & 1,
+                mask[element / 8] >> (element % 8) & 1)
+          << "element " << element << " of the byte from " << byte_begin << " on";
+    }
+  }
 }
 
 TEST(CompressorMaskTest, ATensorWithoutElementsHasOne) {

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -248,6 +250,74 @@ TEST(SelectTest, ASettingWins) {
   EXPECT_FALSE(UsesOneExchange(1, 4, none));
   EXPECT_TRUE(UsesOneExchange(100'000, 4, more));
   EXPECT_FALSE(UsesOneExchange(100'001, 4, more));
+}
+
+// Otherwise ranks that name different roots could wait for each other.
+TEST(PlanTest, RanksOfAHostAndPartnersExchangeAMessageWhateverTheRoot) {
+  const HostMap hosts(std::vector<std::string>{"a", "a", "a", "a", "b", "b", "b", "c", "c"});
+  for (uint32_t root = 0; root < hosts.ranks(); ++root) {
+    const PlanKey key{
+        .collective = Collective::kBroadcast, .has_two_levels = true, .root = root, .count = 1000};
+    Plans plans;
+    for (uint32_t rank = 0; rank < hosts.ranks(); ++rank) {
+      plans.push_back(SelectPlan(key, rank, hosts, 256));
+    }
+    const auto has_first = [&](StepKind kind, uint32_t rank, uint32_t peer) {
+      return std::ranges::any_of(plans[rank].steps, [&](const Step& step) {
+        return step.kind == kind && step.exchange == 1 && step.peer == peer;
+      });
+    };
+    for (uint32_t rank = 0; rank < hosts.ranks(); ++rank) {
+      for (uint32_t peer = 0; peer < hosts.ranks(); ++peer) {
+        const uint32_t host = hosts.HostOf(peer);
+        const bool is_here = hosts.HostOf(rank) == host;
+        if (rank == peer || (!is_here && hosts.PartnerOn(host, rank) != peer)) continue;
+        for (const auto& [from, to] : {std::pair(rank, peer), std::pair(peer, rank)}) {
+          EXPECT_TRUE(has_first(StepKind::kSend, from, to)) << from << " to " << to << ", " << root;
+          EXPECT_TRUE(has_first(StepKind::kReceive, to, from))
+              << to << " of " << from << ", " << root;
+        }
+      }
+    }
+  }
+}
+
+// Such a call changes no residual, which two ranks would have to hold.
+TEST(PlanTest, ARankIsAloneInACallWithItself) {
+  PlanKey key{.collective = Collective::kSendRecv,
+              .codec = {.kind = CodecKind::kEf, .block = 64},
+              .root = 1,
+              .count = 100};
+  for (const bool is_receive : {false, true}) {
+    key.is_receive = is_receive;
+    EXPECT_TRUE(SelectPlan(key, 1, HostMap(2), 64).is_alone());
+    EXPECT_FALSE(SelectPlan(key, 0, HostMap(2), 64).is_alone());
+  }
+  const PlanKey broadcast{.collective = Collective::kBroadcast, .root = 1, .count = 100};
+  EXPECT_FALSE(SelectPlan(broadcast, 1, HostMap(2), 64).is_alone());
+}
+
+// Two ranks find at the first piece that their counts differ, since headers name all that is left.
+TEST(PlanTest, APieceOfAnAllToAllvNamesWhatIsLeft) {
+  constexpr size_t kPiece = 100;
+  const std::vector<size_t> sent = {7, 250, 100}, received = {7, 130, 0}, begins(3);
+  const PairCounts counts{sent.data(), begins.data(), received.data(), begins.data()};
+  const PlanKey key{.collective = Collective::kAllToAllv, .type = kernels::DataType::kF16};
+  for (const size_t begin : {0, 100, 200, 300}) {
+    Plan plan = SelectPlan(key, 0, HostMap(3), 64);
+    ResizeToPiece(counts, begin, kPiece, &plan);
+    size_t messages = 0;
+    for (const Step& step : plan.steps) {
+      if (step.kind == StepKind::kCopy) continue;
+      ++messages;
+      const auto& all = step.kind == StepKind::kSend ? sent : received;
+      const size_t left = all[step.peer] - std::min(all[step.peer], begin);
+      EXPECT_EQ(step.elements.count, left) << "from " << begin << " peer " << step.peer;
+      EXPECT_EQ(step.region.bytes, std::min(left, kPiece) * sizeof(uint16_t));
+    }
+    // All four at first, even an empty one; then those that are so long.
+    EXPECT_EQ(messages, begin == 0 ? 4u : begin == 100 ? 2u : begin == 200 ? 1u : 0u);
+  }
 }
 
 TEST(PlanTest, NativeAllReduceStartsWhenEveryHeaderHasCome) {
