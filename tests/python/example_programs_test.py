@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Examples as users run them: example_programs_test.py ONEBIT_RUN EXAMPLES TEXT [TestCase.test]."""
 
+import functools
 import pathlib
 import re
 import subprocess
@@ -33,6 +34,16 @@ def losses(output: str) -> dict:
     return {int(step): float(loss) for step, loss in found}
 
 
+def gpt_options(way: str) -> list:
+    return [TEXT, "--average", way, "--freeze-step", "35", *SMALL]
+
+
+@functools.cache
+def straight_gpt(way: str) -> dict:
+    """Losses of 60 steps that nothing interrupts."""
+    return losses(run_job(2, "gpt.py", *gpt_options(way), "--steps", "60"))
+
+
 class ExamplesTest(unittest.TestCase):
     def test_numpy(self):
         output = run_job(2, "numpy_trainer.py")
@@ -45,25 +56,19 @@ class ExamplesTest(unittest.TestCase):
 
     @unittest.skipIf(torch is None, "no PyTorch")
     def test_gpt(self):
-        steps = ["--steps", "60", *SMALL]
-        found = {
-            way: losses(run_job(2, "gpt.py", TEXT, "--average", way, *more, *steps))
-            for way, more in {"dense": [], "hook": [], "adam": ["--freeze-step", "40"]}.items()
-        }
-        dense = found["dense"]
+        dense, hook, adam = map(straight_gpt, ("dense", "hook", "adam"))
         self.assertLess(dense[59], dense[0] - 1.5)
-        self.assertEqual(found["hook"][0], dense[0])
-        self.assertLess(abs(found["hook"][59] - dense[59]), 0.1)
-        self.assertLess(abs(found["adam"][59] - dense[59]), 0.3)
+        self.assertEqual(hook[0], dense[0])
+        self.assertLess(abs(hook[59] - dense[59]), 0.1)
+        self.assertLess(abs(adam[59] - dense[59]), 0.3)
 
     @unittest.skipIf(torch is None, "no PyTorch")
     def test_gpt_continues(self):
         # The optimizer is saved before its freeze. Later states of all ranks share out residuals anew.
         for way in ("hook", "adam"):
             with self.subTest(way=way), tempfile.TemporaryDirectory() as folder:
-                options = [TEXT, "--average", way, "--freeze-step", "30", *SMALL]
-                straight = losses(run_job(2, "gpt.py", *options, "--steps", "21"))
-                options += ["--checkpoint", f"{folder}/checkpoint"]
+                straight = straight_gpt(way)
+                options = [*gpt_options(way), "--checkpoint", f"{folder}/checkpoint"]
                 run_job(2, "gpt.py", *options, "--steps", "12")
                 resumed = losses(run_job(2, "gpt.py", *options, "--steps", "21"))
                 self.assertAlmostEqual(resumed[20], straight[20], delta=0.02)
@@ -74,13 +79,13 @@ class ExamplesTest(unittest.TestCase):
     def test_diloco(self):
         with tempfile.TemporaryDirectory() as folder:
             options = [TEXT, "--checkpoint", f"{folder}/states"]
-            straight = losses(run_job(3, "diloco.py", TEXT, "--steps", "150"))
-            first = run_job(3, "diloco.py", *options, "--steps", "100")
-            resumed = losses(run_job(3, "diloco.py", *options, "--steps", "150"))
-        self.assertEqual(sorted(straight), [50, 100, 150])
-        self.assertLess(straight[150], straight[50] - 0.3)
-        self.assertEqual(resumed, {150: straight[150]})  # bit for bit
-        shown = re.findall(r"^\[\d\] (step 100: .*)", first, re.MULTILINE)
+            straight = losses(run_job(3, "diloco.py", TEXT, "--steps", "100"))
+            first = run_job(3, "diloco.py", *options, "--steps", "50")
+            resumed = losses(run_job(3, "diloco.py", *options, "--steps", "100"))
+        self.assertEqual(sorted(straight), [50, 100])
+        self.assertLess(straight[100], straight[50] - 0.2)
+        self.assertEqual(resumed, {100: straight[100]})  # bit for bit
+        shown = re.findall(r"^\[\d\] (step 50: .*)", first, re.MULTILINE)
         self.assertEqual(len(shown), 3)
         self.assertEqual(len(set(shown)), 1)
         compressed, dense = re.search(r"a round takes ([\d.]+) MB, in full precision ([\d.]+) MB", first).groups()

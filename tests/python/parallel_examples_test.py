@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples of perf/examples/parallel: parallel_examples_test.py ONEBIT_RUN EXAMPLES TEXT [TestCase.test].
 
-They compare themselves with dense computations; mistakes that are put into copies of them show that they would fail.
+They compare themselves with dense computations. MistakesTest, a test of label study, puts mistakes into copies of them
+and sees that they fail.
 """
 
 import pathlib
@@ -21,8 +22,8 @@ RANKS = 4
 PEERS = RANKS * (RANKS - 1)  # pairs of ranks that send to each other
 
 
-def run(program: pathlib.Path, argument: str = TEXT) -> subprocess.CompletedProcess:
-    command = [ONEBIT_RUN, "-n", str(RANKS), "--", sys.executable, "-B", str(program), argument]
+def run(program: pathlib.Path, argument: str = TEXT, ranks: int = RANKS) -> subprocess.CompletedProcess:
+    command = [ONEBIT_RUN, "-n", str(ranks), "--", sys.executable, "-B", str(program), argument]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -118,6 +119,25 @@ class ParallelExamplesTest(unittest.TestCase):
         self.assertEqual(sizes["fp4 ef: 60 epochs"], 6 * (60 * message + 3 * 72))
         self.assertEqual(found.bytes["full precision: 60 epochs"], 6 * 60 * (64 + 4 * 64 * vertices))
 
+    def test_functions(self):
+        result = run(pathlib.Path(__file__).with_name("parallel_examples_rank.py"), str(EXAMPLES))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for check in ("checks_ulysses", "checks_moe", "checks_rows_passed_on"):
+            self.assertEqual(result.stdout.count(check), RANKS, result.stdout)
+
+    def test_arguments(self):
+        with tempfile.NamedTemporaryFile() as short:
+            result = run(EXAMPLES / "gnnpipe.py", short.name, ranks=2)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("has 0 bytes: give a text of at least 16384", result.stderr)
+            short.write(b"x" * 20000)
+            short.flush()
+            result = run(EXAMPLES / "gnnpipe.py", short.name, ranks=2)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("the text has 0 lines of 3 different words or more: give one with 64", result.stderr)
+
+
+class MistakesTest(unittest.TestCase):
     def test_mistakes_are_found(self):
         mistakes = {
             "a gradient stays": ("ulysses", "ulysses.py", "return ctx.exchange(gradient)", "return gradient"),
@@ -134,23 +154,6 @@ class ParallelExamplesTest(unittest.TestCase):
                 result = run(copy / f"{program}.py")
                 self.assertEqual(result.returncode, 1, result.stdout)
                 self.assertIn("<-- OFF", result.stdout, result.stderr)
-
-    def test_functions(self):
-        result = run(pathlib.Path(__file__).with_name("parallel_examples_rank.py"), str(EXAMPLES))
-        self.assertEqual(result.returncode, 0, result.stderr)
-        for check in ("checks_ulysses", "checks_moe", "checks_rows_passed_on"):
-            self.assertEqual(result.stdout.count(check), RANKS, result.stdout)
-
-    def test_arguments(self):
-        with tempfile.NamedTemporaryFile() as short:
-            result = run(EXAMPLES / "gnnpipe.py", short.name)
-            self.assertEqual(result.returncode, 1)
-            self.assertIn("has 0 bytes: give a text of at least 16384", result.stderr)
-            short.write(b"x" * 20000)
-            short.flush()
-            result = run(EXAMPLES / "gnnpipe.py", short.name)
-            self.assertEqual(result.returncode, 1)
-            self.assertIn("the text has 0 lines of 3 different words or more: give one with 64", result.stderr)
 
 
 if __name__ == "__main__":
