@@ -264,6 +264,8 @@ CeilingPasses PassesOf(Shape shape) {
       return PassesOf<Shape::kServerUpdate>();
     case Shape::kWrite:
       return PassesOf<Shape::kWrite>();
+    case Shape::kCopyHalf:
+      return PassesOf<Shape::kCopyHalf>();
   }
   return {};
 }
