@@ -30,6 +30,7 @@ kernels::LowBitCodec KernelCodec(onebitCodec_t codec) {
     case onebitCodecTopk:
     case onebitCodecRandk:
     case onebitCodecBf16:
+    case onebitCodecLossless:
       break;
   }
   return LowBitCodec::kFp4;

@@ -76,6 +76,8 @@ ModelCall Simulate(const LowBitCase& c, LowBitModel& model, std::mt19937& random
     case onebitCollectiveSendRecv:
       model.AllToAll(inputs, outputs);
       break;
+    case onebitCollectiveBroadcast:
+      break;  // has no low-bit codec
   }
   return call;
 }

@@ -28,6 +28,8 @@ inline const char* TextOf(onebitCollective_t collective) {
       return "AllToAllv";
     case onebitCollectiveSendRecv:
       return "SendRecv";
+    case onebitCollectiveBroadcast:
+      return "Broadcast";
   }
   return "?";
 }
@@ -86,6 +88,8 @@ inline onebitResult_t MakeCall(onebitCollective_t collective, const ChunkCall& c
       return MakeEqualPairs(call, comm);
     case onebitCollectiveSendRecv:
       break;  // its two sides are different calls
+    case onebitCollectiveBroadcast:
+      break;  // its root sends, and the others receive
   }
   return onebitInvalidArgument;
 }
