@@ -39,7 +39,8 @@ struct LosslessWord {
   }
 };
 
-// The element as a number that grows with it: neighbours differ by 1, and -0 precedes +0.
+// The element as a number that grows with it: neighbours differ by 1, and -0 precedes +0. The
+// function is its own inverse.
 template <typename Bits>
 constexpr Bits OrderOf(Bits element) {
   using Signed = std::make_signed_t<Bits>;
@@ -47,17 +48,16 @@ constexpr Bits OrderOf(Bits element) {
       static_cast<Bits>(static_cast<Signed>(element) >> (8 * sizeof(Bits) - 1));
   return static_cast<Bits>(element ^ all_if_negative >> 1);
 }
-// OrderOf is its own inverse.
 
 // The code of a number: q = number >> low_bits zeros and a one, then low_bits bits of it; or, where
 // q would be kLosslessEscape or more, so many zeros, a one, and the number in full.
 inline constexpr unsigned kLosslessEscape = 16;
 
-// The low bits of the codes of some numbers: the fewest for which 0.382 of the numbers need none
-// other. Where numbers fall off geometrically these make the shortest codes: with a share of more
-// than 0.618 left, one more low bit saves more than it costs, 0.618 being the root of x^2 + x = 1.
-// `narrow(bits)` counts the numbers below 2^bits; the search begins at `guess`, on which its result
-// does not depend.
+// The low bits of the codes of some numbers: the fewest with which 38.2 % of them have no zeros
+// before the one. Where numbers fall off geometrically these make the shortest codes: as long as
+// more than 61.8 % have zeros, one more low bit saves more than it costs, 0.618 being the root of
+// x^2 + x = 1. `narrow(bits)` counts the numbers below 2^bits; the search begins at `guess`, on
+// which its result does not depend.
 template <typename Narrow>
 unsigned LosslessLowBits(size_t numbers, unsigned guess, const Narrow& narrow) {
   const auto is_enough = [&](unsigned bits) {
@@ -83,6 +83,15 @@ struct LosslessScratch {
   uint32_t changes[kLosslessBlock];  // the sign in bit 0, above it the magnitude less 1
 };
 
+inline constexpr uint64_t kLosslessStep = 0x9e3779b97f4a7c15;
+// SplitMix64's finalizer (Steele, Lea and Flood, 2014): every bit of the result depends on all of
+// the word.
+constexpr uint64_t LosslessMix(uint64_t word) {
+  word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
+  word = (word ^ word >> 27) * 0x94d049bb133111eb;
+  return word ^ word >> 31;
+}
+
 // Bytes that may be written, or read, behind those of a block.
 inline constexpr size_t kLosslessSlack = 8;
 
@@ -95,7 +104,11 @@ inline constexpr size_t kLosslessSlack = 8;
      kLosslessSlack behind the block's bytes. False: they are no block of so many elements, and   \
      some elements of `copy` may have changed. */                                                 \
   bool LosslessDecode(const LosslessWord& word, const uint8_t* bytes, size_t count, size_t width, \
-                      void* copy);
+                      void* copy);                                                                \
+  /* Of the 64-bit words w_i of some bytes, the last one padded with zeros, the sum of            \
+     LosslessMix(w_i XOR (i + 1) kLosslessStep): what differs in few bits or by equal distances   \
+     has other digests. */                                                                        \
+  uint64_t LosslessDigest(const void* data, size_t bytes);
 
 ONEBIT_DECLARE_TWICE(ONEBIT_LOSSLESS_DECLARE)
 

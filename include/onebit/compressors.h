@@ -70,7 +70,8 @@ ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
  * one exchange the next call reports onebitMismatch if some ranks did not.
  *
  * @return onebitInvalidUsage  also: the compressor has error feedback but is not transactional, so
- *                             it has only one generation of residuals; or it belongs to a sync.
+ *                             it has only one generation of residuals; it belongs to a sync; or it
+ *                             is lossless, and the call can be made again.
  *
  * Thread safety: one thread at a time per compressor.
  */
@@ -82,7 +83,8 @@ ONEBIT_API onebitResult_t onebitCompressorRevert(onebitCompressor_t compressor);
  * Local: call it on all ranks between the same two calls, with equal masks.
  *
  * @param mask As in the configuration (a bit per element), copied; NULL: all elements take part.
- * @return onebitInvalidUsage  also: `mask` is not NULL, but the compressor is for an all-to-all-v.
+ * @return onebitInvalidUsage  also: `mask` is not NULL, but the compressor is for an all-to-all-v, or
+ *                             is lossless.
  *
  * Thread safety: one thread at a time per compressor.
  */

@@ -91,7 +91,7 @@
  *   no replay in flight when you rebind.
  * - A sync (sync.h) is in the memory of its compressor, an optimizer (optim.h) in that of its
  *   parameters. Their steps wait on the host until the ranks agree, so they cannot be captured.
- *   onebitCompressorPrime blocks for the same reason.
+ *   onebitCompressorPrime and calls with onebitCodecLossless block for the same reason.
  * - One scale for a whole tensor (ONEBIT_BLOCK_TENSOR) works for up to 256 ranks.
  * - onebitCodecTopk and onebitCodecRandk are for host memory only.
  * - Blocks of 256, 512, 1024, 2048 and 4096 elements (the default, and the fastest) take one pass

@@ -92,18 +92,19 @@ ONEBIT_API onebitResult_t onebitAllGather(const void* sendbuff, void* recvbuff, 
 /**
  * Makes recvbuff on all ranks what sendbuff is on rank `root`, bit for bit, and sends only what has
  * changed since the compressor's last call: for weights that a trainer passes on to other processes
- * step by step. Where 2 % of the elements of bfloat16 have changed, by a unit in the last place or
- * two, that takes 9 bits for each of them. Which rank is root may change from call to call. An
- * all-gather with such a compressor does the same for the part of every rank.
+ * step by step. Where 2 % of the elements of bfloat16 have changed, as in a step of AdamW, that
+ * takes 10 bits for each of them. Which rank is root may change from call to call. An all-gather
+ * with such a compressor does the same for the part of every rank.
  *
- * All ranks keep a copy of the tensor in host memory. In each call they first compare digests of
- * these, and where one differs, as that of a rank does which was not there in the last call, the
- * root sends all elements; likewise where so much has changed that it would not be more (full_calls
- * of the stats). A packet and what it makes of the copy are checked before recvbuff changes: after
- * an error recvbuff is as it was on ranks where the call has failed, and the communicator is out of
- * use. Continue with another one (onebitCommShrink, or one that has more ranks) and
- * onebitCompressorRebind, which for such a compressor is local and can take ranks on: ranks that
- * are new make compressors of the same count, type and tensorId.
+ * All ranks keep a copy of the tensor in host memory, and packets, which on the root may become as
+ * long as the tensor; buffers on a device are copied to the host and back. In each call ranks first
+ * compare digests of their copies. The root sends all elements if one differs, as that of a rank
+ * does which was not there in the last call, or if changes would take as many bytes (full_calls of
+ * the stats). What ranks receive is checked before recvbuff changes: where a call has failed,
+ * recvbuff is as it was. The communicator is then out of use. Continue with another one
+ * (onebitCommShrink, or one that has more ranks) and onebitCompressorRebind, which for the
+ * compressor of a broadcast is local, leaves `source` at -1 and may take ranks on: these create
+ * compressors of the same count, type and tensorId. Compressors of all-gathers cannot be rebound.
  *
  * @param compressor With onebitCodecLossless, for onebitCollectiveBroadcast.
  *

@@ -174,7 +174,8 @@ ONEBIT_API onebitResult_t onebitCompressorPrime(onebitCompressor_t compressor, c
  *                   every rank; -1: none has, because the rank that had them was lost before it
  *                   could pass them on.
  * @return onebitInvalidArgument  also: another compressor of `newcomm` has its tensorId.
- * @return onebitInvalidUsage     also: the compressor is not for an allreduce. Residuals of parts
+ * @return onebitInvalidUsage     also: the compressor is not for an allreduce, nor lossless for a
+ *                                broadcast (onebitBroadcastCompressed). Residuals of parts
  *                                belong to the former set of ranks: make a new compressor.
  * @return onebitMismatch         the ranks' compressors differ, come from different communicators,
  *                                or have committed or reset different calls; the text shows both

@@ -324,6 +324,32 @@ bool LosslessDecode(const LosslessWord& word, const uint8_t* bytes, size_t count
                     : DecodeAs(word, bytes, count, static_cast<uint32_t*>(copy));
 }
 
+uint64_t LosslessDigest(const void* data, size_t bytes) {
+  constexpr size_t kLanes = 8;  // so that multiplications overlap, or fill a vector
+  const auto* const from = static_cast<const uint8_t*>(data);
+  const size_t words = bytes / 8;
+  uint64_t sums[kLanes] = {};
+  uint64_t steps[kLanes];
+  for (size_t lane = 0; lane < kLanes; ++lane) steps[lane] = (lane + 1) * kLosslessStep;
+  size_t i = 0;
+  for (; i + kLanes <= words; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      uint64_t word;
+      memcpy(&word, from + 8 * (i + lane), sizeof(word));
+      sums[lane] += LosslessMix(word ^ steps[lane]);
+      steps[lane] += kLanes * kLosslessStep;
+    }
+  }
+  uint64_t sum = 0;
+  for (const uint64_t each : sums) sum += each;
+  for (; 8 * i < bytes; ++i) {
+    uint64_t word = 0;
+    memcpy(&word, from + 8 * i, bytes - 8 * i < 8 ? bytes - 8 * i : 8);
+    sum += LosslessMix(word ^ (i + 1) * kLosslessStep);
+  }
+  return sum;
+}
+
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace onebit::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -333,6 +359,7 @@ namespace onebit::kernels::cpu {
 
 HWY_EXPORT(LosslessEncode);
 HWY_EXPORT(LosslessDecode);
+HWY_EXPORT(LosslessDigest);
 
 LosslessWord LosslessEncode(const void* now, const void* before, size_t count, size_t width,
                             LosslessScratch* scratch, uint8_t* out) {
@@ -342,6 +369,10 @@ LosslessWord LosslessEncode(const void* now, const void* before, size_t count, s
 bool LosslessDecode(const LosslessWord& word, const uint8_t* bytes, size_t count, size_t width,
                     void* copy) {
   return HWY_DYNAMIC_DISPATCH(LosslessDecode)(word, bytes, count, width, copy);
+}
+
+uint64_t LosslessDigest(const void* data, size_t bytes) {
+  return HWY_DYNAMIC_DISPATCH(LosslessDigest)(data, bytes);
 }
 
 }  // namespace onebit::kernels::cpu

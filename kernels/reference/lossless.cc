@@ -215,4 +215,15 @@ bool LosslessDecode(const LosslessWord& word, const uint8_t* bytes, size_t count
                     : BlockOf<uint32_t>::Decode(word, bytes, count, copy);
 }
 
+uint64_t LosslessDigest(const void* data, size_t bytes) {
+  uint64_t sum = 0;
+  for (size_t i = 0; 8 * i < bytes; ++i) {
+    uint64_t word = 0;
+    const size_t left = bytes - 8 * i;
+    std::memcpy(&word, static_cast<const uint8_t*>(data) + 8 * i, left < 8 ? left : 8);
+    sum += LosslessMix(word ^ (i + 1) * kLosslessStep);
+  }
+  return sum;
+}
+
 }  // namespace onebit::kernels::reference

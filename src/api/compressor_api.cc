@@ -111,9 +111,7 @@ Status RebindLossless(onebitCompressor_t compressor, onebitComm_t comm) {
   }
   if (compressor->id.comm() == comm) return OkStatus();
   ONEBIT_ASSIGN_OR_RETURN(auto use_of_id, TensorIdUse::Begin(comm->link, config.tensor_id));
-  if (config.location.is_device() && !comm->engine.is_stream_ordered()) {
-    ONEBIT_TRY(comm->engine.UseDevice(*config.devices, config.location.device));
-  }
+  ONEBIT_TRY(comm->engine.TakeLocation(config));
   ONEBIT_ASSIGN_OR_RETURN(planned.plan, comm->engine.PlanCompressor(config));
   planned.comm_id = comm->comm->id();
   compressor->id = std::move(use_of_id);

@@ -43,7 +43,7 @@ Result<std::optional<std::span<const std::byte>>> LosslessEncoder::Encode(const 
   ONEBIT_TRY(Grow(BlocksOf(count) * sizeof(uint32_t) + kLosslessSlack, most));
   used_ = BlocksOf(count) * sizeof(uint32_t);
   for (size_t block = 0; block < BlocksOf(count); ++block) {
-    if (used_ >= full) return Packet();
+    if (used_ >= full) break;
     const size_t begin = block * kLosslessBlock;
     const size_t elements = std::min(kLosslessBlock, count - begin);
     ONEBIT_TRY(Grow(used_ + elements * width + kLosslessSlack, most));
@@ -57,7 +57,10 @@ Result<std::optional<std::span<const std::byte>>> LosslessEncoder::Encode(const 
     std::memcpy(packet_.data() + block * sizeof(packed), &packed, sizeof(packed));
     used_ += word.bytes;
   }
-  if (used_ >= full) return Packet();
+  if (used_ >= full) {
+    packet_ = AlignedBuffer();  // as long as the tensor, and of no use
+    return Packet();
+  }
   return Packet({packet_.data(), used_});
 }
 

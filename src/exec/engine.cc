@@ -117,10 +117,9 @@ uint64_t Engine::nonfinite_stream_calls() const {
 }
 
 Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
-  const bool has_chunks = config.collective != Collective::kAllReduce &&
-                          config.collective != Collective::kAllToAllv &&
-                          config.collective != Collective::kBroadcast &&
-                          config.collective != Collective::kSendRecv;
+  const bool has_chunks =
+      config.collective != Collective::kAllReduce && config.collective != Collective::kAllToAllv &&
+      config.collective != Collective::kBroadcast && config.collective != Collective::kSendRecv;
   config.chunks = has_chunks ? static_cast<size_t>(comm_.ranks()) : 1;
   if (config.count > kMaxElements / config.chunks) {
     return Error(Code::kInvalidArgument,
@@ -128,10 +127,8 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
                  "hold",
                  config.count, config.chunks);
   }
-  if (stream_ != nullptr) ONEBIT_TRY(stream_->CheckResidualLocation(config.location));
+  ONEBIT_TRY(TakeLocation(config));
   config.is_stream_ordered = config.location.is_device();
-  if (config.location.is_device() && stream_ == nullptr)
-    ONEBIT_TRY(UseDevice(*config.devices, config.location.device));
   ONEBIT_TRY(CheckLevels(config));
   ONEBIT_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan, PlanCompressor(config));
   SetRanges(*plan, &config);
@@ -150,6 +147,14 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
     ONEBIT_TRY(ReserveFor(config, *planned.check_plan));
   }
   return planned;
+}
+
+Status Engine::TakeLocation(const Compressor::Config& config) {
+  // Calls of this codec are made on the host, wherever their buffers are.
+  if (config.codec.is_lossless() && !config.location.is_device()) return OkStatus();
+  if (stream_ != nullptr) return stream_->CheckResidualLocation(config.location);
+  if (!config.location.is_device()) return OkStatus();
+  return UseDevice(*config.devices, config.location.device);
 }
 
 Result<std::shared_ptr<const Plan>> Engine::PlanCompressor(const Compressor::Config& config) {

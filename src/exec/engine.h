@@ -66,6 +66,8 @@ class Engine {
 
   // Creates a compressor for this communicator.
   Result<PlannedCompressor> CreateCompressor(Compressor::Config config);
+  // Makes calls possible on the memory of a compressor's residuals, or says why they are not.
+  Status TakeLocation(const Compressor::Config& config);
   // The plan that a compressor with this configuration gets here; reserves its packet space, too.
   Result<std::shared_ptr<const Plan>> PlanCompressor(const Compressor::Config& config);
 

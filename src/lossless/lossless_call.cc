@@ -3,7 +3,7 @@
 #include "lossless/lossless_call.h"
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -13,7 +13,6 @@
 
 namespace onebit {
 
-using kernels::Checksum;
 using kernels::DataType;
 
 Result<LosslessCopy> LosslessCopy::Create(const Compressor::Config& config) {
@@ -34,22 +33,23 @@ class LosslessCopy::Call {
       : comm_(comm), engine_(engine), request_(request), config_(config), copy_(copy) {}
 
   Status Run() {
+    copy_.sent_bytes_ = copy_.network_bytes_ = 0;
     if (comm_.ranks() == 1) {
       Output();
       return OkStatus();
     }
+    engine_.AwaitProxy();  // calls on devices before this one count for themselves
     const uint64_t sent = comm_.counters().bytes_sent.load(std::memory_order_relaxed);
     const uint64_t over_network = comm_.counters().network_bytes.load(std::memory_order_relaxed);
     Prepare();
     ONEBIT_TRY(ExchangeAccounts());
     if (Status status = CompareAccounts(); !status.ok()) return comm_.Fail(std::move(status));
-    Status status = IsFull() ? ExchangeElements() : ExchangePackets();
-    if (status.ok()) status = CheckDigests();
-    if (!status.ok()) {
-      copy_.Forget();
-      return comm_.Fail(std::move(status));
+    if (config_.count != 0) {
+      Status status = IsFull() ? ExchangeElements() : ExchangePackets();
+      if (status.ok()) status = CheckDigests();
+      if (!status.ok()) return comm_.Fail(std::move(status));
+      Output();
     }
-    Output();
     copy_.sent_bytes_ = comm_.counters().bytes_sent.load(std::memory_order_relaxed) - sent;
     copy_.network_bytes_ =
         comm_.counters().network_bytes.load(std::memory_order_relaxed) - over_network;
@@ -63,9 +63,9 @@ class LosslessCopy::Call {
     uint32_t root = 0;
     uint64_t count = 0;
     uint64_t packet_bytes = 0;  // 0: it has none that is shorter than its elements
-    Checksum packet = {};
-    Checksum held = {};  // of what it holds of all parts
-    Checksum now = {};   // of the elements that it sends
+    uint64_t packet = 0;        // digest of the packet
+    uint64_t held = 0;          // of the digests of what it holds
+    uint64_t now = 0;           // of the elements that it sends
     uint8_t type = 0;
     uint8_t collective = 0;
     uint8_t holds_copy = 0;
@@ -76,7 +76,7 @@ class LosslessCopy::Call {
   static_assert(sizeof(Account) == kAccountBytes);
 
   static uint32_t CheckOf(const Account& account) {
-    return kernels::cpu::ChecksumOf(&account, offsetof(Account, check)).weighted;
+    return static_cast<uint32_t>(kernels::cpu::LosslessDigest(&account, offsetof(Account, check)));
   }
 
   bool is_all_gather() const { return config_.collective == Collective::kAllGather; }
@@ -97,39 +97,43 @@ class LosslessCopy::Call {
     own_.count = config_.count;
     own_.type = static_cast<uint8_t>(config_.type);
     own_.collective = static_cast<uint8_t>(config_.collective);
-    std::vector<Checksum> held;
+    std::vector<uint64_t> held;
     for (const auto& digest : copy_.digests_) {
       if (digest) held.push_back(*digest);
     }
     own_.holds_copy = held.size() == copy_.digests_.size() ? 1 : 0;
     if (own_.holds_copy != 0) {
-      own_.held = kernels::cpu::ChecksumOf(held.data(), held.size() * sizeof(held[0]));
+      own_.held = kernels::cpu::LosslessDigest(held.data(), held.size() * sizeof(held[0]));
     }
     if (!is_sender()) return;
-    own_.now = kernels::cpu::ChecksumOf(request_.sendbuff, part_bytes());
+    own_.now = kernels::cpu::LosslessDigest(request_.sendbuff, part_bytes());
     if (own_.holds_copy == 0) return;
     const auto packet =
         copy_.encoder_.Encode(request_.sendbuff, PartOf(own_part()), config_.count, width());
     if (!packet.ok() || !packet.value()) return;
     packet_ = *packet.value();
     own_.packet_bytes = packet_.size();
-    own_.packet = kernels::cpu::ChecksumOf(packet_.data(), packet_.size());
+    own_.packet = kernels::cpu::LosslessDigest(packet_.data(), packet_.size());
   }
 
-  Status RunDense(CallRequest request) {
+  // Makes a dense call that carries `what`, which errors name.
+  Status RunDense(const char* what, const CallRequest& request) {
     GroupMember member{.engine = &engine_, .requests = {&request, 1}};
-    return RunCalls({&member, 1}, /*are_entered=*/true);
+    const Status status = RunCalls({&member, 1}, /*are_entered=*/true);
+    if (status.ok()) return status;
+    return Error(status.code(), "{} ({} of a lossless {} of tensor {})", status.text(), what,
+                 NameOf(config_.collective), config_.tensor_id);
   }
 
   Status ExchangeAccounts() {
     own_.check = CheckOf(own_);
     accounts_.resize(ranks());
-    return RunDense({.collective = Collective::kAllGather,
-                     .sendbuff = &own_,
-                     .recvbuff = accounts_.data(),
-                     .count = kAccountBytes,
-                     .type = DataType::kU8,
-                     .can_be_native = false});
+    return RunDense("accounts", {.collective = Collective::kAllGather,
+                                 .sendbuff = &own_,
+                                 .recvbuff = accounts_.data(),
+                                 .count = kAccountBytes,
+                                 .type = DataType::kU8,
+                                 .can_be_native = false});
   }
 
   // All ranks see the same accounts, so all decide alike.
@@ -180,43 +184,51 @@ class LosslessCopy::Call {
   Status ExchangeElements() {
     ++copy_.full_calls_;
     copy_.Forget();
-    return RunDense({.collective = config_.collective,
-                     .sendbuff = is_sender() ? request_.sendbuff : nullptr,
-                     .recvbuff = copy_.elements_.data(),
-                     .count = config_.count,
-                     .type = config_.type,
-                     .root = request_.root,
-                     .can_be_native = false});
+    return RunDense("elements", {.collective = config_.collective,
+                                 .sendbuff = is_sender() ? request_.sendbuff : nullptr,
+                                 .recvbuff = copy_.elements_.data(),
+                                 .count = config_.count,
+                                 .type = config_.type,
+                                 .root = request_.root,
+                                 .can_be_native = false});
   }
 
-  // Packets of an all-gather travel as parts of equal length, that of the longest.
+  // Packets travel with zeros behind them: those of an all-gather have equal lengths, and calls
+  // with nearly as many changes the same plan.
+  static size_t Padded(size_t bytes) {
+    const size_t step = std::max<size_t>(64, std::bit_floor(bytes) / 64);
+    return (bytes + step - 1) / step * step;
+  }
+
   Status ExchangePackets() {
     size_t longest = 0;
     for (size_t part = 0; part < config_.chunks; ++part) {
       longest = std::max<size_t>(longest, accounts_[SenderOf(part)].packet_bytes);
     }
-    const size_t room = longest * config_.chunks + kernels::kLosslessSlack;
-    if (copy_.received_.size() < room) {
+    const size_t room = Padded(longest);
+    const size_t bytes = room * config_.chunks + kernels::kLosslessSlack;
+    if (copy_.received_.size() < bytes) {
       copy_.received_ = AlignedBuffer();
       ONEBIT_ASSIGN_OR_RETURN(copy_.received_,
-                              AlignedBuffer::Create(room, "the changes of a tensor"));
+                              AlignedBuffer::Create(bytes, "the changes of a tensor"));
     }
-    std::byte* const own = copy_.received_.data() + own_part() * longest;
+    std::byte* const own = copy_.received_.data() + own_part() * room;
     if (is_sender()) {
       std::memcpy(own, packet_.data(), packet_.size());
-      std::memset(own + packet_.size(), 0, longest - packet_.size());
+      std::memset(own + packet_.size(), 0, room - packet_.size());
     }
-    ONEBIT_TRY(RunDense({.collective = config_.collective,
-                         .sendbuff = is_sender() ? own : nullptr,
-                         .recvbuff = copy_.received_.data(),
-                         .count = longest,
-                         .type = DataType::kU8,
-                         .root = request_.root,
-                         .can_be_native = false}));
+    ONEBIT_TRY(RunDense("changes", {.collective = config_.collective,
+                                    .sendbuff = is_sender() ? own : nullptr,
+                                    .recvbuff = copy_.received_.data(),
+                                    .count = room,
+                                    .type = DataType::kU8,
+                                    .root = request_.root,
+                                    .can_be_native = false}));
+    copy_.Forget();  // until all parts are what they should be
     for (size_t part = 0; part < config_.chunks; ++part) {
       const Account& sender = accounts_[SenderOf(part)];
-      const std::span packet(copy_.received_.data() + part * longest, sender.packet_bytes);
-      if (kernels::cpu::ChecksumOf(packet.data(), packet.size()) != sender.packet ||
+      const std::span packet(copy_.received_.data() + part * room, sender.packet_bytes);
+      if (kernels::cpu::LosslessDigest(packet.data(), packet.size()) != sender.packet ||
           !DecodeLossless(packet, config_.count, width(), PartOf(part))) {
         return Error(Code::kCorrupt,
                      "rank {}: the changes of tensor {} from rank {}, {} bytes, came damaged",
@@ -228,8 +240,8 @@ class LosslessCopy::Call {
 
   Status CheckDigests() {
     for (size_t part = 0; part < config_.chunks; ++part) {
-      const Checksum expected = accounts_[SenderOf(part)].now;
-      if (kernels::cpu::ChecksumOf(PartOf(part), part_bytes()) != expected) {
+      const uint64_t expected = accounts_[SenderOf(part)].now;
+      if (kernels::cpu::LosslessDigest(PartOf(part), part_bytes()) != expected) {
         return Error(Code::kCorrupt,
                      "rank {}: tensor {} does not come out as rank {} has it: the copy that this "
                      "rank held was damaged, or what it received",
@@ -240,14 +252,13 @@ class LosslessCopy::Call {
     return OkStatus();
   }
 
+  // Writes what all ranks now hold to recvbuff, unless that is the root's own tensor.
   void Output() {
     const size_t bytes = part_bytes() * config_.chunks;
-    if (bytes == 0) return;
-    if (comm_.ranks() == 1) {
-      std::memmove(request_.recvbuff, request_.sendbuff, bytes);
-    } else if (request_.recvbuff != nullptr) {
-      std::memcpy(request_.recvbuff, copy_.elements_.data(), bytes);
-    }
+    const bool has_it = !is_all_gather() && request_.recvbuff == request_.sendbuff && is_sender();
+    if (bytes == 0 || has_it) return;
+    const void* const from = comm_.ranks() == 1 ? request_.sendbuff : copy_.elements_.data();
+    std::memmove(request_.recvbuff, from, bytes);
   }
 
   Comm& comm_;

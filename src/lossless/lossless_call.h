@@ -3,6 +3,7 @@
 // All-gathers and broadcasts that send what has changed since the call before, without loss.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,7 +14,6 @@
 #include "comm/comm.h"
 #include "compressor/compressor.h"
 #include "exec/engine.h"
-#include "kernels/kernels.h"
 
 namespace onebit {
 
@@ -38,7 +38,7 @@ class LosslessCopy {
  private:
   AlignedBuffer elements_;
   // Of each part that a rank sends; none if the copy of it is not what any call has made.
-  std::vector<std::optional<kernels::Checksum>> digests_;
+  std::vector<std::optional<uint64_t>> digests_;
   LosslessEncoder encoder_;
   AlignedBuffer received_;  // packets
   uint64_t sent_bytes_ = 0;
@@ -46,13 +46,14 @@ class LosslessCopy {
   uint64_t full_calls_ = 0;
 };
 
-// Collective on `comm`, whose engine is `engine`; the calling thread has entered it. The buffers
-// are in host memory. After an error recvbuff is as it was.
 struct LosslessRequest {
   const void* sendbuff = nullptr;
   void* recvbuff = nullptr;
   uint32_t root = 0;  // of a broadcast
 };
+
+// Collective on `comm`, whose engine is `engine`; the calling thread has entered it. The buffers
+// are in host memory. After an error recvbuff is as it was.
 Status RunLossless(Comm& comm, Engine& engine, const LosslessRequest& request,
                    const Compressor::Config& config, LosslessCopy* copy);
 

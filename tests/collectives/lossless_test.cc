@@ -169,6 +169,9 @@ class LosslessBroadcastTest : public ::testing::Test {
   // Broadcasts a new version, which all ranks must have afterwards.
   void Broadcast(CommGroup& group, std::vector<Rank>& ranks, int root = 0) {
     Nudge(tensor_, 0.02, random_);
+    BroadcastSame(group, ranks, root);
+  }
+  void BroadcastSame(CommGroup& group, std::vector<Rank>& ranks, int root = 0) {
     for (const Outcome& outcome : group.Call([&](int rank) {
            Rank& mine = ranks[static_cast<size_t>(rank)];
            return onebitBroadcastCompressed(rank == root ? tensor_.data() : nullptr,
@@ -285,6 +288,33 @@ TEST_F(LosslessBroadcastTest, InPlace) {
       ASSERT_TRUE(weights.HasBytesOf(tensor_));
     }
   });
+}
+
+// Two flips of signs leave sums over elements as they are, and ranks compare more than that.
+TEST_F(LosslessBroadcastTest, ARankThatMissedChangesWhichCancelOutIsFound) {
+  std::vector<Rank> ranks;
+  CommGroup three(3);
+  for (int rank = 0; rank < 3; ++rank) ranks.push_back(NewRank(three.comm(rank)));
+  Broadcast(three, ranks);
+  Rank absent = std::move(ranks.back());
+  ranks.pop_back();
+  for (const size_t i : {1, 5}) tensor_.Set(i, -tensor_.Get(i));
+  const auto move = [&](CommGroup& group) {
+    for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
+      int source = 0;
+      ASSERT_EQ(onebitCompressorRebind(ranks[static_cast<size_t>(rank)].compressor.get(),
+                                       group.comm(rank), &source),
+                onebitSuccess);
+    }
+  };
+  CommGroup two(2);
+  move(two);
+  BroadcastSame(two, ranks);
+  ranks.push_back(std::move(absent));
+  CommGroup again(3);
+  move(again);
+  BroadcastSame(again, ranks);
+  for (const Rank& rank : ranks) EXPECT_EQ(FullCalls(rank), 2u);
 }
 
 // A rank that does not come leaves the others with what they had.

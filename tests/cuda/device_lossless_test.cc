@@ -34,11 +34,12 @@ Bytes InputOf(int rank, int call) {
   return bytes;
 }
 
-UniqueCompressor Make(onebitComm_t comm, onebitCollective_t collective) {
+UniqueCompressor Make(onebitComm_t comm, onebitCollective_t collective,
+                      onebitMemory_t memory = onebitMemoryDevice) {
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
   config.collective = collective;
   config.codec = onebitCodecLossless;
-  config.memory = onebitMemoryDevice;
+  config.memory = memory;
   onebitCompressor_t created = nullptr;
   EXPECT_EQ(onebitCompressorCreate(&created, comm, kCount, onebitBfloat16, &config), onebitSuccess)
       << onebitGetLastError(nullptr);
@@ -82,6 +83,38 @@ TEST_P(DeviceLosslessTest, EveryVersionIsBitEqual) {
           EXPECT_LT(stats.wire_bytes, full_bytes / 4);
         }
       }
+    });
+  }
+}
+
+// Weights in host memory, as WeightSync has them, whatever the transport; also on another
+// communicator.
+TEST_P(DeviceLosslessTest, HostMemory) {
+  std::vector<UniqueCompressor> compressors(kRanks);
+  for (int round = 0; round < 2; ++round) {
+    RunDeviceRanks(GetParam(), kRanks, [&](onebitComm_t comm, int rank) {
+      UniqueCompressor& compressor = compressors[static_cast<size_t>(rank)];
+      if (round == 0) {
+        compressor = Make(comm, onebitCollectiveBroadcast, onebitMemoryHost);
+      } else {
+        int source = 0;
+        ASSERT_EQ(onebitCompressorRebind(compressor.get(), comm, &source), onebitSuccess)
+            << onebitGetLastError(nullptr);
+        EXPECT_EQ(source, -1);
+      }
+      for (int call = 3 * round; call < 3 * round + 3; ++call) {
+        const Bytes input = InputOf(rank, call);
+        Bytes output(input.size());
+        ASSERT_EQ(onebitBroadcastCompressed(input.data(), output.data(), kCount, onebitBfloat16, 0,
+                                            compressor.get(), comm, nullptr),
+                  onebitSuccess)
+            << onebitGetLastError(nullptr);
+        EXPECT_EQ(output, InputOf(0, call));
+      }
+      onebitCompressorStats_t stats{};
+      stats.size = sizeof(stats);
+      ASSERT_EQ(onebitCompressorGetStats(compressor.get(), &stats), onebitSuccess);
+      EXPECT_EQ(stats.full_calls, 1u);
     });
   }
 }

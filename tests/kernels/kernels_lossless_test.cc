@@ -219,6 +219,31 @@ TEST_P(LosslessTest, RefusesWhatIsNoBlock) {
   EXPECT_GT(taken, 100u);  // a flipped bit of a sign, for one
 }
 
+// Two flips of signs, and distances that cancel out in sums, have other digests.
+TEST_P(LosslessTest, DigestsTellElementsApart) {
+  Bytes data = RandomBits(8 * 1003, random_);
+  for (size_t bytes = 0; bytes <= data.size(); bytes += bytes < 70 ? 1 : 93) {
+    EXPECT_EQ(cpu::LosslessDigest(data.data(), bytes),
+              reference::LosslessDigest(data.data(), bytes));
+  }
+  EXPECT_EQ(reference::LosslessDigest("\x01", 1), LosslessMix(kLosslessStep ^ 1));
+  const uint64_t digest = cpu::LosslessDigest(data.data(), data.size());
+  const auto differs = [&](std::initializer_list<std::pair<size_t, int>> changes) {
+    Bytes other = data;
+    for (const auto& [at, by] : changes) other[at] = static_cast<uint8_t>(other[at] + by);
+    return cpu::LosslessDigest(other.data(), other.size()) != digest;
+  };
+  for (size_t i = 0; i + 64 < data.size(); ++i) {
+    EXPECT_TRUE(differs({{i, 1}})) << i;
+    EXPECT_TRUE(differs({{i, 128}, {i + 8, 128}})) << i;
+    EXPECT_TRUE(differs({{i, 128}, {i + 16, 128}})) << i;
+    EXPECT_TRUE(differs({{i, 1}, {i + 8, -2}, {i + 16, 1}})) << i;
+  }
+  Bytes swapped = data;
+  std::swap_ranges(swapped.begin(), swapped.begin() + 8, swapped.begin() + 8);
+  EXPECT_NE(cpu::LosslessDigest(swapped.data(), swapped.size()), digest);
+}
+
 // Positions cost at least H(p) / p bits a change, and signs one; distances what their frequencies
 // say.
 TEST_P(LosslessTest, IsCloseToTheEntropy) {

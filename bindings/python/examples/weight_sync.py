@@ -6,8 +6,8 @@
     python weight_sync.py FOLDER --read NAME &  a reader, any number of times with other names
 
 Processes meet through files in FOLDER, which all of them see; messages go over the network. After every step the readers
-have the trainer's weights bit for bit, and append what they have got to FOLDER/NAME.versions. Kill one, start it
-again: the others go on.
+have the trainer's weights bit for bit, and append what they have got to FOLDER/NAME.versions. Kill one and start it
+again, or the trainer: the others go on. Readers run until they are stopped.
 """
 
 import argparse
@@ -40,8 +40,6 @@ def main() -> None:
 
 def train(options: argparse.Namespace, policy: nn.Module) -> None:
     folder = options.folder
-    for file in [*folder.glob("*.meeting"), *folder.glob("end")]:  # of an earlier trainer
-        file.unlink()
     weights = {name: tensor.bfloat16() for name, tensor in policy.state_dict().items()}
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-5)
     sync = None
@@ -62,8 +60,7 @@ def train(options: argparse.Namespace, policy: nn.Module) -> None:
                 print(f"step {step}: {error}", flush=True)
         kind = "all weights" if update.is_full else "what has changed"
         print(f"step {step}: version {update.version} {mark(weights)}, {kind}: {update.sent_bytes} bytes", flush=True)
-    (folder / "end").touch()
-    sync.communicator.abort()
+    sync.update()  # it begins when all readers have the last version
 
 
 def hold_meeting(folder: pathlib.Path, readers: int, weights: dict, sync) -> onebit.torch.WeightSync:
@@ -83,10 +80,10 @@ def hold_meeting(folder: pathlib.Path, readers: int, weights: dict, sync) -> one
 
 def read(folder: pathlib.Path, name: str, weights: dict) -> None:
     sync = None
-    while not (folder / "end").exists():
+    while True:
         last = last_meeting(folder)
         (folder / f"{name}.comes").touch()
-        while last_meeting(folder) == last and not (folder / "end").exists():
+        while last_meeting(folder) == last:
             time.sleep(0.02)
         try:
             names, unique_id = json.loads((folder / f"{last_meeting(folder)}.meeting").read_text())
@@ -98,7 +95,7 @@ def read(folder: pathlib.Path, name: str, weights: dict) -> None:
                 with open(folder / f"{name}.versions", "a", encoding="utf-8") as log:
                     print(update.version, mark(weights), file=log)
         except onebit.Error:
-            pass  # there will be another meeting, or the trainer has ended
+            pass  # there will be another meeting
 
 
 def joined(unique_id: bytes, size: int, rank: int, weights: dict, sync) -> onebit.torch.WeightSync:

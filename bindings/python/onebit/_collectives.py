@@ -159,7 +159,7 @@ class Collectives(Handle):
             array: count elements, read on the root. On other ranks the result, unless there is `out`.
             out: count elements; None: `array` itself.
             compressor: of collective "broadcast", with codec "lossless": sends what has changed since its
-                last call. An array that a failed call should write keeps its elements.
+                last call. If the call fails, the result is not written.
         """
         given = buffer_of(array, "broadcast: array")
         target = given
