@@ -44,8 +44,9 @@ Sizes SizesOf(const DeviceCase& one, size_t ranks) {
     case onebitCollectiveAllToAll:
     case onebitCollectiveAllToAllv:
       return {all, all};
-    case onebitCollectiveSendRecv:
-      break;  // of host memory only
+    case onebitCollectiveSendRecv:  // these have tests of their own
+    case onebitCollectiveBroadcast:
+      break;
   }
   return {};
 }
@@ -272,6 +273,7 @@ class CaseRun {
                                      one_.type, compressor, comm_, stream),
                      "all-to-all-v");
       case onebitCollectiveSendRecv:
+      case onebitCollectiveBroadcast:
         break;
     }
   }

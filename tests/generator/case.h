@@ -16,7 +16,7 @@
 
 namespace onebit::testing::generator {
 
-inline constexpr int kBroadcast = 6;  // follows onebitCollective_t, which has no compressed one
+inline constexpr int kBroadcast = onebitCollectiveBroadcast;  // in full precision
 inline constexpr int kCollectives = 7;
 inline constexpr int kDense = -1;   // a codec
 inline constexpr int kCodecs = 10;  // with kDense
