@@ -325,23 +325,30 @@ bool LosslessDecode(const LosslessWord& word, const uint8_t* bytes, size_t count
 }
 
 uint64_t LosslessDigest(const void* data, size_t bytes) {
-  constexpr size_t kLanes = 8;  // so that multiplications overlap, or fill a vector
   const auto* const from = static_cast<const uint8_t*>(data);
-  const size_t words = bytes / 8;
-  uint64_t sums[kLanes] = {};
-  uint64_t steps[kLanes];
-  for (size_t lane = 0; lane < kLanes; ++lane) steps[lane] = (lane + 1) * kLosslessStep;
-  size_t i = 0;
-  for (; i + kLanes <= words; i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      uint64_t word;
-      memcpy(&word, from + 8 * (i + lane), sizeof(word));
-      sums[lane] += LosslessMix(word ^ steps[lane]);
-      steps[lane] += kLanes * kLosslessStep;
-    }
-  }
   uint64_t sum = 0;
-  for (const uint64_t each : sums) sum += each;
+  size_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::ScalableTag<uint64_t> kWords;
+  const hn::Repartition<uint8_t, decltype(kWords)> kBytes;
+  constexpr size_t kLanes = HWY_LANES(uint64_t);
+  using V = hn::Vec<decltype(kWords)>;
+  const V first = hn::Set(kWords, 0xbf58476d1ce4e5b9);
+  const V second = hn::Set(kWords, 0x94d049bb133111eb);
+  const V step = hn::Set(kWords, kLanes * kLosslessStep);
+  V place = hn::Mul(hn::Iota(kWords, 1), hn::Set(kWords, kLosslessStep));
+  V sums = hn::Zero(kWords);
+  for (; 8 * (i + kLanes) <= bytes; i += kLanes) {
+    V word = hn::Xor(hn::BitCast(kWords, hn::LoadU(kBytes, from + 8 * i)), place);
+    word = hn::Mul(hn::Xor(word, hn::ShiftRight<30>(word)), first);
+    word = hn::Mul(hn::Xor(word, hn::ShiftRight<27>(word)), second);
+    sums = hn::Add(sums, hn::Xor(word, hn::ShiftRight<31>(word)));
+    place = hn::Add(place, step);
+  }
+  alignas(64) uint64_t lanes[kLanes];
+  hn::Store(sums, kWords, lanes);
+  for (const uint64_t lane : lanes) sum += lane;
+#endif
   for (; 8 * i < bytes; ++i) {
     uint64_t word = 0;
     memcpy(&word, from + 8 * i, bytes - 8 * i < 8 ? bytes - 8 * i : 8);
