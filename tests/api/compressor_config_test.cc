@@ -165,7 +165,7 @@ TEST_F(CompressorConfigTest, LowBitCodecsHaveLimitsOfTheirOwn) {
   ExpectRefused(with(onebitCodecInt2, [](auto& c) { c.scaleRule = onebitScaleL2; }), "scaleRule",
                 "0");
   ExpectRefused(with(onebitCodecInt8Stochastic, [](auto&) {}), "mode", "1");
-  for (const int codec : {-1, 9}) {
+  for (const int codec : {-1, 10}) {
     ExpectRefused([&](auto& c) { c.codec = codec; }, "codec", std::to_string(codec));
   }
 }
@@ -343,7 +343,7 @@ TEST_F(CompressorConfigTest, MembersOutOfRangeAreNamed) {
     ExpectRefused([&](auto& c) { c.transactional = value; }, "transactional", text);
     ExpectRefused([&](auto& c) { c.serverResidual = value; }, "serverResidual", text);
   }
-  for (const int value : {-1, 6}) {
+  for (const int value : {-1, 7}) {
     ExpectRefused([&](auto& c) { c.collective = value; }, "collective", std::to_string(value));
   }
   for (const int value : {-64, 1, 8, 63, 65, (1 << 30) + 64}) {

