@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -28,18 +29,22 @@ del sys.argv[1:4]
 
 
 def tensors(seed: int = 0) -> dict:
-    torch.manual_seed(seed)
+    draw = torch.Generator().manual_seed(seed)  # ranks are threads
+
+    def normal(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.randn(shape, generator=draw).to(dtype)
+
     return {
-        "weight": torch.randn(300, 70).bfloat16(),
-        "half": torch.randn(1001).half(),
-        "bias": torch.randn(501),
-        "scalar": torch.randn(()),
+        "weight": normal(300, 70, dtype=torch.bfloat16),
+        "half": normal(1001, dtype=torch.float16),
+        "bias": normal(501),
+        "scalar": normal(),
         "steps": torch.tensor(7),
-        "mask": torch.rand(33) < 0.5,
-        "bytes": torch.randint(0, 256, (5, 3), dtype=torch.uint8),
-        "wide": torch.randn(9, dtype=torch.float64),
+        "mask": normal(33) < 0,
+        "bytes": torch.randint(0, 256, (5, 3), dtype=torch.uint8, generator=draw),
+        "wide": normal(9, dtype=torch.float64),
         "empty": torch.zeros(0, 4),
-        "turned": torch.randn(20, 30).bfloat16().t(),
+        "turned": normal(20, 30, dtype=torch.bfloat16).t(),
     }
 
 
@@ -196,6 +201,8 @@ class WeightSyncTest(unittest.TestCase):
         )
 
     def test_a_failed_update_changes_nothing(self):
+        have_it = threading.Barrier(3)
+
         def run(comm):
             mine = tensors(comm.rank)
             sync = WeightSync(comm, mine)
@@ -203,7 +210,7 @@ class WeightSyncTest(unittest.TestCase):
             before = {name: value.clone() for name, value in mine.items()}
             if comm.rank == 0:
                 change(mine, 1)
-            comm.barrier()  # all have had the first update
+            have_it.wait(100)  # an abort overtakes messages
             if comm.rank == 2:
                 comm.abort()
                 return
