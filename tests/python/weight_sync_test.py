@@ -158,9 +158,11 @@ class WeightSyncTest(unittest.TestCase):
         run_ranks(2, run)
 
     def test_a_root_that_cannot_read_holds_up_nobody(self):
+        have_begun = threading.Barrier(2)
+
         def run(comm):
-            mine = tensors()
-            sync = WeightSync(comm, mine)
+            sync = WeightSync(comm, tensors())
+            have_begun.wait(100)  # an abort overtakes messages
             if comm.rank == 0:
                 sync._tensors["bias"] = torch.zeros(2)  # pylint: disable=protected-access
             with self.assertRaises(RuntimeError if comm.rank == 0 else onebit.Error):
