@@ -83,8 +83,8 @@ ONEBIT_API onebitResult_t onebitCompressorRevert(onebitCompressor_t compressor);
  * Local: call it on all ranks between the same two calls, with equal masks.
  *
  * @param mask As in the configuration (a bit per element), copied; NULL: all elements take part.
- * @return onebitInvalidUsage  also: `mask` is not NULL, but the compressor is for an all-to-all-v,
- * or is lossless.
+ * @return onebitInvalidUsage  also: `mask` is not NULL, but the compressor is for an all-to-all-v
+ *                             or is lossless.
  *
  * Thread safety: one thread at a time per compressor.
  */

@@ -39,7 +39,7 @@ extern "C" {
  *   - Functions other than collectives act at once. Those that need the result of a collective are
  *     onebitInvalidUsage: onebitSyncStep, calls with onebitCodecLossless and, of optim.h, Step,
  *     Rebind, Sync, Rewarm, Export and Import. onebitCommDestroy of a communicator with calls in
- * the group is refused, too.
+ *     the group is refused, too.
  *
  * Groups nest; only the outermost end makes the calls. Calls of up to ONEBIT_GROUP_ELEMENTS
  * elements travel together. Larger ones, onebitAllToAllv, dense ones that the transport itself
