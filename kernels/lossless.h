@@ -69,9 +69,24 @@ unsigned LosslessLowBits(size_t numbers, unsigned guess, const Narrow& narrow) {
   return bits;
 }
 
-constexpr size_t LosslessCodeBits(uint32_t number, unsigned low_bits, unsigned full_bits) {
+// The length of a number's code.
+constexpr uint32_t LosslessCodeBits(uint32_t number, unsigned low_bits, unsigned full_bits) {
   const uint32_t zeros = number >> low_bits;
   return zeros < kLosslessEscape ? zeros + 1 + low_bits : kLosslessEscape + 1 + full_bits;
+}
+
+// The word of a block with changes, in its shortest form: `choice` has the low bits of its codes,
+// and the codes of gaps and changes take so many bits.
+constexpr LosslessWord ShortestForm(LosslessWord choice, size_t count, size_t width,
+                                    size_t gap_bits, size_t change_bits) {
+  const size_t full = count * width;
+  const size_t with_gaps = (gap_bits + change_bits + 7) / 8;
+  const size_t with_bitmap = (count + 7) / 8 + (change_bits + 7) / 8;
+  if (full <= with_gaps && full <= with_bitmap) return {LosslessForm::kElements, 0, 0, full};
+  if (with_bitmap <= with_gaps) {
+    return {LosslessForm::kBitmap, 0, choice.change_bits, with_bitmap};
+  }
+  return {LosslessForm::kGaps, choice.gap_bits, choice.change_bits, with_gaps};
 }
 
 inline constexpr unsigned kGapBits = 16;  // of a gap in full
@@ -105,9 +120,9 @@ inline constexpr size_t kLosslessSlack = 8;
      some elements of `copy` may have changed. */                                                 \
   bool LosslessDecode(const LosslessWord& word, const uint8_t* bytes, size_t count, size_t width, \
                       void* copy);                                                                \
-  /* Of the 64-bit words w_i of some bytes, the last one padded with zeros, the sum of            \
-     LosslessMix(w_i XOR (i + 1) kLosslessStep): what differs in few bits or by equal distances   \
-     has other digests. */                                                                        \
+  /* The sum of LosslessMix(w_i XOR (i + 1) kLosslessStep) over the 64-bit words w_i of some      \
+     bytes, the last one padded with zeros. Bytes that differ in few bits, or by distances that   \
+     cancel out, have other digests. */                                                           \
   uint64_t LosslessDigest(const void* data, size_t bytes);
 
 ONEBIT_DECLARE_TWICE(ONEBIT_LOSSLESS_DECLARE)

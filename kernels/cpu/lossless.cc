@@ -59,7 +59,7 @@ size_t FindChanges(const Bits* now, const Bits* before, size_t count, uint16_t* 
   return found;
 }
 
-// Up to 56 bits at a time, which a word has room for behind the last 7.
+// Writes up to 56 bits at a time, for which a word has room behind 7 that are left.
 class BitWriter {
  public:
   explicit BitWriter(uint8_t* out) : out_(out) {}
@@ -105,9 +105,8 @@ class BitReader {
   }
   void Skip(size_t bits) { at_ += bits; }
   bool IsAtEnd() const { return left() < 8 && (Look() & ((uint64_t{1} << left()) - 1)) == 0; }
-  // Reads the number whose code begins at bit `from` of `word`, which is what Look has returned.
-  // Bits behind the last byte make no difference where the number is not used: the caller looks at
-  // `bits`.
+  // Reads the number whose code begins at bit 0 of `word`, which Look has returned. The code may go
+  // on behind the last byte: the caller compares `bits` with what is left.
   static bool ReadCode(uint64_t word, unsigned low_bits, unsigned full_bits, uint32_t* number,
                        unsigned* bits) {
     const auto zeros =
@@ -148,7 +147,7 @@ void Apply(uint32_t sign, uint32_t number, Bits* element) {
   *element = OrderOf(static_cast<Bits>(OrderOf(*element) + ((distance ^ (0u - sign)) + sign)));
 }
 
-// How many numbers have no more than so many bits.
+// Counts the numbers that have no more than so many bits.
 template <typename Number>
 size_t Narrow(const Number* numbers, size_t count, unsigned bits) {
   if (bits >= 8 * sizeof(Number)) return count;
@@ -164,8 +163,7 @@ size_t BitsOf(const Number* numbers, size_t count, unsigned shift, unsigned low_
               unsigned full_bits) {
   uint32_t bits = 0;
   for (size_t k = 0; k < count; ++k) {
-    const uint32_t zeros = uint32_t{numbers[k]} >> shift >> low_bits;
-    bits += zeros < kLosslessEscape ? zeros + 1 + low_bits : kLosslessEscape + 1 + full_bits;
+    bits += LosslessCodeBits(uint32_t{numbers[k]} >> shift, low_bits, full_bits);
   }
   return bits;
 }
@@ -193,21 +191,18 @@ LosslessWord EncodeAs(const Bits* now, const Bits* before, size_t count, Lossles
   const size_t gap_bits = BitsOf(scratch->gaps, changed, 0, word.gap_bits, kGapBits);
   const size_t change_bits =
       changed + BitsOf(scratch->changes, changed, 1, word.change_bits, kFullBits<Bits>);
-  const size_t full = count * sizeof(Bits);
-  const size_t bitmap = (count + 7) / 8;
-  const size_t with_gaps = (gap_bits + change_bits + 7) / 8;
-  const size_t with_bitmap = bitmap + (change_bits + 7) / 8;
-  if (full <= with_gaps && full <= with_bitmap) {
-    std::memcpy(out, now, full);
-    return {.form = LosslessForm::kElements, .bytes = full};
+  word = ShortestForm(word, count, sizeof(Bits), gap_bits, change_bits);
+  if (word.form == LosslessForm::kElements) {
+    std::memcpy(out, now, word.bytes);
+    return word;
   }
   const auto change_code = [&](size_t k) {
     const uint32_t change = scratch->changes[k];
     const CodeWord code = CodeOf(change >> 1, word.change_bits, kFullBits<Bits>);
     return CodeWord{code.bits << 1 | (change & 1), code.count + 1};
   };
-  if (with_bitmap <= with_gaps) {
-    word = {LosslessForm::kBitmap, 0, word.change_bits, with_bitmap};
+  if (word.form == LosslessForm::kBitmap) {
+    const size_t bitmap = (count + 7) / 8;
     std::memset(out, 0, bitmap);
     BitWriter bits(out + bitmap);
     for (size_t k = 0; k < changed; ++k) {
@@ -218,8 +213,6 @@ LosslessWord EncodeAs(const Bits* now, const Bits* before, size_t count, Lossles
     }
     return word;
   }
-  word.form = LosslessForm::kGaps;
-  word.bytes = with_gaps;
   BitWriter bits(out);
   for (size_t k = 0; k < changed; ++k) {
     const CodeWord gap = CodeOf(scratch->gaps[k], word.gap_bits, kGapBits);

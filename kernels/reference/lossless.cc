@@ -118,25 +118,19 @@ struct BlockOf {
       gap_bits += LosslessCodeBits(gap, word.gap_bits, kGapBits);
       change_bits += 1 + LosslessCodeBits(change.number, word.change_bits, kFullBits);
     });
-    const size_t full = count * sizeof(Bits);
-    const size_t bitmap = (count + 7) / 8;
-    const size_t with_gaps = (gap_bits + change_bits + 7) / 8;
-    const size_t with_bitmap = bitmap + (change_bits + 7) / 8;
-    if (full <= with_gaps && full <= with_bitmap) {
-      std::memcpy(out, now, full);
-      return {.form = LosslessForm::kElements, .bytes = full};
+    word = ShortestForm(word, count, sizeof(Bits), gap_bits, change_bits);
+    if (word.form == LosslessForm::kElements) {
+      std::memcpy(out, now, word.bytes);
+      return word;
     }
-    if (with_bitmap <= with_gaps) {
-      word = {LosslessForm::kBitmap, 0, word.change_bits, with_bitmap};
+    if (word.form == LosslessForm::kBitmap) {
       BitsOut places(out);
       for (size_t i = 0; i < count; ++i) places.Put(HasChanged(now, before, i) ? 1 : 0, 1);
-      BitsOut bits(out + bitmap);
+      BitsOut bits(out + (count + 7) / 8);
       ForChanges(now, before, count,
                  [&](uint32_t, const Change& change) { Put(change, word, &bits); });
       return word;
     }
-    word.form = LosslessForm::kGaps;
-    word.bytes = with_gaps;
     BitsOut bits(out);
     ForChanges(now, before, count, [&](uint32_t gap, const Change& change) {
       bits.PutCode(gap, word.gap_bits, kGapBits);

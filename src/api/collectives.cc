@@ -20,27 +20,11 @@ onebitResult_t onebitAllReduce(const void* sendbuff, void* recvbuff, size_t coun
                   datatype, op);
 }
 
-onebitResult_t onebitBroadcast(const void* sendbuff, void* recvbuff, size_t count,
-                               onebitDataType_t datatype, int root, onebitComm_t comm,
-                               onebitStream_t stream) {
-  return MakeCall({comm,
-                   nullptr,
-                   {.collective = Collective::kBroadcast,
-                    .sendbuff = sendbuff,
-                    .recvbuff = recvbuff,
-                    .count = count,
-                    .root = static_cast<uint32_t>(root),
-                    .stream = stream}},
-                  datatype, onebitSum);
-}
+namespace {
 
-onebitResult_t onebitBroadcastCompressed(const void* sendbuff, void* recvbuff, size_t count,
-                                         onebitDataType_t datatype, int root,
-                                         onebitCompressor_t compressor, onebitComm_t comm,
-                                         onebitStream_t stream) {
-  const onebitResult_t checked =
-      onebit::Guard([&] { return onebit::CheckHandle(compressor, "compressor"); });
-  if (checked != onebitSuccess) return checked;
+onebitResult_t Broadcast(const void* sendbuff, void* recvbuff, size_t count,
+                         onebitDataType_t datatype, int root, onebitCompressor_t compressor,
+                         onebitComm_t comm, onebitStream_t stream) {
   return MakeCall({comm,
                    compressor,
                    {.collective = Collective::kBroadcast,
@@ -50,6 +34,24 @@ onebitResult_t onebitBroadcastCompressed(const void* sendbuff, void* recvbuff, s
                     .root = static_cast<uint32_t>(root),
                     .stream = stream}},
                   datatype, onebitSum);
+}
+
+}  // namespace
+
+onebitResult_t onebitBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                               onebitDataType_t datatype, int root, onebitComm_t comm,
+                               onebitStream_t stream) {
+  return Broadcast(sendbuff, recvbuff, count, datatype, root, nullptr, comm, stream);
+}
+
+onebitResult_t onebitBroadcastCompressed(const void* sendbuff, void* recvbuff, size_t count,
+                                         onebitDataType_t datatype, int root,
+                                         onebitCompressor_t compressor, onebitComm_t comm,
+                                         onebitStream_t stream) {
+  const onebitResult_t checked =
+      onebit::Guard([&] { return onebit::CheckHandle(compressor, "compressor"); });
+  if (checked != onebitSuccess) return checked;
+  return Broadcast(sendbuff, recvbuff, count, datatype, root, compressor, comm, stream);
 }
 
 onebitResult_t onebitSend(const void* sendbuff, size_t count, onebitDataType_t datatype, int peer,

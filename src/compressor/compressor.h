@@ -60,7 +60,7 @@ class Compressor {
     MemoryLocation location;                     // of residuals, mask and the buffers of calls
     const Devices* devices = nullptr;            // null if the location is host memory
     // Calls are enqueued on streams, so counters that they change are on the device as well. True
-    // for all compressors on device memory.
+    // for all compressors on device memory but lossless ones.
     bool is_stream_ordered = false;
 
     // Elements of the whole tensor and the mask.

@@ -128,7 +128,7 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
                  config.count, config.chunks);
   }
   ONEBIT_TRY(TakeLocation(config));
-  config.is_stream_ordered = config.location.is_device();
+  config.is_stream_ordered = config.location.is_device() && !config.codec.is_lossless();
   ONEBIT_TRY(CheckLevels(config));
   ONEBIT_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan, PlanCompressor(config));
   SetRanges(*plan, &config);

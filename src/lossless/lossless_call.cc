@@ -57,7 +57,7 @@ class LosslessCopy::Call {
   }
 
  private:
-  // What a rank tells the others before it sends anything else, as FORMAT.md lays it out.
+  // An account of a rank's call, which the others have before it sends anything else (FORMAT.md).
   struct Account {
     uint32_t tensor_id = 0;
     uint32_t root = 0;

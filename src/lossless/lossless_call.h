@@ -17,8 +17,8 @@
 
 namespace onebit {
 
-// What a rank holds of a tensor: the elements of the last call, which ranks compare by their
-// digests before they send the changes of the next one.
+// A rank's copy of a tensor: the elements of the last call, which ranks compare by their digests
+// before they send the changes of the next one.
 class LosslessCopy {
  public:
   static Result<LosslessCopy> Create(const Compressor::Config& config);
@@ -37,7 +37,7 @@ class LosslessCopy {
 
  private:
   AlignedBuffer elements_;
-  // Of each part that a rank sends; none if the copy of it is not what any call has made.
+  // The digest of each part that a rank sends; none if no call has made the copy what it is.
   std::vector<std::optional<uint64_t>> digests_;
   LosslessEncoder encoder_;
   AlignedBuffer received_;  // packets

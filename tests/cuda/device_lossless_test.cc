@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 constexpr int kRanks = 2;
 constexpr size_t kCount = 5000;
 
-// What a rank sends in a call: few elements differ from those of the call before.
+// The elements that a rank sends in a call. Few differ from those of the call before.
 Bytes InputOf(int rank, int call) {
   std::mt19937 random(static_cast<unsigned>(rank));
   std::vector<uint16_t> elements(kCount);
@@ -78,6 +78,7 @@ TEST_P(DeviceLosslessTest, EveryVersionIsBitEqual) {
         stats.size = sizeof(stats);
         ASSERT_EQ(onebitCompressorGetStats(compressor.get(), &stats), onebitSuccess);
         EXPECT_EQ(stats.full_calls, 1u);
+        EXPECT_EQ(stats.epoch, static_cast<uint64_t>(call) + 1);
         if (call == 0) full_bytes = stats.wire_bytes;
         if (call != 0 && rank == root) {
           EXPECT_LT(stats.wire_bytes, full_bytes / 4);

@@ -79,7 +79,7 @@ class LosslessTest : public EachTarget {
     block.bytes.resize(block.word.bytes);
     return block;
   }
-  // What a block makes of `copy`; nothing if it is refused.
+  // Returns `copy` with the block's changes; nothing if the block is refused.
   static std::optional<Bytes> Decoded(const Block& block, Bytes copy, size_t width,
                                       bool is_reference) {
     Bytes bytes = block.bytes;
