@@ -15,6 +15,10 @@ namespace onebit::kernels {
 // Elements of a block. The last one of a tensor may have fewer.
 inline constexpr size_t kLosslessBlock = 65'536;
 
+constexpr size_t LosslessBlocks(size_t count) {
+  return (count + kLosslessBlock - 1) / kLosslessBlock;
+}
+
 // How the bytes of a block say what has changed.
 enum class LosslessForm : uint8_t {
   kEqual = 0,     // no element has changed; no bytes
@@ -49,6 +53,27 @@ constexpr Bits OrderOf(Bits element) {
   return static_cast<Bits>(element ^ all_if_negative >> 1);
 }
 
+// The distance of two elements that differ: its sign, and its magnitude less 1.
+struct LosslessChange {
+  uint32_t sign = 0;
+  uint32_t number = 0;
+};
+
+template <typename Bits>
+constexpr LosslessChange LosslessChangeOf(Bits now, Bits before) {
+  const auto up = static_cast<Bits>(OrderOf(now) - OrderOf(before));
+  const auto down = static_cast<Bits>(0u - up);
+  const uint32_t sign = up >> (8 * sizeof(Bits) - 1);
+  return {sign, (sign != 0 ? down : up) - uint32_t{1}};
+}
+
+template <typename Bits>
+constexpr Bits LosslessChanged(Bits before, LosslessChange change) {
+  const uint32_t distance = change.number + 1;
+  return OrderOf(
+      static_cast<Bits>(OrderOf(before) + (change.sign != 0 ? 0u - distance : distance)));
+}
+
 // The code of a number: q = number >> low_bits zeros and a one, then low_bits bits of it; or, where
 // q would be kLosslessEscape or more, so many zeros, a one, and the number in full.
 inline constexpr unsigned kLosslessEscape = 16;
@@ -56,13 +81,16 @@ inline constexpr unsigned kLosslessEscape = 16;
 // The low bits of the codes of some numbers: the fewest with which 38.2 % of them have no zeros
 // before the one. Where numbers fall off geometrically these make the shortest codes: as long as
 // more than 61.8 % have zeros, one more low bit saves more than it costs, 0.618 being the root of
-// x^2 + x = 1. `narrow(bits)` counts the numbers below 2^bits; the search begins at `guess`, on
-// which its result does not depend.
+// x^2 + x = 1.
+constexpr bool AreEnoughNarrow(size_t narrow, size_t numbers) {
+  return narrow * 65'536 >= numbers * 25'036;
+}
+
+// `narrow(bits)` counts the numbers below 2^bits; the search begins at `guess`, on which its result
+// does not depend.
 template <typename Narrow>
 unsigned LosslessLowBits(size_t numbers, unsigned guess, const Narrow& narrow) {
-  const auto is_enough = [&](unsigned bits) {
-    return narrow(bits) * size_t{65'536} >= numbers * size_t{25'036};
-  };
+  const auto is_enough = [&](unsigned bits) { return AreEnoughNarrow(narrow(bits), numbers); };
   unsigned bits = guess;
   while (!is_enough(bits)) ++bits;
   while (bits > 0 && is_enough(bits - 1)) --bits;

@@ -58,15 +58,19 @@ namespace onebit::kernels::cuda {
   X(FillIfLong, FillParamsOf<kInMemory>) \
   X(CommitLong, CommitParamsOf<kInMemory>)
 
-#define ONEBIT_CUDA_KERNELS(X)           \
-  ONEBIT_CUDA_LIST_KERNELS(X)            \
-  ONEBIT_CUDA_FEW_KERNELS(X)             \
-  ONEBIT_CUDA_LONG_KERNELS(X)            \
-  X(DenseReduce, DenseReduceParams)      \
-  X(DenseReduceWords, DenseReduceParams) \
-  X(Checksum, ChecksumParams)            \
-  X(FinishSum, SumParams)                \
-  X(FinishLamb, LambParams)              \
+#define ONEBIT_CUDA_KERNELS(X)            \
+  ONEBIT_CUDA_LIST_KERNELS(X)             \
+  ONEBIT_CUDA_FEW_KERNELS(X)              \
+  ONEBIT_CUDA_LONG_KERNELS(X)             \
+  X(DenseReduce, DenseReduceParams)       \
+  X(DenseReduceWords, DenseReduceParams)  \
+  X(Checksum, ChecksumParams)             \
+  X(LosslessMeasure, LosslessParams)      \
+  X(LosslessWrite, LosslessParams)        \
+  X(LosslessDecode, LosslessParams)       \
+  X(LosslessDigest, LosslessDigestParams) \
+  X(FinishSum, SumParams)                 \
+  X(FinishLamb, LambParams)               \
   ONEBIT_OPTIMIZER_KERNELS(X)
 
 enum class Kernel : uint32_t {

@@ -13,6 +13,7 @@
 #include "kernels/cuda/headers-inl.h"
 #include "kernels/cuda/kernel_table.h"
 #include "kernels/cuda/lamb-inl.h"
+#include "kernels/cuda/lossless-inl.h"
 #include "kernels/cuda/low_bit-inl.h"
 #include "kernels/cuda/reduce-inl.h"
 #include "kernels/cuda/sums-inl.h"

@@ -231,6 +231,30 @@ struct ChecksumParams {
   ByteSpan spans[kMaxSpans];
 };
 
+// kLosslessMeasure: words[b], the word of block b (kernels/lossless.h) of what makes `before` the
+//   elements.
+// kLosslessWrite: ORs the bytes of all blocks into `bytes`, which must have been zeroed.
+// kLosslessDecode: makes the elements, which are what the packet was encoded against, what it was
+//   made of. Sets kFailed in *faults if a block is none of so many elements.
+// Elements have 2 or 4 bytes and are aligned to them.
+struct LosslessParams {
+  void* elements = nullptr;
+  const void* before = nullptr;
+  uint64_t count = 0;
+  uint32_t width = 0;
+  uint32_t* words = nullptr;         // [blocks]
+  const uint64_t* starts = nullptr;  // [blocks]: bytes of the blocks before
+  uint32_t* bytes = nullptr;         // of all blocks; kLosslessSlack bytes follow
+  uint32_t* faults = nullptr;
+};
+
+// kLosslessDigest: adds LosslessDigest to *sum.
+struct LosslessDigestParams {
+  const void* data = nullptr;
+  uint64_t bytes = 0;
+  unsigned long long* sum = nullptr;
+};
+
 // Bytes of a message header, and the positions in it that kernels know (FORMAT.md, "Header").
 inline constexpr unsigned kHeaderBytes = 64;
 

@@ -13,6 +13,8 @@
 #include <cstdint>
 #if defined(__CUDACC__)
 #define ONEBIT_CUDA_LANES
+#else
+#include <bit>
 #endif
 #if !defined(ONEBIT_CUDA_LANES)
 #include <atomic>
@@ -227,6 +229,18 @@ inline void StoreLast(uint32_t* word, uint32_t value) {
 
 #endif
 
+// The bits that are set, and the zeros above and below them. The word is not 0 where its zeros
+// count.
+#if defined(__CUDACC__)
+ONEBIT_KERNEL unsigned BitsSetIn(uint32_t word) { return static_cast<unsigned>(__popc(word)); }
+ONEBIT_KERNEL unsigned ZerosAbove(uint32_t word) { return static_cast<unsigned>(__clz(word)); }
+ONEBIT_KERNEL unsigned ZerosBelow(uint32_t word) { return static_cast<unsigned>(__ffs(word)) - 1; }
+#else
+inline unsigned BitsSetIn(uint32_t word) { return static_cast<unsigned>(std::popcount(word)); }
+inline unsigned ZerosAbove(uint32_t word) { return static_cast<unsigned>(std::countl_zero(word)); }
+inline unsigned ZerosBelow(uint32_t word) { return static_cast<unsigned>(std::countr_zero(word)); }
+#endif
+
 // Combines the values of all lanes by `combine`, which may receive them in any order.
 template <class T, class Combine>
 ONEBIT_KERNEL T Fold(const Warp& warp, Lanes<T> values, const Combine& combine) {
@@ -241,6 +255,20 @@ ONEBIT_KERNEL T Fold(const Warp& warp, Lanes<T> values, const Combine& combine) 
 template <class T>
 ONEBIT_KERNEL T SumOf(const Warp& warp, const Lanes<T>& values) {
   return Fold(warp, values, [](T a, T b) { return static_cast<T>(a + b); });
+}
+
+// Gives each lane the sum of the values up to its own.
+template <class T>
+ONEBIT_KERNEL Lanes<T> SumsUpTo(const Warp& warp, Lanes<T> values) {
+  ONEBIT_UNROLL
+  for (unsigned delta = 1; delta < kLanes; delta *= 2) {
+    const Lanes<T> others = warp.Shuffle(
+        values, [&](unsigned lane) ONEBIT_INLINE { return lane < delta ? lane : lane - delta; });
+    warp.ForEachLane([&](unsigned lane) {
+      if (lane >= delta) values[lane] = static_cast<T>(values[lane] + others[lane]);
+    });
+  }
+  return values;
 }
 
 template <class T>

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/kernel_table.h"
 #include "kernels/cuda/tiles.h"
+#include "kernels/lossless.h"
 
 namespace onebit::kernels::cuda {
 namespace {
@@ -23,6 +24,9 @@ template <unsigned kCalls>
 uint64_t TilesOf(const CommitParamsOf<kCalls>& p) {
   return BlockCount(p.count, kLanes);
 }
+
+uint64_t TilesOf(const LosslessParams& p) { return BlockCount(p.count, kLosslessBlock); }
+uint64_t TilesOf(const LosslessDigestParams& p) { return BlockCount(p.bytes, kByteTile); }
 
 uint64_t TilesOf(const ChecksumParams& p) {
   uint64_t tiles = 0;

@@ -81,31 +81,23 @@ struct BlockOf {
   static bool HasChanged(const void* now, const void* before, size_t i) {
     return At(now, i) != At(before, i);
   }
-  // The distance of two elements that differ: its sign, and its magnitude less 1.
-  struct Change {
-    uint32_t sign;
-    uint32_t number;
-  };
-  static Change ChangeAt(const void* now, const void* before, size_t i) {
-    const auto up = static_cast<Bits>(OrderOf(At(now, i)) - OrderOf(At(before, i)));
-    const auto down = static_cast<Bits>(0u - up);
-    const uint32_t sign = up >> (kFullBits - 1);
-    return {sign, (sign != 0 ? down : up) - uint32_t{1}};
+  static LosslessChange ChangeAt(const void* now, const void* before, size_t i) {
+    return LosslessChangeOf(At(now, i), At(before, i));
   }
 
   static LosslessWord Encode(const void* now, const void* before, size_t count, uint8_t* out) {
     size_t changed = 0;
-    ForChanges(now, before, count, [&](uint32_t, const Change&) { ++changed; });
+    ForChanges(now, before, count, [&](uint32_t, const LosslessChange&) { ++changed; });
     if (changed == 0) return {};
     const auto narrow_gaps = [&](unsigned bits) {
       size_t narrow = 0;
       ForChanges(now, before, count,
-                 [&](uint32_t gap, const Change&) { narrow += gap >> bits == 0 ? 1 : 0; });
+                 [&](uint32_t gap, const LosslessChange&) { narrow += gap >> bits == 0 ? 1 : 0; });
       return narrow;
     };
     const auto narrow_changes = [&](unsigned bits) {
       size_t narrow = 0;
-      ForChanges(now, before, count, [&](uint32_t, const Change& change) {
+      ForChanges(now, before, count, [&](uint32_t, const LosslessChange& change) {
         narrow += change.number >> bits == 0 ? 1 : 0;
       });
       return narrow;
@@ -114,7 +106,7 @@ struct BlockOf {
                          .change_bits = LosslessLowBits(changed, 0, narrow_changes)};
     size_t gap_bits = 0;
     size_t change_bits = 0;
-    ForChanges(now, before, count, [&](uint32_t gap, const Change& change) {
+    ForChanges(now, before, count, [&](uint32_t gap, const LosslessChange& change) {
       gap_bits += LosslessCodeBits(gap, word.gap_bits, kGapBits);
       change_bits += 1 + LosslessCodeBits(change.number, word.change_bits, kFullBits);
     });
@@ -128,11 +120,11 @@ struct BlockOf {
       for (size_t i = 0; i < count; ++i) places.Put(HasChanged(now, before, i) ? 1 : 0, 1);
       BitsOut bits(out + (count + 7) / 8);
       ForChanges(now, before, count,
-                 [&](uint32_t, const Change& change) { Put(change, word, &bits); });
+                 [&](uint32_t, const LosslessChange& change) { Put(change, word, &bits); });
       return word;
     }
     BitsOut bits(out);
-    ForChanges(now, before, count, [&](uint32_t gap, const Change& change) {
+    ForChanges(now, before, count, [&](uint32_t gap, const LosslessChange& change) {
       bits.PutCode(gap, word.gap_bits, kGapBits);
       Put(change, word, &bits);
     });
@@ -176,19 +168,17 @@ struct BlockOf {
       next = i + 1;
     }
   }
-  static void Put(const Change& change, const LosslessWord& word, BitsOut* bits) {
+  static void Put(const LosslessChange& change, const LosslessWord& word, BitsOut* bits) {
     bits->Put(change.sign, 1);
     bits->PutCode(change.number, word.change_bits, kFullBits);
   }
   static bool Apply(const LosslessWord& word, BitsIn* bits, size_t i, void* copy) {
-    uint32_t sign = 0;
-    uint32_t number = 0;
-    if (!bits->Take(1, &sign) || !bits->TakeCode(word.change_bits, kFullBits, &number)) {
+    LosslessChange change;
+    if (!bits->Take(1, &change.sign) ||
+        !bits->TakeCode(word.change_bits, kFullBits, &change.number)) {
       return false;
     }
-    const uint32_t distance = number + 1;
-    const auto element =
-        OrderOf(static_cast<Bits>(OrderOf(At(copy, i)) + (sign != 0 ? 0u - distance : distance)));
+    const Bits element = LosslessChanged(At(copy, i), change);
     std::memcpy(static_cast<uint8_t*>(copy) + i * sizeof(Bits), &element, sizeof(Bits));
     return true;
   }

@@ -18,21 +18,12 @@ Status Run(const ApiCall& call) {
   ONEBIT_TRY(call.comm->comm->Enter());
   const CommUse in_use(*call.comm->comm);
   Compressor& state = call.compressor->planned.compressor;
-  const auto run = [&](const void* input, void* output) {
-    return RunLossless(*call.comm->comm, call.comm->engine,
-                       {.sendbuff = input, .recvbuff = output, .root = call.request.root},
-                       state.config(), &*call.compressor->lossless);
-  };
-  Status status;
-  if (call.request.location.is_device()) {
-    HostCopies copies(call, "the elements of a call with a lossless compressor");
-    if (Status begun = CatchNoMemory([&] { return copies.Begin(); }); !begun.ok()) {
-      return call.comm->comm->Fail(std::move(begun));  // the others may be waiting already
-    }
-    status = copies.End(run(copies.input(), copies.output()));
-  } else {
-    status = run(call.request.sendbuff, call.request.recvbuff);
-  }
+  const Status status = RunLossless(*call.comm->comm, call.comm->engine,
+                                    {.sendbuff = call.request.sendbuff,
+                                     .recvbuff = call.request.recvbuff,
+                                     .root = call.request.root,
+                                     .stream = call.request.stream},
+                                    state.config(), &*call.compressor->lossless);
   if (status.ok()) state.Commit();
   return status;
 }

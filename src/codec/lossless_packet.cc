@@ -8,15 +8,11 @@
 #include <utility>
 
 namespace onebit {
-namespace {
 
 using kernels::kLosslessBlock;
 using kernels::kLosslessSlack;
+using kernels::LosslessBlocks;
 using kernels::LosslessWord;
-
-size_t BlocksOf(size_t count) { return (count + kLosslessBlock - 1) / kLosslessBlock; }
-
-}  // namespace
 
 Status LosslessEncoder::Grow(size_t bytes, size_t most) {
   if (bytes <= packet_.size()) return OkStatus();
@@ -40,9 +36,9 @@ Result<std::optional<std::span<const std::byte>>> LosslessEncoder::Encode(const 
   const size_t full = count * width;
   const size_t most = full + kLosslessBlock * width + kLosslessSlack;
   used_ = 0;
-  ONEBIT_TRY(Grow(BlocksOf(count) * sizeof(uint32_t) + kLosslessSlack, most));
-  used_ = BlocksOf(count) * sizeof(uint32_t);
-  for (size_t block = 0; block < BlocksOf(count); ++block) {
+  ONEBIT_TRY(Grow(LosslessBlocks(count) * sizeof(uint32_t) + kLosslessSlack, most));
+  used_ = LosslessBlocks(count) * sizeof(uint32_t);
+  for (size_t block = 0; block < LosslessBlocks(count); ++block) {
     if (used_ >= full) break;
     const size_t begin = block * kLosslessBlock;
     const size_t elements = std::min(kLosslessBlock, count - begin);
@@ -65,7 +61,7 @@ Result<std::optional<std::span<const std::byte>>> LosslessEncoder::Encode(const 
 }
 
 bool DecodeLossless(std::span<const std::byte> packet, size_t count, size_t width, void* copy) {
-  const size_t blocks = BlocksOf(count);
+  const size_t blocks = LosslessBlocks(count);
   if (packet.size() < blocks * sizeof(uint32_t)) return false;
   std::span<const std::byte> rest = packet.subspan(blocks * sizeof(uint32_t));
   for (size_t block = 0; block < blocks; ++block) {

@@ -18,7 +18,7 @@ inline constexpr char kDeviceLibrary[] = "libonebit-cuda.so";
 inline constexpr char kDeviceSymbol[] = "onebitDeviceGet";
 
 // Changes with every change of this file or of kernels/cuda/*params.h.
-inline constexpr uint32_t kDeviceAbiVersion = 7;
+inline constexpr uint32_t kDeviceAbiVersion = 8;
 
 // The kind of memory that a pointer points to.
 enum class MemoryKind : uint32_t {

@@ -10,6 +10,7 @@
 
 #include "base/format.h"
 #include "exec/run_calls.h"
+#include "kernels/lossless.h"
 
 namespace onebit {
 
@@ -19,7 +20,9 @@ Result<LosslessCopy> LosslessCopy::Create(const Compressor::Config& config) {
   LosslessCopy copy;
   ONEBIT_ASSIGN_OR_RETURN(
       copy.elements_,
-      AlignedBuffer::Create(config.elements() * kernels::BytesOf(config.type), "a tensor's copy"));
+      Memory::Create(config.location, config.devices,
+                     config.elements() * kernels::BytesOf(config.type), "a tensor's copy"));
+  ONEBIT_ASSIGN_OR_RETURN(copy.work_, ElementWork::Create(config.location, config.devices));
   copy.digests_.resize(config.chunks);
   return copy;
 }
@@ -34,21 +37,19 @@ class LosslessCopy::Call {
 
   Status Run() {
     copy_.sent_bytes_ = copy_.network_bytes_ = 0;
-    if (comm_.ranks() == 1) {
-      Output();
-      return OkStatus();
-    }
+    work().UseStream(request_.stream, comm_.options().timeout_ms);
+    if (comm_.ranks() == 1) return Output();
     engine_.AwaitProxy();  // calls on devices before this one count for themselves
     const uint64_t sent = comm_.counters().bytes_sent.load(std::memory_order_relaxed);
     const uint64_t over_network = comm_.counters().network_bytes.load(std::memory_order_relaxed);
-    Prepare();
+    if (Status status = Prepare(); !status.ok()) return comm_.Fail(std::move(status));
     ONEBIT_TRY(ExchangeAccounts());
     if (Status status = CompareAccounts(); !status.ok()) return comm_.Fail(std::move(status));
     if (config_.count != 0) {
       Status status = IsFull() ? ExchangeElements() : ExchangePackets();
       if (status.ok()) status = CheckDigests();
+      if (status.ok()) status = Output();
       if (!status.ok()) return comm_.Fail(std::move(status));
-      Output();
     }
     copy_.sent_bytes_ = comm_.counters().bytes_sent.load(std::memory_order_relaxed) - sent;
     copy_.network_bytes_ =
@@ -79,19 +80,21 @@ class LosslessCopy::Call {
     return static_cast<uint32_t>(kernels::cpu::LosslessDigest(&account, offsetof(Account, check)));
   }
 
+  ElementWork& work() const { return *copy_.work_; }
   bool is_all_gather() const { return config_.collective == Collective::kAllGather; }
   size_t rank() const { return static_cast<size_t>(comm_.rank()); }
   size_t ranks() const { return static_cast<size_t>(comm_.ranks()); }
   bool is_sender() const { return is_all_gather() || rank() == request_.root; }
   size_t width() const { return kernels::BytesOf(config_.type); }
   size_t part_bytes() const { return config_.count * width(); }
+  size_t copy_bytes() const { return part_bytes() * config_.chunks; }
   std::byte* PartOf(size_t part) const { return copy_.elements_.data() + part * part_bytes(); }
   size_t own_part() const { return is_all_gather() ? rank() : 0; }
   // The rank that sends a part.
   size_t SenderOf(size_t part) const { return is_all_gather() ? part : request_.root; }
 
   // A packet that this rank has no memory for is as good as one that is too long.
-  void Prepare() {
+  Status Prepare() {
     own_.tensor_id = config_.tensor_id;
     own_.root = is_all_gather() ? 0 : request_.root;
     own_.count = config_.count;
@@ -105,15 +108,16 @@ class LosslessCopy::Call {
     if (own_.holds_copy != 0) {
       own_.held = kernels::cpu::LosslessDigest(held.data(), held.size() * sizeof(held[0]));
     }
-    if (!is_sender()) return;
-    own_.now = kernels::cpu::LosslessDigest(request_.sendbuff, part_bytes());
-    if (own_.holds_copy == 0) return;
-    const auto packet =
-        copy_.encoder_.Encode(request_.sendbuff, PartOf(own_part()), config_.count, width());
-    if (!packet.ok() || !packet.value()) return;
+    if (!is_sender()) return OkStatus();
+    ONEBIT_ASSIGN_OR_RETURN(own_.now, work().DigestOf(request_.sendbuff, part_bytes()));
+    if (own_.holds_copy == 0) return OkStatus();
+    auto packet = work().Encode(request_.sendbuff, PartOf(own_part()), config_.count, width());
+    if (!packet.ok() && packet.status().code() != Code::kOutOfMemory) return packet.status();
+    if (!packet.ok() || !packet.value()) return OkStatus();
     packet_ = *packet.value();
     own_.packet_bytes = packet_.size();
     own_.packet = kernels::cpu::LosslessDigest(packet_.data(), packet_.size());
+    return OkStatus();
   }
 
   // Makes a dense call that carries `what`, which errors name.
@@ -181,16 +185,33 @@ class LosslessCopy::Call {
     return false;
   }
 
+  // Elements on a device pass through host memory.
   Status ExchangeElements() {
     ++copy_.full_calls_;
     copy_.Forget();
-    return RunDense("elements", {.collective = config_.collective,
-                                 .sendbuff = is_sender() ? request_.sendbuff : nullptr,
-                                 .recvbuff = copy_.elements_.data(),
-                                 .count = config_.count,
-                                 .type = config_.type,
-                                 .root = request_.root,
-                                 .can_be_native = false});
+    const void* sent = is_sender() ? request_.sendbuff : nullptr;
+    std::byte* received = copy_.elements_.data();
+    AlignedBuffer host_sent;
+    AlignedBuffer host_received;
+    if (config_.location.is_device()) {
+      constexpr char kPurpose[] = "the elements of a call with a lossless compressor";
+      ONEBIT_ASSIGN_OR_RETURN(host_received, AlignedBuffer::Create(copy_bytes(), kPurpose));
+      received = host_received.data();
+      if (is_sender()) {
+        ONEBIT_ASSIGN_OR_RETURN(host_sent, AlignedBuffer::Create(part_bytes(), kPurpose));
+        ONEBIT_TRY(work().Copy(host_sent.data(), sent, part_bytes()));
+        sent = host_sent.data();
+      }
+    }
+    ONEBIT_TRY(RunDense("elements", {.collective = config_.collective,
+                                     .sendbuff = sent,
+                                     .recvbuff = received,
+                                     .count = config_.count,
+                                     .type = config_.type,
+                                     .root = request_.root,
+                                     .can_be_native = false}));
+    if (!config_.location.is_device()) return OkStatus();
+    return work().Copy(copy_.elements_.data(), received, copy_bytes());
   }
 
   // Packets travel with zeros behind them: those of an all-gather have equal lengths, and calls
@@ -228,8 +249,12 @@ class LosslessCopy::Call {
     for (size_t part = 0; part < config_.chunks; ++part) {
       const Account& sender = accounts_[SenderOf(part)];
       const std::span packet(copy_.received_.data() + part * room, sender.packet_bytes);
-      if (kernels::cpu::LosslessDigest(packet.data(), packet.size()) != sender.packet ||
-          !DecodeLossless(packet, config_.count, width(), PartOf(part))) {
+      bool is_whole = kernels::cpu::LosslessDigest(packet.data(), packet.size()) == sender.packet;
+      if (is_whole) {
+        ONEBIT_ASSIGN_OR_RETURN(is_whole,
+                                work().Decode(packet, config_.count, width(), PartOf(part)));
+      }
+      if (!is_whole) {
         return Error(Code::kCorrupt,
                      "rank {}: the changes of tensor {} from rank {}, {} bytes, came damaged",
                      comm_.rank(), config_.tensor_id, SenderOf(part), packet.size());
@@ -241,7 +266,8 @@ class LosslessCopy::Call {
   Status CheckDigests() {
     for (size_t part = 0; part < config_.chunks; ++part) {
       const uint64_t expected = accounts_[SenderOf(part)].now;
-      if (kernels::cpu::LosslessDigest(PartOf(part), part_bytes()) != expected) {
+      ONEBIT_ASSIGN_OR_RETURN(const uint64_t digest, work().DigestOf(PartOf(part), part_bytes()));
+      if (digest != expected) {
         return Error(Code::kCorrupt,
                      "rank {}: tensor {} does not come out as rank {} has it: the copy that this "
                      "rank held was damaged, or what it received",
@@ -253,12 +279,11 @@ class LosslessCopy::Call {
   }
 
   // Writes what all ranks now hold to recvbuff, unless that is the root's own tensor.
-  void Output() {
-    const size_t bytes = part_bytes() * config_.chunks;
+  Status Output() {
     const bool has_it = !is_all_gather() && request_.recvbuff == request_.sendbuff && is_sender();
-    if (bytes == 0 || has_it) return;
+    if (copy_bytes() == 0 || has_it) return OkStatus();
     const void* const from = comm_.ranks() == 1 ? request_.sendbuff : copy_.elements_.data();
-    std::memmove(request_.recvbuff, from, bytes);
+    return work().Copy(request_.recvbuff, from, copy_bytes());
   }
 
   Comm& comm_;

@@ -21,7 +21,7 @@ using Bytes = std::vector<std::byte>;
 using ::testing::HasSubstr;
 
 constexpr int kRanks = 2;
-constexpr size_t kCount = 5000;
+constexpr size_t kCount = 2 * 65'536 + 5000;  // three blocks
 
 // The elements that a rank sends in a call. Few differ from those of the call before.
 Bytes InputOf(int rank, int call) {

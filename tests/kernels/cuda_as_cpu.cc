@@ -13,6 +13,7 @@
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "kernels/lamb.h"
+#include "kernels/lossless.h"
 #include "kernels/low_bit.h"
 #include "kernels/optimizer.h"
 #include "kernels/zero_one.h"
@@ -493,6 +494,54 @@ Checksum ChecksumOf(const void* data, size_t bytes) {
   p.spans[0] = {static_cast<const std::byte*>(data), bytes, &checksum};
   Launch(cuda::Kernel::kChecksum, p);
   return checksum;
+}
+
+LosslessWord LosslessEncode(const void* now, const void* before, size_t count, size_t width,
+                            LosslessScratch*, uint8_t* out) {
+  uint32_t packed = 0xEEEEEEEE;
+  const uint64_t start = 0;
+  cuda::LosslessParams p = {.elements = const_cast<void*>(now),
+                            .before = before,
+                            .count = count,
+                            .width = static_cast<uint32_t>(width),
+                            .words = &packed,
+                            .starts = &start};
+  Launch(cuda::Kernel::kLosslessMeasure, p);
+  const LosslessWord word = LosslessWord::Unpack(packed);
+  std::vector<uint32_t> bytes((word.bytes + 3) / 4);
+  p.bytes = bytes.data();
+  Launch(cuda::Kernel::kLosslessWrite, p);
+  if (word.bytes != 0) memcpy(out, bytes.data(), word.bytes);
+  return word;
+}
+
+// A block in a packet begins at any byte.
+bool LosslessDecode(const LosslessWord& word, const uint8_t* bytes, size_t count, size_t width,
+                    void* copy) {
+  uint32_t packed = word.Pack();
+  const uint64_t start = NextChoice() % 5;
+  uint32_t faults = 0;
+  GuardedMemory memory(4 * ((start + word.bytes + kLosslessSlack + 3) / 4) + 1);
+  std::vector<uint8_t> packet(start, 0xEE);
+  packet.insert(packet.end(), bytes, bytes + word.bytes + kLosslessSlack);
+  packet.resize((packet.size() + 3) / 4 * 4);
+  auto* const placed = const_cast<uint8_t*>(memory.Place(packet, Edge::kHigh));
+  Launch(cuda::Kernel::kLosslessDecode,
+         cuda::LosslessParams{.elements = copy,
+                              .count = count,
+                              .width = static_cast<uint32_t>(width),
+                              .words = &packed,
+                              .starts = &start,
+                              .bytes = reinterpret_cast<uint32_t*>(placed),
+                              .faults = &faults});
+  return faults == 0;
+}
+
+uint64_t LosslessDigest(const void* data, size_t bytes) {
+  constexpr unsigned long long kBefore = 1000;
+  unsigned long long sum = kBefore;
+  Launch(cuda::Kernel::kLosslessDigest, cuda::LosslessDigestParams{data, bytes, &sum});
+  return sum - kBefore;
 }
 
 void AdamDense(const AdamUpdate& update) { Launch(cuda::Kernel::kAdamDense, update); }

@@ -128,7 +128,9 @@ TEST(CudaFatbinTest, HotKernelsKeepAllInRegisters) {
          {Kernel::kCompressBlocks, Kernel::kCompressBlocksFew, Kernel::kReduceBlocks,
           Kernel::kReduceBlocksFew, Kernel::kDecode, Kernel::kDecodeFew, Kernel::kDecodeAverage,
           Kernel::kDecodeAverageFew, Kernel::kAddDelta, Kernel::kAddDeltaFew, Kernel::kCopy,
-          Kernel::kCopyFew, Kernel::kDenseReduce, Kernel::kDenseReduceWords, Kernel::kChecksum}) {
+          Kernel::kCopyFew, Kernel::kDenseReduce, Kernel::kDenseReduceWords, Kernel::kChecksum,
+          Kernel::kLosslessMeasure, Kernel::kLosslessWrite, Kernel::kLosslessDecode,
+          Kernel::kLosslessDigest}) {
       const char* const symbol = kKernels[static_cast<size_t>(kernel)].symbol;
       ASSERT_EQ(bytes.count(symbol), 1u) << symbol << " is not described for sm_" << processor;
       EXPECT_LE(bytes.at(symbol), processor < 100 ? 0u : 8u)

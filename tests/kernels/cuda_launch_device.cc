@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/tiles.h"
+#include "kernels/lossless.h"
 #include "tests/kernels/cuda_launch.h"
 #include "tests/kernels/cuda_stage.h"
 
@@ -189,6 +190,28 @@ void Place(Stage* stage, Kernel, ChecksumParams* p) {
     stage->In(&p->spans[i].data, p->spans[i].bytes);
     stage->InOut(&p->spans[i].checksum, sizeof(Checksum));
   }
+}
+
+void Place(Stage* stage, Kernel kernel, LosslessParams* p) {
+  const size_t bytes = p->count * p->width;
+  const size_t blocks = LosslessBlocks(p->count);
+  uint64_t end = 0;
+  for (size_t block = 0; block < blocks; ++block)
+    end += LosslessWord::Unpack(p->words[block]).bytes;
+  stage->InOut(&p->elements, bytes);
+  stage->In(&p->before, bytes);
+  stage->InOut(&p->words, blocks * sizeof(*p->words));
+  stage->InOut(&p->faults, sizeof(*p->faults));
+  if (kernel == Kernel::kLosslessMeasure) return;
+  const uint64_t start = p->starts[0];
+  stage->In(&p->starts, blocks * sizeof(*p->starts));
+  const uint64_t slack = kernel == Kernel::kLosslessDecode ? kLosslessSlack : 0;
+  stage->InOut(&p->bytes, (start + end + slack + 3) / 4 * 4);
+}
+
+void Place(Stage* stage, Kernel, LosslessDigestParams* p) {
+  stage->In(&p->data, p->bytes);
+  stage->InOut(&p->sum, sizeof(*p->sum));
 }
 
 void Place(Stage* stage, HeaderTemplate* header) {

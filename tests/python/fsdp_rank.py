@@ -599,6 +599,7 @@ def shards(_argument: str) -> dict:
         "int8": {"codec": "int8"},
         "gathered": {"codec": "int8", "gather": "int8"},
         "gathered only": {"codec": None, "gather": "int8"},
+        "lossless": {"codec": None, "gather": "lossless"},
         "ef": {"codec": "fp4", "mode": "ef"},
         "gathered, kept": {"codec": "int8", "gather": "int8", "reshard": False},
         "gathered, from fewer": {"codec": "int8", "gather": "int8", "reshard": 2},

@@ -152,6 +152,9 @@ class ShardsTest(unittest.TestCase):
             self.assertLess(each["int8"]["share"], 1 / 3.8)
             self.assertLess(each["gathered"]["share"], 1 / 3.8)
             self.assertLess(each["gathered only"]["share"], 0.55)
+            # Backward passes gather what forward passes have gathered.
+            self.assertEqual(each["lossless"]["loss"], each["off"]["loss"])
+            self.assertLess(each["lossless"]["share"], 0.75)
             self.assertLess(each["ef"]["share"], 1 / 7)
             # Residuals are kept by request, and those of the whole model.
             self.assertEqual(each["int8"]["elements"], 0)

@@ -40,7 +40,7 @@ from ._sharded_modules import ShardedModule, sharded_modules
 __all__ = ["ReplicaState", "ShardState", "compress_replicas", "compress_shards"]
 
 # Weights survive these without error feedback. The others draw anew in each call, or send few elements.
-_GATHER_CODECS = (Codec.INT8, Codec.UINT8MM, Codec.FP4, Codec.BF16)
+_GATHER_CODECS = (Codec.INT8, Codec.UINT8MM, Codec.FP4, Codec.BF16, Codec.LOSSLESS)
 
 
 def compress_replicas(
@@ -153,7 +153,11 @@ def compress_shards(
     takes far less.
 
     With `gather` the parameters that forward and backward passes compute with are rounded, on all ranks alike.
-    The shards that the optimizer updates, and that checkpoints have, keep full precision.
+    The shards that the optimizer updates, and that checkpoints have, keep full precision. gather="lossless"
+    rounds nothing: it sends what has changed since the last all-gather, which in a backward pass is nothing. It
+    suits fine-tuning in bf16 over slow links, where few elements change in a step. Each rank then keeps a copy
+    of the whole model in the type that it gathers, as fully_shard does with reshard_after_forward=False, and
+    the host waits for each call.
 
     Both may be applied to a model with compress_replicas: the first inside the hosts, the second
     between them.
@@ -161,7 +165,7 @@ def compress_shards(
     Args:
         model: a module that fully_shard has sharded; or one that torch.compile has wrapped.
         codec: of the reduce-scatters, as for onebit.torch.State; None: full precision.
-        gather: of the all-gathers: "int8", "uint8mm", "fp4" or "bf16"; None: they stay PyTorch's.
+        gather: of the all-gathers: "int8", "uint8mm", "fp4", "bf16" or "lossless"; None: they stay PyTorch's.
         mode: "plain" (default): what a call loses is lost; "ef": error feedback of the reduce-scatters.
         block, k, levels: of the reduce-scatters, as for onebit.torch.State.
         dense_iterations: backward passes whose reduce-scatters are in full precision before the first
@@ -403,7 +407,7 @@ class _Gathering(ModuleAveraging):
     def gather(
         self, shard: ShardedModule, out: torch.Tensor, part: torch.Tensor, group: dist.ProcessGroup
     ) -> None:
-        """Gathers the parts of a module's parameters, each rounded as its receivers have it."""
+        """Gathers the parts of a module's parameters, each as its receivers have it."""
         if group.size() != self._communicator.size:
             # With a number for reshard_after_forward the backward pass gathers from fewer ranks.
             dist.all_gather_into_tensor(out, part, group=group)
@@ -417,12 +421,16 @@ class _Gathering(ModuleAveraging):
                 if kind[0] != part.numel():
                     refuse_count(shard, part.numel(), kind[0])
                 compressor = self._compressor(shard.name, *kind)
-                self._count_saved(shard.name, tensor_bytes)
             stream = self._stream_of(out)
             own = out.view(self._communicator.size, -1)[self._communicator.rank]
             if own.data_ptr() != part.data_ptr():
                 own.copy_(part)
             self._communicator.all_gather(out, compressor=compressor, stream=stream)
+            if compressor is not None:
+                assert self._link is not None and self._compression is not None
+                if self._compression.codec == Codec.LOSSLESS:  # each call sends as much as has changed
+                    self._link_bytes_of[shard.name] = self._link.bytes_of(compressor)
+                self._count_saved(shard.name, tensor_bytes)
             self._count_dense(tensor_bytes)
         self._seconds += time.monotonic() - begin
 
@@ -569,6 +577,6 @@ def _gather_compression(codec: Union[str, Codec]) -> Compression:
     if compression.codec not in _GATHER_CODECS:
         raise InvalidArgument(
             f'gather="{compression.codec}" does not suit weights, which have no error feedback: use '
-            '"int8", "uint8mm", "fp4" or "bf16"'
+            '"int8", "uint8mm", "fp4", "bf16" or "lossless"'
         )
     return compression

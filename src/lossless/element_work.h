@@ -1,0 +1,41 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What a lossless call does with elements, where they are: in host memory, or on a device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "device/devices.h"
+
+namespace onebit {
+
+// Pointers to elements are to memory of the location that it was created for; packets are in host
+// memory. Every function waits for its work.
+class ElementWork {
+ public:
+  // `devices` is null if the location is host memory.
+  static Result<std::unique_ptr<ElementWork>> Create(const MemoryLocation& location,
+                                                     const Devices* devices);
+  virtual ~ElementWork() = default;
+
+  // What follows is done in order with the stream.
+  virtual void UseStream(onebitStream_t, uint64_t /*timeout_ms*/) {}
+
+  virtual Result<uint64_t> DigestOf(const void* elements, size_t bytes) = 0;
+  // See LosslessEncoder and DecodeLossless.
+  virtual Result<std::optional<std::span<const std::byte>>> Encode(const void* now,
+                                                                   const void* before, size_t count,
+                                                                   size_t width) = 0;
+  virtual Result<bool> Decode(std::span<const std::byte> packet, size_t count, size_t width,
+                              void* copy) = 0;
+  // Also from or to host memory.
+  virtual Status Copy(void* to, const void* from, size_t bytes) = 0;
+  // Memory that it keeps.
+  virtual size_t bytes() const = 0;
+};
+
+}  // namespace onebit
