@@ -87,7 +87,7 @@ class Compression:
         hops = 2 if levels == 2 and self.codec in _SPARSE else None
         self._options: Dict[str, Any] = {
             "codec": self.codec,
-            "mode": self.mode,
+            "mode": None if self.codec == Codec.LOSSLESS else self.mode,  # it has none
             "block": block,
             "k": k,
             "hops": hops,
