@@ -15,8 +15,8 @@ function(onebit_leave_out sanitizers program what_remains)
   endforeach()
 endfunction()
 
-# A process for each test takes a sanitizer longer than most tests do, so it runs the tests of a program in one
-# process or, if they have several ranks, in four. The tests of these programs begin with what a process has not done yet.
+# A process for each test takes a sanitizer longer than most tests do, so it runs the tests of a program in one process
+# or, if they have several ranks, in four. Tests of these programs begin with what a process has not done yet.
 set(programs_of_new_processes api_test device_test device_start_test ucx_transport_test)
 
 # onebit_discover_tests(<program> <arguments of gtest_discover_tests>...)
@@ -30,7 +30,14 @@ function(onebit_discover_tests program)
     return()
   endif()
   cmake_parse_arguments(test "" "TEST_FILTER;TEST_PREFIX" "PROPERTIES" ${ARGN})
-  cmake_parse_arguments(property "" "LABELS;TIMEOUT;ENVIRONMENT" "" ${test_PROPERTIES})
+  cmake_parse_arguments(property "" "LABELS;TIMEOUT" "ENVIRONMENT" ${test_PROPERTIES})
+  set(unknown ${test_UNPARSED_ARGUMENTS} ${property_UNPARSED_ARGUMENTS})
+  if(unknown)
+    message(FATAL_ERROR "onebit_discover_tests(${program}) would ignore ${unknown}: handle them here")
+  endif()
+  if(NOT test_TEST_FILTER)
+    set(test_TEST_FILTER "*")  # an empty filter selects nothing
+  endif()
   set(parts 1)
   if(property_LABELS STREQUAL "ranks")
     set(parts 4)
@@ -39,8 +46,12 @@ function(onebit_discover_tests program)
     set(name ${test_TEST_PREFIX}${program}.${property_LABELS}.${part})
     math(EXPR index "${part} - 1")
     add_test(NAME ${name} COMMAND ${program} --gtest_filter=${test_TEST_FILTER})
+    # What TIMEOUT says is for one test. The first part always has some.
     set_tests_properties(${name} PROPERTIES LABELS ${property_LABELS} TIMEOUT 900
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${parts};GTEST_SHARD_INDEX=${index};${property_ENVIRONMENT}")
+    if(part EQUAL 1)
+      set_tests_properties(${name} PROPERTIES FAIL_REGULAR_EXPRESSION "Running 0 tests")
+    endif()
   endforeach()
 endfunction()
 

@@ -96,15 +96,16 @@ ONEBIT_API onebitResult_t onebitAllGather(const void* sendbuff, void* recvbuff, 
  * takes 10 bits for each of them. Which rank is root may change from call to call. An all-gather
  * with such a compressor does the same for the part of every rank.
  *
- * All ranks keep a copy of the tensor in host memory, and packets, which on the root may become as
- * long as the tensor; buffers on a device are copied to the host and back. In each call ranks first
- * compare digests of their copies. The root sends all elements if one differs, as that of a rank
- * does which was not there in the last call, or if changes would take as many bytes (full_calls of
- * the stats). What ranks receive is checked before recvbuff changes: where a call has failed,
- * recvbuff is as it was. The communicator is then out of use. Continue with another one
- * (onebitCommShrink, or one that has more ranks) and onebitCompressorRebind, which for the
- * compressor of a broadcast is local, leaves `source` at -1 and may take ranks on: these create
- * compressors of the same count, type and tensorId. Compressors of all-gathers cannot be rebound.
+ * All ranks keep a copy of the tensor where its buffers are, and packets, which on the root may
+ * become as long as the tensor. On a device kernels find and apply changes; packets pass through
+ * host memory, and so do all elements where these are sent. In each call ranks first compare
+ * digests of their copies. The root sends all elements if one differs, as that of a rank does which
+ * was not there in the last call, or if changes would take as many bytes (full_calls). What ranks
+ * receive is checked before recvbuff changes: where a call has failed, recvbuff is as it was. The
+ * communicator is then out of use. Continue with another one (onebitCommShrink, or one that has
+ * more ranks) and onebitCompressorRebind, which for the compressor of a broadcast is local, leaves
+ * `source` at -1 and may take ranks on: these create compressors of the same count, type and
+ * tensorId. Compressors of all-gathers cannot be rebound.
  *
  * @param compressor With onebitCodecLossless, for onebitCollectiveBroadcast.
  *

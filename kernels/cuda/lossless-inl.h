@@ -13,8 +13,9 @@
 
 namespace onebit::kernels::cuda {
 
-// Calls body(changed, group, gaps, changes) for each group of kLanes elements, of which bit `lane`
-// of `changed` says that element group + lane differs; gaps and changes are those of such lanes.
+// Calls body(changed, group, gaps, changes) for each group of kLanes elements that has changes. Bit
+// `lane` of `changed` says that element group + lane differs; gaps and changes are those of such
+// lanes.
 template <class Bits, class Body>
 ONEBIT_KERNEL void ForEachChangedGroup(const Warp& warp, const Bits* now, const Bits* before,
                                        uint32_t count, const Body& body) {
@@ -52,7 +53,7 @@ ONEBIT_KERNEL void ForEachChangedGroup(const Warp& warp, const Bits* now, const 
   }
 }
 
-// Numbers of changes by the bits that they need, of which no number has more than 31.
+// A histogram of numbers below 2^31 by the bits that they need.
 class NumberWidths {
  public:
   // Adds the numbers of the lanes whose bits are set. Lane w counts those that need w bits: the
@@ -347,23 +348,34 @@ ONEBIT_KERNEL void RunLosslessDecode(const Warp& warp, const LosslessParams& p) 
   p.width == 2 ? DecodeBlocks<uint16_t>(warp, p) : DecodeBlocks<uint32_t>(warp, p);
 }
 
+// Loads at most 8 of so many bytes as units of a type. Those behind the end are 0.
+template <class Unit>
+ONEBIT_KERNEL uint64_t LoadUnits(const std::byte* from, uint64_t bytes) {
+  uint64_t word = 0;
+  ONEBIT_UNROLL
+  for (unsigned at = 0; at < 8; at += sizeof(Unit)) {
+    if (at + sizeof(Unit) > bytes) break;
+    word |= uint64_t{*reinterpret_cast<const Unit*>(from + at)} << (8 * at);
+  }
+  return word;
+}
+
+// The same in the longest units that the address and the number of bytes allow.
+ONEBIT_KERNEL uint64_t LoadLongUntil(const std::byte* from, uint64_t bytes) {
+  if (bytes >= 8 && IsAligned(from, 8)) return *reinterpret_cast<const uint64_t*>(from);
+  if (bytes % 4 == 0 && IsAligned(from, 4)) return LoadUnits<uint32_t>(from, bytes);
+  if (bytes % 2 == 0 && IsAligned(from, 2)) return LoadUnits<uint16_t>(from, bytes);
+  return LoadUnits<uint8_t>(from, bytes);
+}
+
 ONEBIT_KERNEL void RunLosslessDigest(const Warp& warp, const LosslessDigestParams& p) {
-  const auto* const bytes = static_cast<const uint8_t*>(p.data);
-  const bool has_words = IsAligned(p.data, 8);
   Lanes<unsigned long long> sums;
   ForEachRange(warp, p.bytes, kByteTile, [&](uint64_t begin, uint64_t end) {
     for (uint64_t group = begin; group < end; group += 8 * kLanes) {
       warp.ForEachLane([&](unsigned lane) {
         const uint64_t at = group + 8 * lane;
         if (at >= end) return;
-        uint64_t word = 0;
-        if (has_words && at + 8 <= end) {
-          word = *reinterpret_cast<const uint64_t*>(bytes + at);
-        } else {
-          for (uint64_t b = at; b < at + 8 && b < end; ++b) {
-            word |= uint64_t{bytes[b]} << (8 * (b - at));
-          }
-        }
+        const uint64_t word = LoadLongUntil(static_cast<const std::byte*>(p.data) + at, end - at);
         sums[lane] += LosslessMix(word ^ (at / 8 + 1) * kLosslessStep);
       });
     }

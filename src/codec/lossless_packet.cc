@@ -24,11 +24,8 @@ Status LosslessEncoder::Grow(size_t bytes, size_t most) {
   return OkStatus();
 }
 
-Result<std::optional<std::span<const std::byte>>> LosslessEncoder::Encode(const void* now,
-                                                                          const void* before,
-                                                                          size_t count,
-                                                                          size_t width) {
-  using Packet = std::optional<std::span<const std::byte>>;
+Result<LosslessPacket> LosslessEncoder::Encode(const void* now, const void* before, size_t count,
+                                               size_t width) {
   if (scratch_ == nullptr) {
     scratch_.reset(new (std::nothrow) kernels::LosslessScratch);
     if (scratch_ == nullptr) return Error(Code::kOutOfMemory, "no memory to find changes in");
@@ -55,9 +52,9 @@ Result<std::optional<std::span<const std::byte>>> LosslessEncoder::Encode(const 
   }
   if (used_ >= full) {
     packet_ = AlignedBuffer();  // as long as the tensor, and of no use
-    return Packet();
+    return LosslessPacket();
   }
-  return Packet({packet_.data(), used_});
+  return LosslessPacket({packet_.data(), used_});
 }
 
 bool DecodeLossless(std::span<const std::byte> packet, size_t count, size_t width, void* copy) {

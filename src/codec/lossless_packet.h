@@ -14,13 +14,15 @@
 
 namespace onebit {
 
+// A packet; nothing if it would be no shorter than the elements.
+using LosslessPacket = std::optional<std::span<const std::byte>>;
+
 // Makes packets, in memory that grows up to the length of the tensor and is kept for the next one.
 class LosslessEncoder {
  public:
-  // Encodes the changes from `before` to `now`, `count` elements of `width` bytes. Nothing if the
-  // packet would be no shorter than the elements. The packet lasts until the next one.
-  Result<std::optional<std::span<const std::byte>>> Encode(const void* now, const void* before,
-                                                           size_t count, size_t width);
+  // Encodes the changes from `before` to `now`, `count` elements of `width` bytes. The packet lasts
+  // until the next one.
+  Result<LosslessPacket> Encode(const void* now, const void* before, size_t count, size_t width);
   size_t bytes() const { return packet_.size(); }
 
  private:

@@ -150,7 +150,7 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
 }
 
 Status Engine::TakeLocation(const Compressor::Config& config) {
-  // Calls of this codec are made on the host, wherever their buffers are.
+  // Calls of this codec exchange host memory, wherever their buffers are.
   if (config.codec.is_lossless() && !config.location.is_device()) return OkStatus();
   if (stream_ != nullptr) return stream_->CheckResidualLocation(config.location);
   if (!config.location.is_device()) return OkStatus();

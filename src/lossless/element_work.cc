@@ -4,9 +4,7 @@
 
 #include <cstring>
 #include <new>
-#include <utility>
 
-#include "codec/lossless_packet.h"
 #include "lossless/device_work.h"
 
 namespace onebit {
@@ -14,11 +12,16 @@ namespace {
 
 class HostWork final : public ElementWork {
  public:
-  Result<uint64_t> DigestOf(const void* elements, size_t bytes) override {
-    return kernels::cpu::LosslessDigest(elements, bytes);
+  Status FindDigests(const void* elements, size_t bytes, std::span<uint64_t> digests) override {
+    const auto* next = static_cast<const std::byte*>(elements);
+    for (uint64_t& digest : digests) {
+      digest = kernels::cpu::LosslessDigest(next, bytes);
+      next += bytes;
+    }
+    return OkStatus();
   }
-  Result<std::optional<std::span<const std::byte>>> Encode(const void* now, const void* before,
-                                                           size_t count, size_t width) override {
+  Result<LosslessPacket> Encode(const void* now, const void* before, size_t count,
+                                size_t width) override {
     return encoder_.Encode(now, before, count, width);
   }
   Result<bool> Decode(std::span<const std::byte> packet, size_t count, size_t width,
@@ -26,7 +29,7 @@ class HostWork final : public ElementWork {
     return DecodeLossless(packet, count, width, copy);
   }
   Status Copy(void* to, const void* from, size_t bytes) override {
-    if (bytes != 0) std::memmove(to, from, bytes);
+    if (bytes != 0 && to != from) std::memmove(to, from, bytes);
     return OkStatus();
   }
   size_t bytes() const override { return encoder_.bytes(); }

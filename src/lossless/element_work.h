@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 
+#include "codec/lossless_packet.h"
 #include "device/devices.h"
 
 namespace onebit {
@@ -22,19 +22,19 @@ class ElementWork {
                                                      const Devices* devices);
   virtual ~ElementWork() = default;
 
-  // What follows is done in order with the stream.
-  virtual void UseStream(onebitStream_t, uint64_t /*timeout_ms*/) {}
+  // Waits for the earlier work of the stream, on which what follows is done.
+  virtual Status Begin(onebitStream_t, uint64_t /*timeout_ms*/) { return OkStatus(); }
 
-  virtual Result<uint64_t> DigestOf(const void* elements, size_t bytes) = 0;
+  // The digests of consecutive arrays of so many bytes.
+  virtual Status FindDigests(const void* elements, size_t bytes, std::span<uint64_t> digests) = 0;
   // See LosslessEncoder and DecodeLossless.
-  virtual Result<std::optional<std::span<const std::byte>>> Encode(const void* now,
-                                                                   const void* before, size_t count,
-                                                                   size_t width) = 0;
+  virtual Result<LosslessPacket> Encode(const void* now, const void* before, size_t count,
+                                        size_t width) = 0;
   virtual Result<bool> Decode(std::span<const std::byte> packet, size_t count, size_t width,
                               void* copy) = 0;
-  // Also from or to host memory.
+  // Either pointer may be to host memory.
   virtual Status Copy(void* to, const void* from, size_t bytes) = 0;
-  // Memory that it keeps.
+  // Bytes of memory that it keeps.
   virtual size_t bytes() const = 0;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -37,20 +38,21 @@ class LosslessCopy::Call {
 
   Status Run() {
     copy_.sent_bytes_ = copy_.network_bytes_ = 0;
-    work().UseStream(request_.stream, comm_.options().timeout_ms);
-    if (comm_.ranks() == 1) return Output();
+    Status begun = work().Begin(request_.stream, comm_.options().timeout_ms);
+    if (comm_.ranks() == 1) return begun.ok() ? Output() : begun;
+    if (!begun.ok()) return comm_.Fail(std::move(begun));  // the others may be waiting already
     engine_.AwaitProxy();  // calls on devices before this one count for themselves
     const uint64_t sent = comm_.counters().bytes_sent.load(std::memory_order_relaxed);
     const uint64_t over_network = comm_.counters().network_bytes.load(std::memory_order_relaxed);
-    if (Status status = Prepare(); !status.ok()) return comm_.Fail(std::move(status));
+    Status status = Timed([this] { return Prepare(); });
+    if (!status.ok()) return comm_.Fail(std::move(status));
     ONEBIT_TRY(ExchangeAccounts());
-    if (Status status = CompareAccounts(); !status.ok()) return comm_.Fail(std::move(status));
-    if (config_.count != 0) {
-      Status status = IsFull() ? ExchangeElements() : ExchangePackets();
-      if (status.ok()) status = CheckDigests();
-      if (status.ok()) status = Output();
-      if (!status.ok()) return comm_.Fail(std::move(status));
+    status = CompareAccounts();
+    if (status.ok() && config_.count != 0) {
+      status = IsFull() ? ExchangeElements() : ExchangePackets();
+      if (status.ok()) status = Timed([this] { return Finish(); });
     }
+    if (!status.ok()) return comm_.Fail(std::move(status));
     copy_.sent_bytes_ = comm_.counters().bytes_sent.load(std::memory_order_relaxed) - sent;
     copy_.network_bytes_ =
         comm_.counters().network_bytes.load(std::memory_order_relaxed) - over_network;
@@ -93,6 +95,17 @@ class LosslessCopy::Call {
   // The rank that sends a part.
   size_t SenderOf(size_t part) const { return is_all_gather() ? part : request_.root; }
 
+  // Counts the time of work that is not a dense call.
+  template <typename Body>
+  Status Timed(const Body& body) {
+    const auto begin = std::chrono::steady_clock::now();
+    Status status = body();
+    const std::chrono::nanoseconds spent = std::chrono::steady_clock::now() - begin;
+    Add(comm_.counters().codec_ns, static_cast<uint64_t>(spent.count()));
+    Add(comm_.counters().call_ns, static_cast<uint64_t>(spent.count()));
+    return status;
+  }
+
   // A packet that this rank has no memory for is as good as one that is too long.
   Status Prepare() {
     own_.tensor_id = config_.tensor_id;
@@ -109,7 +122,7 @@ class LosslessCopy::Call {
       own_.held = kernels::cpu::LosslessDigest(held.data(), held.size() * sizeof(held[0]));
     }
     if (!is_sender()) return OkStatus();
-    ONEBIT_ASSIGN_OR_RETURN(own_.now, work().DigestOf(request_.sendbuff, part_bytes()));
+    ONEBIT_TRY(work().FindDigests(request_.sendbuff, part_bytes(), {&own_.now, 1}));
     if (own_.holds_copy == 0) return OkStatus();
     auto packet = work().Encode(request_.sendbuff, PartOf(own_part()), config_.count, width());
     if (!packet.ok() && packet.status().code() != Code::kOutOfMemory) return packet.status();
@@ -191,16 +204,16 @@ class LosslessCopy::Call {
     copy_.Forget();
     const void* sent = is_sender() ? request_.sendbuff : nullptr;
     std::byte* received = copy_.elements_.data();
-    AlignedBuffer host_sent;
-    AlignedBuffer host_received;
+    AlignedBuffer on_host;
     if (config_.location.is_device()) {
-      constexpr char kPurpose[] = "the elements of a call with a lossless compressor";
-      ONEBIT_ASSIGN_OR_RETURN(host_received, AlignedBuffer::Create(copy_bytes(), kPurpose));
-      received = host_received.data();
+      ONEBIT_ASSIGN_OR_RETURN(
+          on_host,
+          AlignedBuffer::Create(copy_bytes(), "the elements of a call with a lossless compressor"));
+      received = on_host.data();
       if (is_sender()) {
-        ONEBIT_ASSIGN_OR_RETURN(host_sent, AlignedBuffer::Create(part_bytes(), kPurpose));
-        ONEBIT_TRY(work().Copy(host_sent.data(), sent, part_bytes()));
-        sent = host_sent.data();
+        std::byte* const own = received + own_part() * part_bytes();
+        ONEBIT_TRY(work().Copy(own, sent, part_bytes()));
+        sent = own;
       }
     }
     ONEBIT_TRY(RunDense("elements", {.collective = config_.collective,
@@ -210,7 +223,6 @@ class LosslessCopy::Call {
                                      .type = config_.type,
                                      .root = request_.root,
                                      .can_be_native = false}));
-    if (!config_.location.is_device()) return OkStatus();
     return work().Copy(copy_.elements_.data(), received, copy_bytes());
   }
 
@@ -245,6 +257,10 @@ class LosslessCopy::Call {
                                     .type = DataType::kU8,
                                     .root = request_.root,
                                     .can_be_native = false}));
+    return Timed([&] { return DecodePackets(room); });
+  }
+
+  Status DecodePackets(size_t room) {
     copy_.Forget();  // until all parts are what they should be
     for (size_t part = 0; part < config_.chunks; ++part) {
       const Account& sender = accounts_[SenderOf(part)];
@@ -263,11 +279,13 @@ class LosslessCopy::Call {
     return OkStatus();
   }
 
-  Status CheckDigests() {
+  // Compares digests, and only then writes what all ranks now hold.
+  Status Finish() {
+    std::vector<uint64_t> digests(config_.chunks);
+    ONEBIT_TRY(work().FindDigests(copy_.elements_.data(), part_bytes(), digests));
     for (size_t part = 0; part < config_.chunks; ++part) {
       const uint64_t expected = accounts_[SenderOf(part)].now;
-      ONEBIT_ASSIGN_OR_RETURN(const uint64_t digest, work().DigestOf(PartOf(part), part_bytes()));
-      if (digest != expected) {
+      if (digests[part] != expected) {
         return Error(Code::kCorrupt,
                      "rank {}: tensor {} does not come out as rank {} has it: the copy that this "
                      "rank held was damaged, or what it received",
@@ -275,10 +293,10 @@ class LosslessCopy::Call {
       }
       copy_.digests_[part] = expected;
     }
-    return OkStatus();
+    return Output();
   }
 
-  // Writes what all ranks now hold to recvbuff, unless that is the root's own tensor.
+  // Writes to recvbuff, unless that is the root's own tensor.
   Status Output() {
     const bool has_it = !is_all_gather() && request_.recvbuff == request_.sendbuff && is_sender();
     if (copy_bytes() == 0 || has_it) return OkStatus();

@@ -99,7 +99,7 @@ class Trainer:
     """
 
     def __init__(
-        self, way="replicas", codec="fp4", model=Gpt, policy=None, reshard=None, prepare=None, **options
+        self, way="replicas", codec="fp4", model=Gpt, policy=None, reshard=None, prepare=None, rate=3e-3, **options
     ):
         torch.manual_seed(REPLICA if way == "replicas" else 0)  # the first replica's parameters count
         self.model = model()
@@ -118,7 +118,7 @@ class Trainer:
         elif way == "shards" and codec != "stock":
             self.state = compress_shards(self.model, codec, **options)
         trained = [each for each in self.model.parameters() if each.requires_grad]
-        self.optimizer = torch.optim.AdamW(trained, 3e-3)
+        self.optimizer = torch.optim.AdamW(trained, rate)
         self.scaler = options.get("grad_scaler")
         self.step_number = 0
 
@@ -593,6 +593,7 @@ def loss_of_a_rank(argument: str) -> dict:
 def shards(_argument: str) -> dict:
     """A model that is sharded over all ranks: losses and bytes."""
     found = {}
+    in_bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
     for name, options in {
         "stock": {"codec": "stock"},
         "off": {"codec": None},
@@ -600,13 +601,12 @@ def shards(_argument: str) -> dict:
         "gathered": {"codec": "int8", "gather": "int8"},
         "gathered only": {"codec": None, "gather": "int8"},
         "lossless": {"codec": None, "gather": "lossless"},
+        "slow bf16": {"codec": None, "policy": in_bf16, "rate": 1e-5},
+        "slow lossless bf16": {"codec": None, "gather": "lossless", "policy": in_bf16, "rate": 1e-5},
         "ef": {"codec": "fp4", "mode": "ef"},
         "gathered, kept": {"codec": "int8", "gather": "int8", "reshard": False},
         "gathered, from fewer": {"codec": "int8", "gather": "int8", "reshard": 2},
-        "bf16": {
-            "codec": "int8",
-            "policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
-        },
+        "bf16": {"codec": "int8", "policy": in_bf16},
         "fp16 with a scaler": {
             "codec": "int8",
             "mode": "ef",

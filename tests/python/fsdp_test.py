@@ -115,8 +115,9 @@ class ReplicasTest(unittest.TestCase):
             self.assertIn("the state's shard is None", none)
 
     def test_a_killed_rank_ends_all(self):
-        gathering = run_job(4, "loss_of_a_rank", "int8", is_failing=True, ONEBIT_LOSS_TIMEOUT_MS="60000")
-        self.assertIn("rank 1 (global rank 3) ", gathering[2]["text"])  # the number in its shard group first
+        for codec in ("int8", "lossless"):
+            found = run_job(4, "loss_of_a_rank", codec, is_failing=True, ONEBIT_LOSS_TIMEOUT_MS="60000")
+            self.assertIn("rank 1 (global rank 3) ", found[2]["text"])  # the number in its shard group first
         found = run_job(4, "loss_of_a_rank", is_failing=True, ONEBIT_LOSS_TIMEOUT_MS="60000")
         self.assertEqual(sorted(found), [0, 1, 2])
         for rank, each in found.items():
@@ -155,6 +156,9 @@ class ShardsTest(unittest.TestCase):
             # Backward passes gather what forward passes have gathered.
             self.assertEqual(each["lossless"]["loss"], each["off"]["loss"])
             self.assertLess(each["lossless"]["share"], 0.75)
+            # All-gathers are two thirds of what is sent in full, and here next to nothing.
+            self.assertEqual(each["slow lossless bf16"]["loss"], each["slow bf16"]["loss"])
+            self.assertLess(each["slow lossless bf16"]["share"], 0.5)
             self.assertLess(each["ef"]["share"], 1 / 7)
             # Residuals are kept by request, and those of the whole model.
             self.assertEqual(each["int8"]["elements"], 0)

@@ -234,10 +234,13 @@ class Averaging(abc.ABC):
             except Error as error:
                 compressor.close()
                 raise type(error)(f"the residual of {name}: {error}") from error
-        assert self._link is not None
-        self._link_bytes_of[name] = self._link.bytes_of(compressor)  # in the levels of a state, if any
+        self._keep_link_bytes(name, compressor)  # in the levels of a state, if any
         self._compressors[name] = compressor
         return compressor
+
+    def _keep_link_bytes(self, name: str, compressor: Compressor) -> None:
+        assert self._link is not None
+        self._link_bytes_of[name] = self._link.bytes_of(compressor)
 
     # --------------------------------------------------------------------------------------- averages
 

@@ -54,6 +54,8 @@ class Compression:
         block: Optional[int],
         k: Optional[int],
         levels: Optional[int],
+        *,
+        is_of_weights: bool = False,
     ) -> None:
         if codec == "auto":
             raise InvalidArgument(
@@ -62,6 +64,14 @@ class Compression:
             )
         self.codec = Codec.of(codec)
         self.mode = Mode.of(mode)
+        #: Sends what has changed since the last call.
+        self.is_lossless = self.codec == Codec.LOSSLESS
+        if self.is_lossless and not is_of_weights:
+            raise InvalidArgument(
+                'codec="lossless" is for weights, few of which change from call to call, and gradients all do: use '
+                'it for gather of onebit.torch.fsdp.compress_shards or by onebit.torch.WeightSync, and another '
+                'codec here, such as "int8" or "fp4"'
+            )
         if self.codec == Codec.INT8_STOCHASTIC and self.mode == Mode.EF:
             raise InvalidArgument(
                 'codec="int8_stochastic" needs mode="plain": error feedback would bias its averages'
@@ -87,7 +97,7 @@ class Compression:
         hops = 2 if levels == 2 and self.codec in _SPARSE else None
         self._options: Dict[str, Any] = {
             "codec": self.codec,
-            "mode": None if self.codec == Codec.LOSSLESS else self.mode,  # it has none
+            "mode": None if self.is_lossless else self.mode,
             "block": block,
             "k": k,
             "hops": hops,

@@ -403,6 +403,12 @@ class _Gathering(ModuleAveraging):
 
     _collective = Collective.ALL_GATHER
 
+    def _end(self) -> None:
+        super()._end()
+        for compressor in self._compressors.values():
+            compressor.close()  # a copy of the weights, if it is lossless
+        self._compressors.clear()
+
     @torch.no_grad()
     def gather(
         self, shard: ShardedModule, out: torch.Tensor, part: torch.Tensor, group: dist.ProcessGroup
@@ -427,9 +433,9 @@ class _Gathering(ModuleAveraging):
                 own.copy_(part)
             self._communicator.all_gather(out, compressor=compressor, stream=stream)
             if compressor is not None:
-                assert self._link is not None and self._compression is not None
-                if self._compression.codec == Codec.LOSSLESS:  # each call sends as much as has changed
-                    self._link_bytes_of[shard.name] = self._link.bytes_of(compressor)
+                assert self._compression is not None
+                if self._compression.is_lossless:  # each call sends as much as has changed
+                    self._keep_link_bytes(shard.name, compressor)
                 self._count_saved(shard.name, tensor_bytes)
             self._count_dense(tensor_bytes)
         self._seconds += time.monotonic() - begin
@@ -573,7 +579,7 @@ def _broadcast(model: torch.nn.Module, group: dist.ProcessGroup) -> None:
 
 
 def _gather_compression(codec: Union[str, Codec]) -> Compression:
-    compression = Compression(codec, "plain", None, None, None)
+    compression = Compression(codec, "plain", None, None, None, is_of_weights=True)
     if compression.codec not in _GATHER_CODECS:
         raise InvalidArgument(
             f'gather="{compression.codec}" does not suit weights, which have no error feedback: use '
