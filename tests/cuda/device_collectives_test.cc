@@ -11,6 +11,7 @@
 #include "tests/cuda/device_case.h"
 #include "tests/cuda/device_cases.h"
 #include "tests/cuda/device_ranks.h"
+#include "tests/support/sanitizers.h"
 
 namespace onebit::testing {
 namespace {
@@ -102,9 +103,18 @@ TEST_P(DeviceCollectivesTest, LowBitBlocksThatAreNotFiniteAreHandledAsOnTheHost)
   for (const DeviceCase& one : CasesOfLowBitNonfiniteValues()) Expect(one);
 }
 
+// Neighbouring cases differ in few things, so a sanitizer sees in each third one what there is to
+// see.
+constexpr size_t kStep = ONEBIT_HAS_SANITIZER != 0 ? 3 : 1;
+
 TEST_P(DeviceCollectivesTest, TwoLevelsAreThoseOfTheHost) {
-  for (const DeviceCase& one : CasesOfTwoLevels()) Expect(one, 4);
-  for (const DeviceCase& one : CasesOfOtherHosts()) Expect(one, 6);
+  const std::vector<DeviceCase> cases = CasesOfTwoLevels();
+  for (size_t k = 0; k < cases.size(); k += kStep) Expect(cases[k], 4);
+}
+
+TEST_P(DeviceCollectivesTest, TwoLevelsOfOtherHostsAreThoseOfTheHost) {
+  const std::vector<DeviceCase> cases = CasesOfOtherHosts();
+  for (size_t k = 0; k < cases.size(); k += kStep) Expect(cases[k], 6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, DeviceCollectivesTest,
