@@ -16,8 +16,9 @@ function(onebit_leave_out sanitizers program what_remains)
 endfunction()
 
 # A process for each test takes a sanitizer longer than most tests do, so it runs the tests of a program in one process
-# or, if they have several ranks, in four. Tests of these programs begin with what a process has not done yet.
-set(programs_of_new_processes api_test device_test device_start_test ucx_transport_test)
+# or, if they have several ranks, in four. Tests of these programs begin with what a process has not done yet, or fork one
+# that has no other threads.
+set(programs_of_new_processes api_test device_test device_start_test trace_recorder_test ucx_transport_test)
 
 # onebit_discover_tests(<program> <arguments of gtest_discover_tests>...)
 function(onebit_discover_tests program)
