@@ -152,6 +152,8 @@ class WeightSyncTest(unittest.TestCase):
             WeightSync(comm, {"other": torch.zeros(3)}).update()
             with self.assertRaisesRegex(onebit.InvalidArgument, "tensorId"):
                 WeightSync(comm, tensors())
+            with self.assertRaisesRegex(TypeError, "model.state_dict.., and not a list"):
+                WeightSync(comm, list(tensors().values()))
             sync.close()
             WeightSync(comm, tensors()).update()
 

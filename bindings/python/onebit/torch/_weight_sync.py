@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import hashlib
 import json
@@ -61,7 +62,7 @@ class WeightSync:
 
     Attributes:
         communicator: where updates are made.
-        version: that of the last update; 0 before.
+        version: that of the last update, as the root counts from 1; 0 before.
     """
 
     def __init__(
@@ -81,6 +82,11 @@ class WeightSync:
                 ranks. The text names the first difference. A second object for tensors of the same names
                 takes another communicator, or `close` of the first.
         """
+        if not isinstance(tensors, collections.abc.Mapping):
+            raise TypeError(
+                "WeightSync takes tensors by name, such as model.state_dict(), and not "
+                f"a {type(tensors).__name__}"
+            )
         self._layout = _layout_of(tensors)
         self.version = 0
         self.communicator = communicator
