@@ -15,9 +15,7 @@ namespace onebit::kernels {
 // Elements of a block. The last one of a tensor may have fewer.
 inline constexpr size_t kLosslessBlock = 65'536;
 
-constexpr size_t LosslessBlocks(size_t count) {
-  return (count + kLosslessBlock - 1) / kLosslessBlock;
-}
+constexpr size_t LosslessBlocks(size_t count) { return BlockCount(count, kLosslessBlock); }
 
 // How the bytes of a block say what has changed.
 enum class LosslessForm : uint8_t {
@@ -62,16 +60,16 @@ struct LosslessChange {
 template <typename Bits>
 constexpr LosslessChange LosslessChangeOf(Bits now, Bits before) {
   const auto up = static_cast<Bits>(OrderOf(now) - OrderOf(before));
-  const auto down = static_cast<Bits>(0u - up);
   const uint32_t sign = up >> (8 * sizeof(Bits) - 1);
-  return {sign, (sign != 0 ? down : up) - uint32_t{1}};
+  const auto magnitude = static_cast<Bits>((up ^ (0u - sign)) + sign);
+  return {sign, magnitude - uint32_t{1}};
 }
 
 template <typename Bits>
 constexpr Bits LosslessChanged(Bits before, LosslessChange change) {
   const uint32_t distance = change.number + 1;
   return OrderOf(
-      static_cast<Bits>(OrderOf(before) + (change.sign != 0 ? 0u - distance : distance)));
+      static_cast<Bits>(OrderOf(before) + ((distance ^ (0u - change.sign)) + change.sign)));
 }
 
 // The code of a number: q = number >> low_bits zeros and a one, then low_bits bits of it; or, where
@@ -95,6 +93,28 @@ unsigned LosslessLowBits(size_t numbers, unsigned guess, const Narrow& narrow) {
   while (!is_enough(bits)) ++bits;
   while (bits > 0 && is_enough(bits - 1)) --bits;
   return bits;
+}
+
+// A number's code, the first bit lowest.
+struct LosslessCode {
+  uint64_t bits = 0;
+  unsigned count = 0;
+};
+
+constexpr LosslessCode LosslessCodeOf(uint32_t number, unsigned low_bits, unsigned full_bits) {
+  const uint32_t zeros = number >> low_bits;
+  if (zeros < kLosslessEscape) [[likely]] {
+    const uint64_t low = number & ((uint64_t{1} << low_bits) - 1);
+    return {(low << 1 | 1) << zeros, zeros + 1 + low_bits};
+  }
+  return {(uint64_t{number} << 1 | 1) << kLosslessEscape, kLosslessEscape + 1 + full_bits};
+}
+
+// The same of a change, whose sign comes first.
+constexpr LosslessCode LosslessCodeOf(LosslessChange change, unsigned low_bits,
+                                      unsigned full_bits) {
+  const LosslessCode code = LosslessCodeOf(change.number, low_bits, full_bits);
+  return {code.bits << 1 | change.sign, code.count + 1};
 }
 
 // The length of a number's code.

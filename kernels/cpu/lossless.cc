@@ -79,20 +79,6 @@ class BitWriter {
   unsigned used_ = 0;
 };
 
-struct CodeWord {
-  uint64_t bits;
-  unsigned count;
-};
-
-inline CodeWord CodeOf(uint32_t number, unsigned low_bits, unsigned full_bits) {
-  const uint32_t zeros = number >> low_bits;
-  if (HWY_LIKELY(zeros < kLosslessEscape)) {
-    const uint64_t low = number & ((uint64_t{1} << low_bits) - 1);
-    return {(low << 1 | 1) << zeros, zeros + 1 + low_bits};
-  }
-  return {(uint64_t{number} << 1 | 1) << kLosslessEscape, kLosslessEscape + 1 + full_bits};
-}
-
 class BitReader {
  public:
   static constexpr unsigned kLeast = 57;  // bits that Look returns, or more
@@ -132,21 +118,6 @@ class BitReader {
 template <typename Bits>
 constexpr unsigned kFullBits = 8 * sizeof(Bits);
 
-// The sign of a change in bit 0, and the magnitude less 1 above.
-template <typename Bits>
-uint32_t ChangeOf(Bits now, Bits before) {
-  const auto up = static_cast<Bits>(OrderOf(now) - OrderOf(before));
-  const uint32_t sign = up >> (kFullBits<Bits> - 1);
-  const auto magnitude = static_cast<Bits>((up ^ (0u - sign)) + sign);
-  return (magnitude - uint32_t{1}) << 1 | sign;
-}
-
-template <typename Bits>
-void Apply(uint32_t sign, uint32_t number, Bits* element) {
-  const uint32_t distance = number + 1;
-  *element = OrderOf(static_cast<Bits>(OrderOf(*element) + ((distance ^ (0u - sign)) + sign)));
-}
-
 // Counts the numbers that have no more than so many bits.
 template <typename Number>
 size_t Narrow(const Number* numbers, size_t count, unsigned bits) {
@@ -177,7 +148,8 @@ LosslessWord EncodeAs(const Bits* now, const Bits* before, size_t count, Lossles
   for (size_t k = 0; k < changed; ++k) {
     const size_t i = scratch->places[k];
     scratch->gaps[k] = static_cast<uint16_t>(i - next);
-    scratch->changes[k] = ChangeOf(now[i], before[i]);
+    const LosslessChange change = LosslessChangeOf(now[i], before[i]);
+    scratch->changes[k] = change.number << 1 | change.sign;
     next = i + 1;
   }
   // Gaps of changes that lie anywhere have a mean of this width.
@@ -197,9 +169,8 @@ LosslessWord EncodeAs(const Bits* now, const Bits* before, size_t count, Lossles
     return word;
   }
   const auto change_code = [&](size_t k) {
-    const uint32_t change = scratch->changes[k];
-    const CodeWord code = CodeOf(change >> 1, word.change_bits, kFullBits<Bits>);
-    return CodeWord{code.bits << 1 | (change & 1), code.count + 1};
+    const LosslessChange change = {scratch->changes[k] & 1, scratch->changes[k] >> 1};
+    return LosslessCodeOf(change, word.change_bits, kFullBits<Bits>);
   };
   if (word.form == LosslessForm::kBitmap) {
     const size_t bitmap = (count + 7) / 8;
@@ -208,15 +179,15 @@ LosslessWord EncodeAs(const Bits* now, const Bits* before, size_t count, Lossles
     for (size_t k = 0; k < changed; ++k) {
       const size_t i = scratch->places[k];
       out[i / 8] = static_cast<uint8_t>(out[i / 8] | 1u << (i % 8));
-      const CodeWord code = change_code(k);
+      const LosslessCode code = change_code(k);
       bits.Put(code.bits, code.count);
     }
     return word;
   }
   BitWriter bits(out);
   for (size_t k = 0; k < changed; ++k) {
-    const CodeWord gap = CodeOf(scratch->gaps[k], word.gap_bits, kGapBits);
-    const CodeWord change = change_code(k);
+    const LosslessCode gap = LosslessCodeOf(uint32_t{scratch->gaps[k]}, word.gap_bits, kGapBits);
+    const LosslessCode change = change_code(k);
     if (HWY_LIKELY(gap.count + change.count <= 56)) {
       bits.Put(change.bits << gap.count | gap.bits, gap.count + change.count);
     } else {
@@ -233,7 +204,7 @@ HWY_INLINE unsigned TakeChange(const LosslessWord& word, uint64_t look, Bits* el
   uint32_t number = 0;
   unsigned bits = 0;
   if (!BitReader::ReadCode(look >> 1, word.change_bits, kFullBits<Bits>, &number, &bits)) return 0;
-  Apply(static_cast<uint32_t>(look & 1), number, element);
+  *element = LosslessChanged(*element, {static_cast<uint32_t>(look & 1), number});
   return bits + 1;
 }
 
@@ -261,7 +232,7 @@ bool DecodeGaps(const LosslessWord& word, const uint8_t* bytes, size_t count, Bi
     }
     if (!is_code || bits + 1 + more > reader.left()) return false;
     reader.Skip(bits + 1 + more);
-    Apply(static_cast<uint32_t>(rest & 1), number, copy + i);
+    copy[i] = LosslessChanged(copy[i], {static_cast<uint32_t>(rest & 1), number});
   }
   return true;
 }

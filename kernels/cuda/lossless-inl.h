@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/bytes-inl.h"
 #include "kernels/cuda/params.h"
 #include "kernels/cuda/quads.h"
 #include "kernels/cuda/tiles.h"
@@ -123,16 +124,6 @@ ONEBIT_KERNEL LosslessWord MeasureBlock(const Warp& warp, const Bits* now, const
   return ShortestForm(choice, count, sizeof(Bits), SumOf(warp, gap_bits), SumOf(warp, change_bits));
 }
 
-// The bits of a number's code, the first one lowest.
-ONEBIT_KERNEL uint64_t LosslessCodeOf(uint32_t number, unsigned low_bits) {
-  const uint32_t zeros = number >> low_bits;
-  if (zeros >= kLosslessEscape) {
-    return (uint64_t{number} << 1 | 1) << kLosslessEscape;
-  }
-  const uint64_t low = number & ((uint32_t{1} << low_bits) - 1);
-  return (low << 1 | 1) << zeros;
-}
-
 // ORs bits into an array of words, from its bit `at` on.
 ONEBIT_KERNEL void PutBits(uint32_t* words, uint64_t at, uint64_t bits) {
   const unsigned shift = at % 32;
@@ -167,21 +158,20 @@ ONEBIT_KERNEL void WriteBlock(const Warp& warp, const Bits* now, const Bits* bef
       warp, now, before, count,
       [&](uint32_t changed, uint32_t group, const auto& gaps, const auto& changes) ONEBIT_INLINE {
         if (!has_gaps) warp.Once([&] { PutBits(bytes, bitmap + group, changed); });
-        Lanes<uint32_t> gap_bits;
-        Lanes<uint32_t> all_bits;
+        Lanes<LosslessCode> gap_codes;
+        Lanes<LosslessCode> change_codes;
+        Lanes<uint32_t> lengths;
         warp.ForEachLane([&](unsigned lane) {
           if ((changed >> lane & 1) == 0) return;
-          if (has_gaps) gap_bits[lane] = LosslessCodeBits(gaps[lane], word.gap_bits, kGapBits);
-          all_bits[lane] = gap_bits[lane] + 1 +
-                           LosslessCodeBits(changes[lane].number, word.change_bits, kFullBits);
+          if (has_gaps) gap_codes[lane] = LosslessCodeOf(gaps[lane], word.gap_bits, kGapBits);
+          change_codes[lane] = LosslessCodeOf(changes[lane], word.change_bits, kFullBits);
+          lengths[lane] = gap_codes[lane].count + change_codes[lane].count;
         });
-        const Lanes<uint32_t> ends = SumsUpTo(warp, all_bits);
+        const Lanes<uint32_t> ends = SumsUpTo(warp, lengths);
         warp.ForEachLane([&](unsigned lane) {
-          if ((changed >> lane & 1) == 0) return;
-          const uint64_t begin = at + ends[lane] - all_bits[lane];
-          if (has_gaps) PutBits(bytes, begin, LosslessCodeOf(gaps[lane], word.gap_bits));
-          PutBits(bytes, begin + gap_bits[lane],
-                  LosslessCodeOf(changes[lane].number, word.change_bits) << 1 | changes[lane].sign);
+          const uint64_t begin = at + ends[lane] - lengths[lane];
+          PutBits(bytes, begin, gap_codes[lane].bits);
+          PutBits(bytes, begin + gap_codes[lane].count, change_codes[lane].bits);
         });
         at += warp.Broadcast(ends, kLanes - 1);
       });
@@ -348,35 +338,19 @@ ONEBIT_KERNEL void RunLosslessDecode(const Warp& warp, const LosslessParams& p) 
   p.width == 2 ? DecodeBlocks<uint16_t>(warp, p) : DecodeBlocks<uint32_t>(warp, p);
 }
 
-// Loads at most 8 of so many bytes as units of a type. Those behind the end are 0.
-template <class Unit>
-ONEBIT_KERNEL uint64_t LoadUnits(const std::byte* from, uint64_t bytes) {
-  uint64_t word = 0;
-  ONEBIT_UNROLL
-  for (unsigned at = 0; at < 8; at += sizeof(Unit)) {
-    if (at + sizeof(Unit) > bytes) break;
-    word |= uint64_t{*reinterpret_cast<const Unit*>(from + at)} << (8 * at);
-  }
-  return word;
-}
-
-// The same in the longest units that the address and the number of bytes allow.
-ONEBIT_KERNEL uint64_t LoadLongUntil(const std::byte* from, uint64_t bytes) {
-  if (bytes >= 8 && IsAligned(from, 8)) return *reinterpret_cast<const uint64_t*>(from);
-  if (bytes % 4 == 0 && IsAligned(from, 4)) return LoadUnits<uint32_t>(from, bytes);
-  if (bytes % 2 == 0 && IsAligned(from, 2)) return LoadUnits<uint16_t>(from, bytes);
-  return LoadUnits<uint8_t>(from, bytes);
-}
-
 ONEBIT_KERNEL void RunLosslessDigest(const Warp& warp, const LosslessDigestParams& p) {
+  const auto* const data = static_cast<const std::byte*>(p.data);
+  const bool has_words = IsAligned(data, 4);
   Lanes<unsigned long long> sums;
   ForEachRange(warp, p.bytes, kByteTile, [&](uint64_t begin, uint64_t end) {
-    for (uint64_t group = begin; group < end; group += 8 * kLanes) {
+    for (uint64_t group = begin; group < end; group += 16 * kLanes) {
       warp.ForEachLane([&](unsigned lane) {
-        const uint64_t at = group + 8 * lane;
-        if (at >= end) return;
-        const uint64_t word = LoadLongUntil(static_cast<const std::byte*>(p.data) + at, end - at);
-        sums[lane] += LosslessMix(word ^ (at / 8 + 1) * kLosslessStep);
+        const uint64_t at = group + 16 * lane;
+        const Quad<uint32_t> words = LoadWordsUntil(data, at, end, has_words);
+        for (unsigned half = 0; half < 2 && at + 8 * half < end; ++half) {
+          const uint64_t word = uint64_t{words.at[2 * half + 1]} << 32 | words.at[2 * half];
+          sums[lane] += LosslessMix(word ^ (at / 8 + half + 1) * kLosslessStep);
+        }
       });
     }
   });

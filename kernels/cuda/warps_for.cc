@@ -25,7 +25,7 @@ uint64_t TilesOf(const CommitParamsOf<kCalls>& p) {
   return BlockCount(p.count, kLanes);
 }
 
-uint64_t TilesOf(const LosslessParams& p) { return BlockCount(p.count, kLosslessBlock); }
+uint64_t TilesOf(const LosslessParams& p) { return LosslessBlocks(p.count); }
 uint64_t TilesOf(const LosslessDigestParams& p) { return BlockCount(p.bytes, kByteTile); }
 
 uint64_t TilesOf(const ChecksumParams& p) {

@@ -53,7 +53,7 @@ class DeviceWork final : public ElementWork {
   GrowableBuffer bytes_;  // of all blocks
   GrowableBuffer digests_;
   Memory faults_;
-  // What copies read or write that a stream makes later.
+  // Host memory of copies on the stream, which may be made after a function has returned an error.
   std::vector<uint32_t> host_words_;
   std::vector<uint64_t> host_starts_;
   std::vector<uint64_t> host_digests_;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a lossless call does with elements, where they are: in host memory, or on a device.
+// The work of lossless calls on elements, where they are: in host memory, or on a device.
 #pragma once
 
 #include <cstddef>

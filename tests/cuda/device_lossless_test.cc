@@ -59,7 +59,7 @@ onebitCompressorStats_t StatsOf(onebitCompressor_t compressor) {
 
 class DeviceLosslessTest : public ::testing::TestWithParam<Over> {};
 
-// Also where parts of the tensor begin at odd elements, and are gathered in place.
+// Parts of the tensor begin at odd elements, and most all-gathers are in place.
 TEST_P(DeviceLosslessTest, EveryVersionIsBitEqual) {
   for (const auto collective : {onebitCollectiveBroadcast, onebitCollectiveAllGather}) {
     for (const auto type : {onebitBfloat16, onebitFloat32}) {

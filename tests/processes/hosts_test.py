@@ -48,9 +48,13 @@ def check_loss(two: hosts.TwoHosts, program: str, how: signal.Signals):
             result, _, text = running.ranks[rank].ended(job.PATIENCE_SECONDS)
             assert result in (6, 102) and "rank 3 is gone" in text, text
             if how == signal.SIGSTOP:
-                # Ranks 0 and 1 wait for a rank of the other host, or for each other because of that.
-                ways = ["shared memory"] if rank == 2 else ["shared memory", "tcp over eth0"]
-                assert any(f", {way})" in text for way in ways), text
+                # Ranks 0 and 1 wait for a rank of the other host, or for each other because of that. Rank 2
+                # waits for rank 3.
+                found = re.search(r"waiting for rank (\d) \([^()]*, ([^(),]+)\)", text)
+                assert found, text
+                is_near = int(found[1]) // 2 == rank // 2
+                assert found[2] == ("shared memory" if is_near else "tcp over eth0"), text
+                assert rank != 2 or is_near, text
     print(f"{how.name} of a rank on another host is known to all")
 
 

@@ -624,6 +624,8 @@ def shards(_argument: str) -> dict:
             blobs = trainer.state.state_dict("rank")["residuals"]
             report = trainer.close()
             found[name]["share"] = report.bytes_sent / report.dense_bytes
+            gathering = trainer.state._gathering
+            found[name]["kept"] = 0 if gathering is None else len(gathering._compressors)
             found[name]["counts"] = [report.iterations, report.dense_iterations]
             found[name]["elements"] = sum(sum(map(len, residuals(blob))) for blob in blobs.values())
     found["parameters"] = sum(each.numel() for each in Gpt().parameters())

@@ -159,6 +159,7 @@ class ShardsTest(unittest.TestCase):
             # All-gathers are two thirds of what is sent in full, and here next to nothing.
             self.assertEqual(each["slow lossless bf16"]["loss"], each["slow bf16"]["loss"])
             self.assertLess(each["slow lossless bf16"]["share"], 0.5)
+            self.assertEqual(each["lossless"]["kept"], 0)  # no copy of the weights after close()
             self.assertLess(each["ef"]["share"], 1 / 7)
             # Residuals are kept by request, and those of the whole model.
             self.assertEqual(each["int8"]["elements"], 0)

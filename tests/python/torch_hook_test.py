@@ -44,6 +44,7 @@ class OptionsTest(unittest.TestCase):
         self.refused('needs mode="plain"', codec="int8_stochastic")
         self.refused('block=64 does not go with codec="bf16"', codec="bf16", block=64)
         self.refused('k=64 belongs to codec="topk"', codec="fp4", k=64)
+        self.refused('codec="lossless" is for weights', codec="lossless")
         for levels in (3, -1, 1.5, "2", True):
             self.refused(f"levels={levels!r} must be None or 0", levels=levels)
         for block in (0, "tensor"):
