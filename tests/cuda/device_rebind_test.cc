@@ -60,7 +60,7 @@ std::vector<float> InputOf(int rank, int call, size_t count) {
 class Caller {
  public:
   Caller(onebitComm_t comm, int rank, size_t count)
-      : rank_(rank), count_(count), input_(count * sizeof(float)), output_(count * sizeof(float)) {
+      : count_(count), input_(count * sizeof(float)), output_(count * sizeof(float)) {
     onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
     config.memory = onebitMemoryDevice;
     EXPECT_EQ(MakeCompressor(compressor_, comm, count, onebitFloat32, &config), onebitSuccess)
@@ -114,7 +114,6 @@ class Caller {
                            compressor(), comm, stream_.handle());
   }
 
-  const int rank_;
   const size_t count_;
   CudaStream stream_;
   UniqueCompressor compressor_;

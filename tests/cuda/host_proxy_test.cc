@@ -73,7 +73,6 @@ class Caller {
  public:
   Caller(const Shape& shape, onebitComm_t comm, int rank)
       : shape_(shape),
-        rank_(rank),
         parts_(shape.collective == onebitCollectiveAllReduce ? 1 : kRanks),
         output_(kCount * parts_ * sizeof(float)) {
     onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
@@ -103,7 +102,6 @@ class Caller {
 
  private:
   const Shape shape_;
-  const int rank_;
   const size_t parts_;
   CudaStream stream_;
   UniqueCompressor compressor_;

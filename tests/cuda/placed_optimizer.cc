@@ -50,7 +50,7 @@ std::string Describe(const PlacedCase& one) {
 
 PlacedOptimizer::PlacedOptimizer(const PlacedCase& one, onebitComm_t comm, int rank, int ranks,
                                  Memories memories, const onebitCompressorConfig_t* compressor)
-    : case_(one), rank_(rank), ranks_(ranks), memories_(memories) {
+    : case_(one), rank_(rank), ranks_(ranks) {
   if (memories == Memories::kDevice) stream_.emplace();
   x_ = std::make_unique<PlacedBuffer>(memories, BytesOf(problem_.StartPoint()));
   copy_ = std::make_unique<PlacedBuffer>(

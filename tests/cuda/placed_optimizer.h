@@ -80,7 +80,6 @@ class PlacedOptimizer {
   const PlacedCase case_;
   const ToyProblem problem_{.dimension = PlacedCase::kCount, .noise_offset = 5};
   const int rank_, ranks_;
-  const Memories memories_;
   std::optional<CudaStream> stream_;
   std::unique_ptr<PlacedBuffer> x_, copy_, gradient_;
   std::vector<size_t> counts_;  // of segments

@@ -15,7 +15,6 @@
 namespace onebit::kernels::cuda {
 namespace {
 
-constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr DataType kHalves[] = {DataType::kF16, DataType::kBf16};
 
 std::vector<uint16_t> AllHalves() {

@@ -17,14 +17,14 @@ void RunStream(World& world, Stream& stream) {
   for (;;) {
     stream.work.wait(lock, [&] { return stream.completed < stream.enqueued || stream.is_closing; });
     if (stream.completed == stream.enqueued) break;
-    const auto& [operation, place] = *stream.slots[stream.completed % Stream::kSlots];
+    const Stream::Slot& slot = *stream.slots[stream.completed % Stream::kSlots];
     Queue* const queue = stream.queue;
-    if (queue != nullptr) queue->turn.wait(lock, [&] { return queue->done == place; });
-    if (const auto* wait = std::get_if<WaitPointOperation>(&operation)) {
+    if (queue != nullptr) queue->turn.wait(lock, [&] { return queue->done == slot.place; });
+    if (const auto* wait = std::get_if<WaitPointOperation>(&slot.operation)) {
       WaitFor(lock, wait->point);
     } else {
       lock.unlock();
-      Run(operation);
+      Run(slot.operation);
       lock.lock();
     }
     if (queue != nullptr) {
