@@ -7,7 +7,11 @@
 
 // Excludes vectors whose length is unknown at compile time (their processors run NEON or scalar
 // code), and x86 sets that gain nothing here over the next lower one.
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#ifndef ONEBIT_WITHOUT_TARGETS  // a build for tests may leave out more
+#define ONEBIT_WITHOUT_TARGETS 0
+#endif
+#define HWY_DISABLED_TARGETS                                                             \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | \
+   ONEBIT_WITHOUT_TARGETS)
 
 static_assert(std::endian::native == std::endian::little, "bits and checksums are little-endian");
