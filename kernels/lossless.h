@@ -117,12 +117,6 @@ constexpr LosslessCode LosslessCodeOf(LosslessChange change, unsigned low_bits,
   return {code.bits << 1 | change.sign, code.count + 1};
 }
 
-// The length of a number's code.
-constexpr uint32_t LosslessCodeBits(uint32_t number, unsigned low_bits, unsigned full_bits) {
-  const uint32_t zeros = number >> low_bits;
-  return zeros < kLosslessEscape ? zeros + 1 + low_bits : kLosslessEscape + 1 + full_bits;
-}
-
 // The word of a block with changes, in its shortest form: `choice` has the low bits of its codes,
 // and the codes of gaps and changes take so many bits.
 constexpr LosslessWord ShortestForm(LosslessWord choice, size_t count, size_t width,

@@ -134,7 +134,7 @@ size_t BitsOf(const Number* numbers, size_t count, unsigned shift, unsigned low_
               unsigned full_bits) {
   uint32_t bits = 0;
   for (size_t k = 0; k < count; ++k) {
-    bits += LosslessCodeBits(uint32_t{numbers[k]} >> shift, low_bits, full_bits);
+    bits += LosslessCodeOf(uint32_t{numbers[k]} >> shift, low_bits, full_bits).count;
   }
   return bits;
 }

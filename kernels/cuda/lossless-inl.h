@@ -116,9 +116,9 @@ ONEBIT_KERNEL LosslessWord MeasureBlock(const Warp& warp, const Bits* now, const
       [&](uint32_t changed, uint32_t, const auto& gaps, const auto& changes) ONEBIT_INLINE {
         warp.ForEachLane([&](unsigned lane) {
           if ((changed >> lane & 1) == 0) return;
-          gap_bits[lane] += LosslessCodeBits(gaps[lane], choice.gap_bits, kGapBits);
+          gap_bits[lane] += LosslessCodeOf(gaps[lane], choice.gap_bits, kGapBits).count;
           change_bits[lane] +=
-              1 + LosslessCodeBits(changes[lane].number, choice.change_bits, 8 * sizeof(Bits));
+              LosslessCodeOf(changes[lane], choice.change_bits, 8 * sizeof(Bits)).count;
         });
       });
   return ShortestForm(choice, count, sizeof(Bits), SumOf(warp, gap_bits), SumOf(warp, change_bits));

@@ -107,8 +107,8 @@ struct BlockOf {
     size_t gap_bits = 0;
     size_t change_bits = 0;
     ForChanges(now, before, count, [&](uint32_t gap, const LosslessChange& change) {
-      gap_bits += LosslessCodeBits(gap, word.gap_bits, kGapBits);
-      change_bits += 1 + LosslessCodeBits(change.number, word.change_bits, kFullBits);
+      gap_bits += LosslessCodeOf(gap, word.gap_bits, kGapBits).count;
+      change_bits += LosslessCodeOf(change, word.change_bits, kFullBits).count;
     });
     word = ShortestForm(word, count, sizeof(Bits), gap_bits, change_bits);
     if (word.form == LosslessForm::kElements) {
