@@ -316,12 +316,14 @@ class LauncherTest(unittest.TestCase):
 
     def test_a_second_signal_does_not_wait(self):
         job = self.start("-n", "2", "--grace", "600", "sh", "-c",
-                         f"trap '' INT; touch {self.path}/$RANK; while :; do sleep 0.05; done")
+                         f"trap 'touch {self.path}/told$RANK' INT; touch {self.path}/$RANK; "
+                         "while :; do sleep 0.05; done")
         self.wait_for_files("0", "1")
-        # One that comes before the launcher has taken the one before counts as the same.
-        while job.poll() is None:
-            job.send_signal(signal.SIGINT)
-            time.sleep(0.1)
+        job.send_signal(signal.SIGINT)
+        # A signal that came before the launcher has taken the first would count as the same, and one that comes
+        # when it has ended the job would end the launcher.
+        self.wait_for_files("told0", "told1")
+        job.send_signal(signal.SIGINT)
         job.communicate(timeout=30)
         self.assertEqual(job.returncode, 128 + signal.SIGTERM)
 
