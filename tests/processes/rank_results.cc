@@ -9,8 +9,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -31,8 +33,8 @@ void Check(onebitResult_t result, const char* what) {
 }
 
 uint64_t HashOf(const std::vector<uint8_t>& bytes, uint64_t hash) {
-  for (const uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3u;
-  return hash;
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return hash * 0x100000001b3u ^ std::hash<std::string_view>{}(text);
 }
 
 struct Kind {
