@@ -31,7 +31,7 @@ function(onebit_discover_tests program)
     return()
   endif()
   cmake_parse_arguments(test "" "TEST_FILTER;TEST_PREFIX" "PROPERTIES" ${ARGN})
-  cmake_parse_arguments(property "" "LABELS;TIMEOUT" "ENVIRONMENT" ${test_PROPERTIES})
+  cmake_parse_arguments(property "" "LABELS;TIMEOUT;COST" "ENVIRONMENT" ${test_PROPERTIES})
   set(unknown ${test_UNPARSED_ARGUMENTS} ${property_UNPARSED_ARGUMENTS})
   if(unknown)
     message(FATAL_ERROR "onebit_discover_tests(${program}) would ignore ${unknown}: handle them here")
@@ -47,8 +47,9 @@ function(onebit_discover_tests program)
     set(name ${test_TEST_PREFIX}${program}.${property_LABELS}.${part})
     math(EXPR index "${part} - 1")
     add_test(NAME ${name} COMMAND ${program} --gtest_filter=${test_TEST_FILTER})
-    # What TIMEOUT says is for one test. The first part always has some.
-    set_tests_properties(${name} PROPERTIES LABELS ${property_LABELS} TIMEOUT 900
+    # What TIMEOUT and COST say is for one test. CTest begins with what costs most: a long program that it began last
+    # would run alone at the end. The first part always has some tests.
+    set_tests_properties(${name} PROPERTIES LABELS ${property_LABELS} TIMEOUT 900 COST ${parts}
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${parts};GTEST_SHARD_INDEX=${index};${property_ENVIRONMENT}")
     if(part EQUAL 1)
       set_tests_properties(${name} PROPERTIES FAIL_REGULAR_EXPRESSION "Running 0 tests")
