@@ -6,7 +6,7 @@ import json
 import pathlib
 import sys
 
-from comparison.compare_machine import compiler, cores, processor
+from machine_facts import compiler, cores, processor
 
 SWEEP_COLUMNS = ["ranks", "tensor", "sent dense", "sent 1-bit", "ratio", "time dense", "time 1-bit",
                  "speed-up", "pays below"]

@@ -15,15 +15,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "perf"))
 
 # pylint: disable=wrong-import-position
 from ethernet_lab.counters import LinkCounts
-from comparison import compared_systems as compared
-from comparison.links import Link
 from ethernet_lab.errors import UsageError
 from ethernet_lab.json_file import JsonFile
 from ethernet_lab.names import LabName
 from ethernet_lab.output_reader import LibraryCount, OutputReader
 from ethernet_lab.rates import FRAME_BYTES, SEGMENT_BYTES, Rate
 from ethernet_lab.lab_report import JobResult, hosts_text
-from reporting import systems as reported
 
 
 class RateTest(unittest.TestCase):
@@ -37,13 +34,6 @@ class RateTest(unittest.TestCase):
             with self.assertRaises(UsageError, msg=text):
                 Rate.parse(text)
 
-    def test_perf_compare_reads_rates_alike(self):
-        for text in ("100mbit", "2.7gbit", "5000kbit", "10gbit", "0.1gbit", "400gbit"):
-            self.assertEqual(Link.parse(text).rate_bits_per_second, Rate.parse(text).bits_per_second)
-        for text in ("", "1", "1gb", "1gbps", "-1mbit", "0mbit", "1.gbit", "nan", "1tbit", "500gbit", "1kbit"):
-            with self.assertRaises(ValueError, msg=text):
-                Link.parse(text)
-
     def test_a_bucket_holds_a_super_packet_and_little_more(self):
         for text in ("1mbit", "50mbit", "100mbit", "300mbit", "1gbit", "2.7gbit", "10gbit", "100gbit"):
             rate = Rate.parse(text)
@@ -53,12 +43,6 @@ class RateTest(unittest.TestCase):
             self.assertGreater(rate.queue_bytes(), rate.bucket_bytes(), text)
             if rate.bits_per_second >= 10**8:
                 self.assertLess(8 * rate.bucket_bytes() / rate.bits_per_second, 0.75e-3, text)
-
-
-class SystemsTest(unittest.TestCase):
-    def test_what_is_compared_is_what_is_reported(self):
-        self.assertEqual({name: system.is_dense for name, system in compared.SYSTEMS.items()},
-                         {name: system in reported.DENSE for name, system in reported.BY_NAME.items()})
 
 
 class NameTest(unittest.TestCase):

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 
-from comparison.compare_machine import compiler, processor
+from machine_facts import compiler, processor
 from convergence.codec_study import MODELS, ROWS, CodecStudy
 from convergence.optimizer_study import Study
 

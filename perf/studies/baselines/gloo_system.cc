@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // A full mesh of TCP connections; ranks find each other in files.
-#include "perf/baselines/gloo_system.h"
+#include "perf/studies/baselines/gloo_system.h"
 
 #include <charconv>
 #include <chrono>

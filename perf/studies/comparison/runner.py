@@ -4,7 +4,7 @@
 
 MPICH 4.0 over TCP often hangs in MPI_Finalize, when all has been measured and written: a rank that is done
 waits for the launcher and no longer answers the others. Our program of it leaves another way where it can,
-which is where no ranks share a host (perf/baselines/mpi_system.cc). Should it hang nevertheless, it is ended
+which is where no ranks share a host (perf/studies/baselines/mpi_system.cc). Should it hang nevertheless, it is ended
 when its report is complete, and its results count. Of any other system that is a failure.
 """
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "perf/baselines/system.h"
+#include "perf/studies/baselines/system.h"
 
 namespace onebit::perf {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "perf/baselines/exact_sum.h"
+#include "perf/studies/baselines/exact_sum.h"
 #include "perf/common/rank_link.h"
 
 namespace onebit::perf {

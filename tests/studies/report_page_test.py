@@ -328,7 +328,7 @@ class AxesTest(unittest.TestCase):
 
 class ColoursTest(unittest.TestCase):
     def test_lines_and_texts_stand_out_in_both_themes(self):
-        style = (report_input.ROOT / "perf" / "reporting" / "style.css").read_text()
+        style = (report_input.ROOT / "perf" / "studies" / "reporting" / "style.css").read_text()
         themes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block))
                   for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)]
         self.assertEqual(len(themes), 2)

@@ -7,10 +7,10 @@
 
 #include <mpi.h>
 
-#include "perf/baselines/baseline.h"
-#include "perf/baselines/mpi_system.h"
-#include "perf/baselines/multi_pass.h"
-#include "perf/baselines/multi_pass_model.h"
+#include "perf/studies/baselines/baseline.h"
+#include "perf/studies/baselines/mpi_system.h"
+#include "perf/studies/baselines/multi_pass.h"
+#include "perf/studies/baselines/multi_pass_model.h"
 
 namespace onebit::perf {
 namespace {

@@ -84,14 +84,15 @@ class System:
         return self.launcher == "mpich"
 
 
+BASELINES = "studies/baselines/"
 RING = ("--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "4")
 SYSTEMS = {system.name: system for system in (
-    System("openmpi", "openmpi", "baselines/allreduce_openmpi", "libopenmpi-dev, openmpi-bin", Route.TWO_LEVELS),
-    System("openmpi-ring", "openmpi", "baselines/allreduce_openmpi", "libopenmpi-dev, openmpi-bin", Route.RING,
+    System("openmpi", "openmpi", BASELINES + "allreduce_openmpi", "libopenmpi-dev, openmpi-bin", Route.TWO_LEVELS),
+    System("openmpi-ring", "openmpi", BASELINES + "allreduce_openmpi", "libopenmpi-dev, openmpi-bin", Route.RING,
            mpi_options=RING),
-    System("mpich", "mpich", "baselines/allreduce_mpich", "libmpich-dev, mpich", Route.TWO_LEVELS),
-    System("gloo", "gloo", "baselines/allreduce_gloo", "libgloo-dev", Route.RING),
-    System("multipass", "openmpi", "baselines/allreduce_multipass", "libopenmpi-dev, openmpi-bin", Route.FLAT,
+    System("mpich", "mpich", BASELINES + "allreduce_mpich", "libmpich-dev, mpich", Route.TWO_LEVELS),
+    System("gloo", "gloo", BASELINES + "allreduce_gloo", "libgloo-dev", Route.RING),
+    System("multipass", "openmpi", BASELINES + "allreduce_multipass", "libopenmpi-dev, openmpi-bin", Route.FLAT,
            element_bits=1.03, max_error=MAX_ONE_BIT_ERROR),
     System("onebit-dense", "onebit", "all_reduce_perf", "libcli11-dev, nlohmann-json3-dev", Route.TWO_LEVELS),
     System("onebit-ef", "onebit", "all_reduce_perf", "libcli11-dev, nlohmann-json3-dev", Route.TWO_LEVELS,
@@ -169,4 +170,5 @@ def missing(system: System, checkout: Checkout) -> str | None:
     path = checkout.root / checkout.tool(system.program)
     if os.access(path, os.X_OK):
         return None
-    return f"{checkout.tool(system.program)} is not built: install {system.package}, then build everything"
+    studies = " with -DONEBIT_BUILD_STUDIES=ON" if system.program.startswith(BASELINES) else ""
+    return f"{checkout.tool(system.program)} is not built: install {system.package}, then build everything{studies}"

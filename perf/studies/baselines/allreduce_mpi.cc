@@ -4,8 +4,8 @@
 // more ranks than cores Open MPI's should wait politely: mpirun --mca mpi_yield_when_idle 1.
 #include <memory>
 
-#include "perf/baselines/baseline.h"
-#include "perf/baselines/mpi_system.h"
+#include "perf/studies/baselines/baseline.h"
+#include "perf/studies/baselines/mpi_system.h"
 
 int main(int argc, char** argv) {
   return onebit::perf::RunBaseline(

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Blocking collectives on MPI_COMM_WORLD.
-#include "perf/baselines/mpi_system.h"
+#include "perf/studies/baselines/mpi_system.h"
 
 #include <unistd.h>
 

@@ -9,16 +9,18 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(sys.argv.pop(1))
-sys.path.insert(0, str(ROOT / "perf"))
+sys.path[:0] = [str(ROOT / "perf" / "studies"), str(ROOT / "perf")]
 
 # pylint: disable=wrong-import-position
-from comparison import cost, compare_machine
+import machine_facts
+from comparison import cost
 from comparison.links import Cell, Link, layout_text
 from comparison.compare_plan import Row, Run, PlanRequest, examples, make_plan
 from comparison.compare_results import ResumeError, Results, State
 from comparison.runner import Outcome
 from comparison.sizes import parse_size, size_text, sweep_flags, sweeps
 from comparison.compared_systems import SYSTEMS, Files, Checkout, command, shell_text
+from reporting import systems as reported
 
 K, M = 1 << 10, 1 << 20
 SHM, SLOW, FAST = Link.parse("shm"), Link.parse("100mbit"), Link.parse("10gbit")
@@ -66,6 +68,12 @@ class LinkTest(unittest.TestCase):
         for text in ("", "fast", "10", "-1gbit", "0mbit", "1 gbit", "1gbit/s"):
             with self.assertRaisesRegex(ValueError, "is not a link"):
                 Link.parse(text)
+
+
+class SystemsTest(unittest.TestCase):
+    def test_what_is_compared_is_what_is_reported(self):
+        self.assertEqual({name: system.is_dense for name, system in SYSTEMS.items()},
+                         {name: system in reported.DENSE for name, system in reported.BY_NAME.items()})
 
 
 class LayoutTest(unittest.TestCase):
@@ -197,14 +205,14 @@ class CommandTest(unittest.TestCase):
 
     def test_each_system_has_its_launcher(self):
         starts = {"onebit-ef": "build/release/perf/all_reduce_perf --procs 4 -b 1K --mode ef",
-                  "gloo": "build/release/perf/onebit_run -n 4 build/release/perf/baselines/allreduce_gloo",
+                  "gloo": "build/release/perf/onebit_run -n 4 build/release/perf/studies/baselines/allreduce_gloo",
                   "mpich": "mpirun.mpich ", "openmpi": "mpirun.openmpi --oversubscribe "}
         for system, start in starts.items():
             self.assertTrue(self.line(system, SHM, 4).startswith(start), self.line(system, SHM, 4))
             self.assertIn("-J /files/r.json", self.line(system, SHM, 4))
         lab = "perf/lab run --hosts 4 --rate 10gbit --build build/release --json /files/l.json -- build/release/perf/"
         self.assertTrue(self.line("onebit-dense", FAST, 4).startswith(lab + "all_reduce_perf -b 1K"))
-        self.assertTrue(self.line("gloo", FAST, 4).startswith(lab + "baselines/allreduce_gloo -b 1K"))
+        self.assertTrue(self.line("gloo", FAST, 4).startswith(lab + "studies/baselines/allreduce_gloo -b 1K"))
         self.assertIn("mpirun --mpi mpich --hosts 4", self.line("mpich", FAST, 4))
         self.assertIn("--mpi-arg=coll_tuned_allreduce_algorithm --mpi-arg=4",
                       self.line("openmpi-ring", FAST, 4))
@@ -394,7 +402,7 @@ class ResultsTest(unittest.TestCase):
 
 class MachineTest(unittest.TestCase):
     def test_facts(self):
-        facts = compare_machine.facts(ROOT, pathlib.Path("build/none"))
+        facts = machine_facts.facts(ROOT, pathlib.Path("build/none"))
         self.assertEqual(set(facts), set(MACHINE))
         self.assertGreater(facts["copy_gbps"], 0.1)
         self.assertTrue(facts["cache_bytes"] is None or facts["cache_bytes"] >= 1 << 10, facts)

@@ -11,7 +11,7 @@ import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "perf"), str(ROOT / "tests" / "perf")]
+sys.path[:0] = [str(ROOT / "perf" / "studies"), str(ROOT / "perf"), str(ROOT / "tests" / "perf")]
 
 # pylint: disable=wrong-import-position
 import lab_case

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/baselines/exact_sum.h"
+#include "perf/studies/baselines/exact_sum.h"
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/baselines/baseline.h"
+#include "perf/studies/baselines/baseline.h"
 
 #include <cstdlib>
 #include <string>
@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include "perf/baselines/system_all_reduce.h"
+#include "perf/studies/baselines/system_all_reduce.h"
 #include "perf/common/flag_kinds.h"
 #include "perf/common/sweep_driver.h"
 #include "perf/common/sweep_text.h"

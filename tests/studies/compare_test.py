@@ -34,7 +34,7 @@ here = pathlib.Path(__file__).parent
 arguments = sys.argv[1:]
 mode = "ef" if "ef" in arguments else "dense"
 if here.name == "baselines":
-    here, mode = here.parent, "mpich"
+    here, mode = here.parents[1], "mpich"
 with open(here / "log", "a") as log:
     log.write(mode + "\\n")
 behaviour = json.loads((here / "behaviour").read_text()).get(mode, "good")
@@ -93,10 +93,10 @@ class Fakes:
         self.perf = self.folder / "build/perf"
         self.perf.mkdir(parents=True)
         self.output = self.folder / "compare.json"
-        (self.perf / "baselines").mkdir()
+        (self.perf / "studies/baselines").mkdir(parents=True)
         (self.folder / "bin").mkdir()
         for path, text in ((self.perf / "all_reduce_perf", FAKE_TOOL),
-                           (self.perf / "baselines/allreduce_mpich", FAKE_TOOL),
+                           (self.perf / "studies/baselines/allreduce_mpich", FAKE_TOOL),
                            (self.folder / "bin/mpirun.mpich", FAKE_LAUNCHER)):
             path.write_text(text)
             path.chmod(0o755)
@@ -315,7 +315,7 @@ def check_fakes() -> None:
 
 def has(system: str) -> bool:
     """True if the build has the system's program."""
-    return system not in PROGRAMS or os.access(BUILD / "perf/baselines" / PROGRAMS[system], os.X_OK)
+    return system not in PROGRAMS or os.access(BUILD / "perf/studies/baselines" / PROGRAMS[system], os.X_OK)
 
 
 def check_real(systems: list[str], sizes: str, *arguments: str) -> list[dict]:

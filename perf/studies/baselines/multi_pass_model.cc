@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The formulas of 1-bit Adam's compressed allreduce (Tang et al. 2021), with whole-tensor scales.
-#include "perf/baselines/multi_pass_model.h"
+#include "perf/studies/baselines/multi_pass_model.h"
 
 #include <algorithm>
 #include <array>

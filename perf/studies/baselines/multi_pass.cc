@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Whole-tensor passes and four collectives.
-#include "perf/baselines/multi_pass.h"
+#include "perf/studies/baselines/multi_pass.h"
 
 #include <algorithm>
 #include <array>

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "perf/baselines/system.h"
+#include "perf/studies/baselines/system.h"
 
 namespace CLI {
 class App;

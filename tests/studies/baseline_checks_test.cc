@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
-#include "perf/baselines/multi_pass.h"
-#include "perf/baselines/multi_pass_model.h"
-#include "perf/baselines/system_all_reduce.h"
+#include "perf/studies/baselines/multi_pass.h"
+#include "perf/studies/baselines/multi_pass_model.h"
+#include "perf/studies/baselines/system_all_reduce.h"
 #include "perf/common/bursts.h"
 #include "perf/common/rank_state.h"
 #include "perf/common/row_checker.h"

@@ -6,8 +6,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "perf/baselines/baseline.h"
-#include "perf/baselines/gloo_system.h"
+#include "perf/studies/baselines/baseline.h"
+#include "perf/studies/baselines/gloo_system.h"
 
 namespace {
 

@@ -114,7 +114,7 @@ class ProgramTest(unittest.TestCase):
             os.close(writer)
 
     def test_without_matplotlib_there_are_tables(self):
-        program = (f"import sys; sys.dont_write_bytecode = True; sys.path.insert(0, {str(report_input.ROOT / 'perf')!r});"
+        program = (f"import sys; sys.dont_write_bytecode = True; sys.path.insert(0, {str(report_input.ROOT / 'perf' / 'studies')!r});"
                    "sys.modules['matplotlib'] = None\nfrom reporting import program; sys.exit(program.main(sys.argv[1:]))")
         for option, status in (["--markdown"], 0), (["--html", "out.html"], 77):
             result = subprocess.run([sys.executable, "-c", program, report_input.DATA, *option], capture_output=True,
@@ -142,8 +142,8 @@ class ProgramTest(unittest.TestCase):
 
     @unittest.skipUnless(report_input.HAS_MATPLOTLIB, "no matplotlib")
     def test_leaves_no_code_in_the_source_tree(self):
-        package = report_input.ROOT / "perf" / "reporting"
-        shutil.copytree(package, self.folder / "reporting", ignore=shutil.ignore_patterns("__pycache__"))
+        package = report_input.ROOT / "perf" / "studies" / "reporting"
+        shutil.copytree(package, self.folder / "studies" / "reporting", ignore=shutil.ignore_patterns("__pycache__"))
         report = shutil.copy(report_input.REPORT, self.folder)
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         subprocess.run([sys.executable, report, report_input.DATA, "--html", "out.html"], check=True, timeout=60,
@@ -167,7 +167,7 @@ class OutputTest(unittest.TestCase):
     def test_a_signal_in_the_middle_is_cleaned_up_after(self):
         program = f"""
 import os, pathlib, sys, time
-sys.path.insert(0, {str(report_input.ROOT / "perf")!r})
+sys.path.insert(0, {str(report_input.ROOT / "perf" / "studies")!r})
 from reporting import output, program
 os.replace = lambda *names: (os.kill(os.getpid(), int(sys.argv[1])), time.sleep(30))
 sys.exit(program.main([{str(report_input.DATA)!r}, "--html", "out.html"]))

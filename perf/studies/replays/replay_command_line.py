@@ -11,7 +11,7 @@ import re
 import sys
 import time
 
-from comparison.compare_machine import cores, facts, processor
+from machine_facts import cores, facts, processor
 from comparison.runner import Runner, Stopped, raise_on_signals
 from ethernet_lab import namespaces
 from ethernet_lab.errors import SIGNAL_STATUS, LabError, UsageError

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import time
 
-from comparison import cost, compare_machine
+import machine_facts
+from comparison import cost
 from comparison.links import Cell, layout_text
 from comparison.compare_plan import Plan, Run, PlanRequest, examples, make_plan
 from comparison.compare_progress import Progress
@@ -35,7 +36,7 @@ class Comparison:
 
     def __init__(self, options: argparse.Namespace, root: pathlib.Path):
         self._options = options
-        self._checkout = Checkout(root, options.build, compare_machine.cores(), os.geteuid() == 0)
+        self._checkout = Checkout(root, options.build, machine_facts.cores(), os.geteuid() == 0)
         self._cells = [Cell(link, hosts, options.ranks_per_host)
                        for link in options.links for hosts in options.hosts]
         self._sizes = sorted(options.sizes)
@@ -63,7 +64,7 @@ class Comparison:
                     "ranks-per-host": self._options.ranks_per_host, "systems": self._options.systems,
                     "sizes": self._sizes, "repetitions": self._options.repetitions,
                     "time-budget": self._options.time_budget}
-        facts = compare_machine.facts(self._checkout.root, self._options.build)
+        facts = machine_facts.facts(self._checkout.root, self._options.build)
         results = Results.resume(output, facts, settings) if self._options.resume else \
             Results(facts, settings)
         absent = self._absent()

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string_view>
 
-#include "perf/baselines/system.h"
+#include "perf/studies/baselines/system.h"
 #include "perf/common/all_reduce_collective.h"
 
 namespace onebit::perf {

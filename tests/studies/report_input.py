@@ -11,8 +11,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REPORT = ROOT / "perf" / "report"
-DATA = ROOT / "tests" / "perf" / "data" / "compare_synthetic.json"
-sys.path.insert(0, str(ROOT / "perf"))
+DATA = ROOT / "tests" / "studies" / "data" / "compare_synthetic.json"
+sys.path.insert(0, str(ROOT / "perf" / "studies"))
 
 from reporting import comparison  # noqa: E402  (the path comes first)
 from reporting.figures import Figures, GroupFigures  # noqa: E402
