@@ -47,22 +47,37 @@ class BudgetTest(unittest.TestCase):
         ceilings = budget.Budget("lines src/a 100\nlines src/b 100  # why\n").lines
         self.assertEqual(budget.line_problems(ceilings, {"src/a": 100, "src/b": 80}), [])
         over, under = budget.line_problems(ceilings, {"src/a": 101, "src/b": 79})
-        self.assertIn("src/a has 101 lines, more than its ceiling of 100", over)
-        self.assertIn("src/b has 79 lines: lower its ceiling of 100", under)
+        self.assertIn("src/a has 101 lines of code, more than its ceiling of 100", over)
+        self.assertIn("src/b has 79 lines of code: lower its ceiling of 100", under)
         new, = budget.line_problems(ceilings, {"src/a": 100, "src/b": 90, "src/c": 1000})
         self.assertIn("add the line: lines src/c 1050", new)
         gone, = budget.line_problems(ceilings, {"src/a": 100})
-        self.assertIn("src/b has 0 lines", gone)
+        self.assertIn("src/b has 0 lines of code", gone)
 
-    def test_lines_are_counted_by_folder(self):
+    def test_lines_of_code_are_counted_by_folder(self):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
-            files = {"src/a/x.cc": "1\n2\n", "src/a/README.md": "1\n", "perf/common/y.h": "1\n",
-                     "perf/studies/a/z.py": "1\n2\n3\n"}
+            files = {"src/a/x.cc": "1\n\n2\n", "src/b/x.h": "// one\n/* two\n\n   three */\n3  // four\n",
+                     "src/a/README.md": "1\n", "perf/common/y.h": "1\n", "perf/studies/a/z.py": "1\n2\n3\n"}
             for name, text in files.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(text)
-            self.assertEqual(budget.lines_of(root, paths(*files)), {"src/a": 2, "perf": 1, "perf/studies": 3})
+            code, comments = budget.lines_of(root, paths(*files))
+            self.assertEqual(code, {"src/a": 2, "src/b": 1, "perf": 1, "perf/studies": 3, "product": 3})
+            self.assertEqual(comments, {"src/a": 0, "src/b": 3, "perf": 0, "perf/studies": 0, "product": 3})
+
+    def test_knows_code_from_comments(self):
+        for count, text in ((1, 'f("// text", \'"\');  // a comment'),
+                            (2, "a = 1'000'000;  /* here\n and there */ b();"), (3, "a /* b */\n\n* c\n// d\n;"),
+                            (0, "// a\n\n  /* b\n * c\n */\n")):
+            self.assertEqual(budget.code_lines(text, is_python=False), count, text)
+        for count, text in ((2, '"""a\n\nb"""\nimport c\n# d\ne = 1  # f\n'), (4, 'A = """\n# text\n\n"""\n'),
+                            (2, 'def f():\n    # a\n    """b\n    c"""\n\n    return "#"\n'),
+                            (1, 'r"""a"""\nf("b")\n')):
+            self.assertEqual(budget.code_lines(text, is_python=True), count, text)
+
+    def test_the_file_says_how_many_lines_are_comments(self):
+        self.assertEqual(budget.Budget("comments 14.6\n").comments, 14.6)
 
     def test_finds_a_new_shared_name(self):
         found = problems(shared={"group": {"src/a", "src/c"}})
