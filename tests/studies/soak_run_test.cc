@@ -105,7 +105,7 @@ TEST(SoakTest, GrowthBeyondTheLimitIsAProblem) {
   result.by_rank = {figures, figures};
   EXPECT_EQ(ProblemWithGrowth(result), "");
 
-  perf::ProcessUsage& end = result.by_rank[1].end;
+  ProcessUsage& end = result.by_rank[1].end;
   end.resident_bytes += 1;
   EXPECT_THAT(ProblemWithGrowth(result), HasSubstr("rank 1 has 142.0 MiB resident"));
   EXPECT_EQ(ProblemWithGrowth(result, false), "");

@@ -118,24 +118,23 @@ class RankSoak {
 
   // Measures while no rank, which may be a thread of this process, is doing anything. One rank per
   // process asks.
-  perf::ProcessUsage UsageAtRest() {
+  ProcessUsage UsageAtRest() {
     Barrier();
-    const perf::ProcessUsage usage =
-        setup_.asks_for_usage ? perf::UsageNow() : perf::ProcessUsage();
+    const ProcessUsage usage = setup_.asks_for_usage ? UsageNow() : ProcessUsage();
     Barrier();
     return usage;
   }
 
   // Connections are closed by detached threads, so the count may need a moment.
-  perf::ProcessUsage UsageWhenSettled(const RankFigures& figures) {
+  ProcessUsage UsageWhenSettled(const RankFigures& figures) {
     constexpr auto kSettleTimeout = std::chrono::seconds(3);
     const Clock::time_point deadline = Clock::now() + kSettleTimeout;
     Barrier();
-    perf::ProcessUsage usage = setup_.asks_for_usage ? perf::UsageNow() : perf::ProcessUsage();
+    ProcessUsage usage = setup_.asks_for_usage ? UsageNow() : ProcessUsage();
     while (result_.was_warmed_up && usage.descriptors > figures.warmed_up.descriptors &&
            Clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      usage = perf::UsageNow();
+      usage = UsageNow();
     }
     Barrier();
     return usage;
@@ -210,7 +209,7 @@ uint64_t HeapLimit(uint64_t warmed_up_bytes) {
   return warmed_up_bytes + warmed_up_bytes / 10 + 4 * kMiB;
 }
 
-uint64_t ResidentLimit(const perf::ProcessUsage& warmed_up) {
+uint64_t ResidentLimit(const ProcessUsage& warmed_up) {
   const uint64_t bytes = std::max(warmed_up.resident_bytes, warmed_up.heap_bytes);
   return bytes + bytes / 10 + 32 * kMiB;
 }
@@ -218,8 +217,8 @@ uint64_t ResidentLimit(const perf::ProcessUsage& warmed_up) {
 std::string ProblemWithGrowth(const SoakResult& result, bool is_memory_limited) {
   if (!result.was_warmed_up) return "";
   for (size_t rank = 0; rank < result.by_rank.size(); ++rank) {
-    const perf::ProcessUsage& before = result.by_rank[rank].warmed_up;
-    const perf::ProcessUsage& end = result.by_rank[rank].end;
+    const ProcessUsage& before = result.by_rank[rank].warmed_up;
+    const ProcessUsage& end = result.by_rank[rank].end;
     if (end.descriptors > before.descriptors) {
       return fmt::format("rank {} has {} descriptors open in the end, and had {} after warm-up",
                          rank, end.descriptors, before.descriptors);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "perf/common/process_usage.h"
+#include "perf/studies/soak/process_usage.h"
 #include "perf/studies/soak/rank_round.h"
 #include "perf/studies/soak/soak_options.h"
 #include "perf/studies/soak/soak_plan.h"
@@ -22,9 +22,9 @@ struct RankFigures {
   int pid = 0;
   uint64_t logical_bytes = 0;
   uint64_t wire_bytes = 0;
-  perf::ProcessUsage start;      // before the first round
-  perf::ProcessUsage warmed_up;  // between two rounds, as `end`: nothing is left of a round
-  perf::ProcessUsage end;
+  ProcessUsage start;      // before the first round
+  ProcessUsage warmed_up;  // between two rounds, as `end`: nothing is left of a round
+  ProcessUsage end;
 };
 
 struct SoakResult {
@@ -57,6 +57,6 @@ std::string ProblemWithGrowth(const SoakResult& result, bool is_memory_limited =
 // allocated, because UCX's buffers become resident only when first used, plus a tenth and 32 MiB
 // for memory outside malloc.
 uint64_t HeapLimit(uint64_t warmed_up_bytes);
-uint64_t ResidentLimit(const perf::ProcessUsage& warmed_up);
+uint64_t ResidentLimit(const ProcessUsage& warmed_up);
 
 }  // namespace onebit::soak

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Reads /proc/self.
-#include "perf/common/process_usage.h"
+#include "perf/studies/soak/process_usage.h"
 
 #include <malloc.h>
 
@@ -12,7 +12,7 @@
 
 #include "perf/common/tool_error.h"
 
-namespace onebit::perf {
+namespace onebit::soak {
 namespace {
 
 uint64_t ResidentBytes() {
@@ -23,7 +23,7 @@ uint64_t ResidentBytes() {
     if (name == "VmRSS:" && status >> kilobytes) return kilobytes * 1024;
     std::getline(status, name);
   }
-  throw ToolError("/proc/self/status has no VmRSS");
+  throw perf::ToolError("/proc/self/status has no VmRSS");
 }
 
 uint64_t OpenDescriptors() {
@@ -33,7 +33,7 @@ uint64_t OpenDescriptors() {
        !error && entry != end; entry.increment(error)) {
     ++entries;
   }
-  if (error) throw ToolError("cannot read /proc/self/fd: " + error.message());
+  if (error) throw perf::ToolError("cannot read /proc/self/fd: " + error.message());
   return entries - 1;  // without that of the folder itself
 }
 
@@ -47,4 +47,4 @@ ProcessUsage UsageNow() {
           .descriptors = OpenDescriptors()};
 }
 
-}  // namespace onebit::perf
+}  // namespace onebit::soak

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace onebit::perf {
+namespace onebit::soak {
 
 // It is sent between processes as raw bytes.
 struct ProcessUsage {
@@ -17,4 +17,4 @@ struct ProcessUsage {
 // Throws ToolError.
 ProcessUsage UsageNow();
 
-}  // namespace onebit::perf
+}  // namespace onebit::soak
