@@ -13,13 +13,13 @@
 #include <thread>
 #include <vector>
 
-#include "perf/studies/baselines/multi_pass.h"
-#include "perf/studies/baselines/multi_pass_model.h"
-#include "perf/studies/baselines/system_all_reduce.h"
 #include "perf/common/bursts.h"
 #include "perf/common/rank_state.h"
 #include "perf/common/row_checker.h"
 #include "perf/common/row_timer.h"
+#include "perf/studies/baselines/multi_pass.h"
+#include "perf/studies/baselines/multi_pass_model.h"
+#include "perf/studies/baselines/system_all_reduce.h"
 
 namespace onebit::perf {
 namespace {

@@ -10,12 +10,12 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include "perf/studies/baselines/system_all_reduce.h"
 #include "perf/common/flag_kinds.h"
 #include "perf/common/sweep_driver.h"
 #include "perf/common/sweep_text.h"
 #include "perf/common/tool_error.h"
 #include "perf/common/tool_main.h"
+#include "perf/studies/baselines/system_all_reduce.h"
 
 namespace onebit::perf {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "perf/studies/baselines/exact_sum.h"
 #include "perf/common/rank_link.h"
+#include "perf/studies/baselines/exact_sum.h"
 
 namespace onebit::perf {
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string_view>
 
-#include "perf/studies/baselines/system.h"
 #include "perf/common/all_reduce_collective.h"
+#include "perf/studies/baselines/system.h"
 
 namespace onebit::perf {
 
